@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
+# `make lock`: resolves every dependency afresh into requirements.lock.
+# A step whose inputs did not change is skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PYTHON=${PYTHON:-python3}
+PIP_VERSION=26.3 # --group needs 25.1, and environments of Python 3.11 start with an older one
+DISTRIBUTIONS=(-e . -e "spark_app[spark]" --group dev)
+VENV=.venv
+KAFKA_POM=dev/maven/kafka/pom.xml
+SPARK_POM=dev/maven/spark/pom.xml
+CACHE=${SINKPIPELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinkpipeline}
+KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$KAFKA_POM")
+
+PYTHON_STAMP=$VENV/.python-stamp
+SPARK_STAMP=$VENV/.spark-stamp
+SPARK_ADDED=$VENV/.spark-jars
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+say() { printf '%s\n' "install: $*" >&2; }
+fail() {
+  say "$@"
+  exit 1
+}
+
+# The path is an input: editable installs name it, and a copied checkout must not test the original.
+python_inputs() { pwd && cksum dev/install.sh pyproject.toml spark_app/pyproject.toml requirements.lock; }
+spark_inputs() { python_inputs && cksum "$SPARK_POM"; }
+fresh() { [[ -f $1 && $(<"$1") == "$2" ]]; }
+
+require_python() {
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    fail "$PYTHON is no Python 3.11 or newer ($("$PYTHON" --version 2>&1 | head -1)): run it with another one, as in 'make install PYTHON=python3.12'"
+}
+
+require_java() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java version
+  version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -1) || true
+  [[ -n $version && $version -ge 17 ]] ||
+    fail "$java is no Java 17 or newer (found: ${version:-none}): install a JDK 17 (Debian: apt install openjdk-17-jdk-headless; macOS: brew install openjdk@17) or set JAVA_HOME to one"
+  command -v mvn >/dev/null ||
+    fail "Maven is missing: install it (Debian: apt install maven; macOS: brew install maven)"
+}
+
+environment() {
+  "$VENV/bin/python" -c '' 2>/dev/null && return
+  require_python
+  say "creating $VENV with $PYTHON"
+  "$PYTHON" -m venv --clear "$VENV"
+}
+
+python_packages() {
+  environment
+  fresh "$PYTHON_STAMP" "$(python_inputs)" && return
+  say "installing Python packages into $VENV"
+  rm -f "$PYTHON_STAMP"
+  "$VENV/bin/python" -m pip install --quiet "pip==$PIP_VERSION"
+  "$VENV/bin/python" -m pip install --quiet --constraint requirements.lock "${DISTRIBUTIONS[@]}"
+  python_inputs >"$PYTHON_STAMP"
+}
+
+# copy_jars POM DIRECTORY [OPTION...]
+copy_jars() {
+  local pom=$1 directory=$2 output
+  shift 2
+  # Kept back because some builds of Maven write escape sequences even when they are quiet.
+  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$pom" \
+    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$directory" "$@" 2>&1) ||
+    fail "Maven could not get the jars of $pom:"$'\n'"$output"
+}
+
+spark_connector() {
+  fresh "$SPARK_STAMP" "$(spark_inputs)" && return
+  require_java
+  say "adding Spark's Kafka connector to pyspark"
+  rm -f "$SPARK_STAMP"
+  local jars jar artifact
+  jars=$("$VENV/bin/python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')/jars
+  staging=$(mktemp -d "$PWD/$VENV/.jars.XXXXXX")
+  # Maven's own layout, .../<artifact>/<version>/<file>, tells a name from its version.
+  copy_jars "$SPARK_POM" "$staging" -Dmdep.useRepositoryLayout=true
+
+  # What an earlier run added may be of another version now.
+  if [[ -f $SPARK_ADDED ]]; then
+    while read -r jar; do rm -f "$jars/$jar"; done <"$SPARK_ADDED"
+  fi
+  : >"$SPARK_ADDED"
+  find "$staging" -name '*.jar' | while read -r jar; do
+    artifact=$(basename "$(dirname "$(dirname "$jar")")")
+    compgen -G "$jars/$artifact-[0-9]*.jar" >/dev/null && continue
+    basename "$jar" >>"$SPARK_ADDED"
+    mv "$jar" "$jars/"
+  done
+  rm -rf "$staging"
+  spark_inputs >"$SPARK_STAMP"
+}
+
+kafka_broker() {
+  cmp -s "$KAFKA_POM" "$KAFKA/pom.xml" && return
+  require_java
+  say "fetching a Kafka broker into $KAFKA"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.kafka.XXXXXX")
+  copy_jars "$KAFKA_POM" "$staging"
+  cp "$KAFKA_POM" "$staging/pom.xml"
+  rm -rf "$KAFKA"
+  # Not mv: it would move into a directory that another checkout has put there meanwhile.
+  "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$KAFKA"
+}
+
+lock() {
+  environment
+  "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
+    fail "lock with the oldest Python that is supported, 3.11: a newer one chooses versions which that one cannot install"
+  say "resolving every dependency afresh"
+  "$VENV/bin/python" -m pip install --quiet "pip==$PIP_VERSION"
+  "$VENV/bin/python" -m pip install --quiet --dry-run --ignore-installed --report "$VENV/report.json" "${DISTRIBUTIONS[@]}"
+  "$VENV/bin/python" - "$VENV/report.json" >requirements.lock.part <<'PYTHON'
+import json, sys
+
+print("# Written by `make lock`: the constraints of `make install`.")
+with open(sys.argv[1]) as report:
+    found = [item for item in json.load(report)["install"] if not item["download_info"].get("dir_info")]
+for line in sorted((f"{item['metadata']['name']}=={item['metadata']['version']}" for item in found), key=str.lower):
+    print(line)
+PYTHON
+  mv requirements.lock.part requirements.lock
+  rm "$VENV/report.json"
+}
+
+staging=
+trap '[[ -z $staging ]] || rm -rf "$staging"' EXIT
+
+case ${1:-install} in
+install)
+  python_packages
+  spark_connector
+  kafka_broker
+  ;;
+lock) lock ;;
+*) fail "unknown command: $1" ;;
+esac

@@ -1,0 +1,1 @@
+"""The `sinkpipeline` command."""

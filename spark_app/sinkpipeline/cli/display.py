@@ -1,0 +1,99 @@
+"""What `run` shows: a live line per sink on a terminal, plain log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+Show = Callable[[Mapping[str, Any], Mapping[str, int]], None]
+"""Takes the status document, and the rows that this run delivered by sink."""
+
+_LOG = logging.getLogger("sinkpipeline.run")
+_LOG_EVERY_S = 10.0
+
+
+@contextmanager
+def display(sinks: Sequence[str], log_file: Path) -> Iterator[Show]:
+    """Sets up logging and the live lines; both go to stderr, the client's own chatter to the log file."""
+    console = Console(stderr=True)
+    logger = logging.getLogger("sinkpipeline")
+    to_file = logging.FileHandler(log_file)
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if console.is_terminal:
+        handler: logging.Handler = RichHandler(console=console, show_path=False, show_time=False)
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setLevel(logging.INFO)
+    handler.addFilter(lambda record: record.name != "sinkpipeline.kafka" and record.exc_info is None)
+    logger.setLevel(logging.DEBUG)
+    logger.handlers = [to_file, handler]
+    logger.propagate = False
+    try:
+        if console.is_terminal:
+            with _live(sinks, console) as show:
+                yield show
+        else:
+            yield _Lines()
+    finally:
+        logger.handlers = []
+        to_file.close()
+
+
+@contextmanager
+def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
+    columns = Progress(
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.fields[state]}"),
+        TextColumn("{task.completed:,.0f} rows"),
+        TextColumn("{task.fields[rate]}/s"),
+        TextColumn("lag {task.fields[lag]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=False,
+    )
+    tasks = {name: columns.add_task(name, total=None, state="Starting", lag="?", rate="0") for name in sinks}
+
+    def show(status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+        for sink in status["sinks"]:
+            task = tasks[sink["name"]]
+            speed = columns.tasks[task].speed or 0
+            columns.update(
+                task,
+                completed=rows[sink["name"]],
+                state=sink["state"],
+                lag=f"{sink['lag']:,}" if "lag" in sink else "?",
+                rate=f"{speed:,.0f}",
+            )
+
+    with columns:
+        yield show
+
+
+class _Lines:
+    """A log line per sink when its state changes, and every ten seconds while it delivers."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+        self._at: dict[str, float] = {}
+
+    def __call__(self, status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+        now = time.monotonic()
+        for sink in status["sinks"]:
+            name, state, count = sink["name"], sink["state"], rows[sink["name"]]
+            since = now - self._at.get(name, 0.0)
+            delivered = count - self._rows.get(name, 0)
+            if state != self._states.get(name) or (since >= _LOG_EVERY_S and delivered):
+                rate = delivered / since if name in self._at and since > 0 else 0.0
+                _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s", name, state, count, rate, sink.get("lag", "unknown"))
+                self._states[name], self._rows[name], self._at[name] = state, count, now

@@ -1,0 +1,110 @@
+"""The `sinkpipeline` command: arguments, exit codes, and the last line on stderr."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from sinkpipeline.cli import progress as progress_command
+from sinkpipeline.cli import run as run_command
+from sinkpipeline.cli import validate as validate_command
+from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+
+_FILE = click.option(
+    "-f",
+    "--file",
+    "manifest",
+    required=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="The SinkPipeline manifest, YAML or JSON; - for standard input.",
+)
+_SECRETS = click.option(
+    "--secrets-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Holds <secret>/<key> for every Secret that the manifest names.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sinkpipeline")
+def cli() -> None:
+    """Deliver Kafka records exactly once, with Spark.
+
+    Exit codes: 0 done; 1 failed; 2 the manifest or its expressions are wrong; 3 refused by the state of the world, or
+    every sink's circuit is open; 4 superseded by a newer run.
+    """
+
+
+@cli.command()
+@_FILE
+@_SECRETS
+@click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
+def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
+    validate_command.validate(manifest, secrets_dir, offline=offline)
+
+
+@cli.command()
+@_FILE
+@_SECRETS
+@click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
+@click.option(
+    "--status-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Kept up to date with the status; an earlier run's is what this one remembers.",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+@click.option(
+    "--log-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Spark's log; by default in the user's log folder.",
+)
+def run(
+    manifest: Path,
+    secrets_dir: Path | None,
+    status_file: Path | None,
+    master: str,
+    log_file: Path | None,
+    *,
+    until_idle: bool,
+) -> None:
+    """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
+    run_command.run(manifest, secrets_dir, status_file, master, log_file, until_idle=until_idle)
+
+
+@cli.command()
+@_FILE
+@_SECRETS
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
+    """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
+    progress_command.progress(manifest, secrets_dir, output)
+
+
+def main() -> None:
+    """Runs the command; whatever fails ends as `REASON: message (remedy)` on stderr, and its exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except SinkPipelineError as error:
+        _fail(error)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(ExitCode.MANIFEST)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(ExitCode.FAILED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(ExitCode.FAILED)
+    except Exception as error:  # noqa: BLE001 - the last resort; the class is told, the stack is in the log
+        _fail(
+            SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this with the log file"
+            )
+        )
+
+
+def _fail(error: SinkPipelineError) -> None:
+    click.echo(" ".join(str(error).split()), err=True)
+    sys.exit(error.reason.exit_code)

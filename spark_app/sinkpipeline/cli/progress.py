@@ -1,0 +1,92 @@
+"""`sinkpipeline progress`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.status import timestamp
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.purify import preflight
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.starting import describe, view_source
+
+
+_PIPED_WIDTH = 250
+
+
+@dataclass(frozen=True)
+class _Line:
+    sink: str
+    topic: str
+    partition: int
+    next: int
+    end: int | None
+    """None where the source no longer has the partition."""
+    lag: int | None
+    rows: int
+    dead: int
+    dropped: int
+    lost: int
+    at: str
+
+
+def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
+    sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
+    preflight({connection: None for sink in sinks for connection in (sink.source.connection, sink.connection)})
+    lines = [line for sink in sinks for line in _lines(sink)]
+    if output == "json":
+        click.echo(json.dumps([asdict(line) for line in lines], indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("SINK", "TOPIC"):
+        table.add_column(name)
+    for name in ("PARTITION", "NEXT", "END", "LAG", "ROWS", "DEAD", "DROPPED", "LOST"):
+        table.add_column(name, justify="right")
+    table.add_column("AT")
+    for line in lines:
+        table.add_row(*("-" if value is None else str(value) for value in asdict(line).values()))
+    console = Console()
+    # Piped, a table is as wide as it needs to be.
+    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)
+    for sink in sinks:
+        if not any(line.sink == sink.id.sink for line in lines):
+            click.echo(f"sink {sink.id.sink} has no progress yet")
+
+
+def _lines(sink: SinkSettings) -> list[_Line]:
+    found = _read(sink)
+    ends = view_source(sink.source, Admin(sink.source.connection)).ends
+    return [
+        _Line(
+            sink=sink.id.sink,
+            topic=partition.topic,
+            partition=partition.partition,
+            next=state.next,
+            end=ends.get(partition),
+            lag=None if partition not in ends else max(0, ends[partition] - state.next),
+            rows=state.rows,
+            dead=state.dead,
+            dropped=state.dropped,
+            lost=state.lost,
+            at=timestamp(state.at),
+        )
+        for partition, state in sorted(found.partitions.items())
+    ]
+
+
+def _read(sink: SinkSettings) -> Progress:
+    topic = describe(Admin(sink.connection), sink.progress.name)
+    if topic is None:
+        return Progress()
+    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
+        return log.decide(sink.id)

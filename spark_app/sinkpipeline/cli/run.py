@@ -1,0 +1,126 @@
+"""`sinkpipeline run`: the driver of a manifest file, its signals, its status file and what it shows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import platformdirs
+
+from sinkpipeline.cli.display import display
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.kafka.purify import preflight
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.spark.driver import Driver
+
+
+def run(
+    manifest: Path,
+    secrets_dir: Path | None,
+    status_file: Path | None,
+    master: str,
+    log_file: Path | None,
+    *,
+    until_idle: bool,
+) -> None:
+    pipeline = read_manifest(manifest)
+    if pipeline.spec.suspend:
+        click.echo(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
+        return
+    earlier = None if status_file is None else _read_status(status_file)
+    document = None if status_file is None else _StatusFile(status_file)
+    sinks = resolve_sinks(pipeline, secrets_dir)
+    preflight({connection: None for sink in sinks for connection in (sink.source.connection, sink.connection)})
+    log_file = log_file or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{pipeline.identity}.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with display([sink.id.sink for sink in sinks], log_file) as show:
+        logging.getLogger("sinkpipeline").info("running %s; Spark logs to %s", pipeline.identity, log_file)
+
+        def observe(status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+            if document is not None:
+                document.write(status)
+            show(status, rows)
+
+        driver = Driver(
+            pipeline=pipeline,
+            sinks=sinks,
+            master=master,
+            log_file=log_file,
+            earlier_status=earlier,
+            until_idle=until_idle,
+            observe=observe,
+        )
+        with _stop_on_signal(driver.stop):
+            driver.run()
+
+
+@contextmanager
+def _stop_on_signal(stop: threading.Event) -> Iterator[None]:
+    """The first SIGTERM or SIGINT lets the running batch finish; a second one ends the process at once."""
+
+    def handle(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(ExitCode.FAILED)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _read_status(path: Path) -> object | None:
+    try:
+        document: object = json.loads(path.read_text())
+    except FileNotFoundError:
+        if path.parent.is_dir():
+            return None
+        raise SinkPipelineError(
+            Reason.STATUS_FILE_INVALID, f"{path} can't be written: {path.parent} is no directory", "create it"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise SinkPipelineError(
+            Reason.STATUS_FILE_INVALID,
+            f"the earlier status in {path} can't be read: {error}",
+            "it is what a lost progress topic would be restored from: mend it, or name another file",
+        ) from error
+    return document
+
+
+class _StatusFile:
+    """Replaces the file as a whole, and only if the status changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = ""
+        self._trouble = ""
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
+        text = json.dumps(status, indent=2) + "\n"
+        if self._text == text:
+            return
+        part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with part.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._path)
+        except OSError as error:
+            if str(error) != self._trouble:
+                logging.getLogger("sinkpipeline").warning("the status can't be written to %s: %s", self._path, error)
+                self._trouble = str(error)
+        else:
+            self._text, self._trouble = text, ""

@@ -1,0 +1,38 @@
+"""`sinkpipeline validate`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.errors import ExitCode, SinkPipelineError
+from sinkpipeline.kafka.purify import purify
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.spark.driver import row_plan
+from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.transform import analyse
+
+
+def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """Checks everything that can be checked, sink by sink; raises the first refusal after all were told."""
+    pipeline = read_manifest(manifest)
+    click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
+    errors: list[SinkPipelineError] = []
+    if not offline:
+        for finding in purify(resolve_sinks(pipeline, secrets_dir)):
+            click.echo(f"sink {finding.sink.sink}: {finding.plan}")
+            for warning in finding.warnings:
+                click.echo(f"sink {finding.sink.sink}: warning: {warning}")
+            if finding.error is not None:
+                click.echo(f"sink {finding.sink.sink}: {finding.error}", err=True)
+                errors.append(finding.error)
+    with tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-") as directory:
+        log_file = Path(directory) / "spark.log"
+        with spark_session(f"validate {pipeline.identity}", "local[1]", {}, log_file) as spark:
+            analyse(spark, row_plan(pipeline))
+    click.echo("expressions: valid")
+    if errors:
+        raise min(errors, key=lambda error: error.reason.exit_code is not ExitCode.MANIFEST)

@@ -1,0 +1,1 @@
+"""Pure contracts and decisions: no clock, no network, no threads, no client library."""

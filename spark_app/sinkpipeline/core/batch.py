@@ -1,0 +1,124 @@
+"""One micro-batch, seen by the driver: the ranges it was given, what the tasks report, and what follows from both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, advance
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Source offsets `start` to `end - 1`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What a task tells the driver; as JSON, because it travels as a row.
+
+    A task that saw no row doesn't know its partition, and says so with None.
+    """
+
+    partition: SourcePartition | None = None
+    progress: PartitionProgress | None = None
+    """As last committed by the task; under AtLeastOnce what may be committed, as every row was acknowledged."""
+    delivered: int = 0
+    """Rows of this batch; less than the range where some were delivered by an earlier attempt."""
+    commits: int = 0
+    """Transactions, and so progress records, that the task wrote."""
+    owner: str | None = None
+    """Names the worker that keeps the partition's producer."""
+    verified: int | None = None
+    """The task read the progress topic gap-free up to this offset and found our run."""
+    retried: bool = False
+    """Whether an earlier attempt of this task failed or was lost."""
+    in_doubt: bool = False
+    """Whether a transaction of the task may be committed beyond `progress`."""
+    claims: int = 0
+    """How often the task made a new producer: 0 where it kept the worker's."""
+    error: SinkPipelineError | None = None
+
+    def to_json(self) -> str:
+        document: dict[str, Any] = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("partition", "progress", "error")
+        }
+        document["partition"] = None if self.partition is None else [self.partition.topic, self.partition.partition]
+        document["progress"] = None if self.progress is None else dataclasses.asdict(self.progress)
+        document["error"] = None if self.error is None else self.error.to_dict()
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        document = json.loads(text)
+        partition, progress, error = document.pop("partition"), document.pop("progress"), document.pop("error")
+        return cls(
+            partition=None if partition is None else SourcePartition(*partition),
+            progress=None if progress is None else PartitionProgress(**progress),
+            error=None if error is None else SinkPipelineError.from_dict(error),
+            **document,
+        )
+
+
+def check_contiguous(
+    ranges: Mapping[SourcePartition, OffsetRange], frontier: Mapping[SourcePartition, PartitionProgress]
+) -> None:
+    """Refuses ranges that don't begin where the frontier stands: records between would be skipped or repeated.
+
+    Raises:
+        SinkPipelineError: SourceDataLost.
+    """
+    for partition, offsets in sorted(ranges.items()):
+        state = frontier.get(partition)
+        if state is None or offsets.start != state.next:
+            raise SinkPipelineError(
+                Reason.SOURCE_DATA_LOST,
+                f"Spark reads {partition} from offset {offsets.start}, the frontier is at "
+                f"{'none' if state is None else state.next}",
+                "the source lost records; set source.kafka.onDataLoss: Skip to go on and count them",
+            )
+
+
+def fold_receipts(
+    frontier: Mapping[SourcePartition, PartitionProgress], receipts: Iterable[Receipt]
+) -> dict[SourcePartition, PartitionProgress]:
+    """The frontier after a batch, as the tasks report it."""
+    folded = dict(frontier)
+    for receipt in receipts:
+        if receipt.partition is not None and receipt.progress is not None:
+            folded[receipt.partition] = receipt.progress
+    return folded
+
+
+def first_error(receipts: Iterable[Receipt]) -> SinkPipelineError | None:
+    """The error to act on: `Superseded` before one that waits for a person, that before one that may pass by itself."""
+    errors = [receipt.error for receipt in receipts if receipt.error is not None]
+    return min(
+        errors,
+        key=lambda error: (error.reason is not Reason.SUPERSEDED, error.reason.retry, error.message),
+        default=None,
+    )
+
+
+def unfinished(
+    ranges: Mapping[SourcePartition, OffsetRange],
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    *,
+    at: int,
+) -> dict[SourcePartition, PartitionProgress]:
+    """The progress to write under control after a batch without errors: ranges at whose end nothing survived."""
+    return {
+        partition: advance(frontier[partition], to=offsets.end, at=at)
+        for partition, offsets in ranges.items()
+        if frontier[partition].next < offsets.end
+    }

@@ -1,0 +1,131 @@
+"""The one table of reasons: what each means for the exit code and for a retry, and the error that carries one.
+
+A reason is the same CamelCase word in code, in a condition, in an event, in a metric and in the docs. An error carries
+the facts (`message`) and what a person can do about them (`remedy`). It pickles, because Spark's Python workers hand
+theirs to the driver.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of the driver and of the `sinkpipeline` command; the operator acts on them."""
+
+    DONE = 0
+    FAILED = 1
+    MANIFEST = 2
+    REFUSED = 3
+    SUPERSEDED = 4
+
+
+@dataclass(frozen=True)
+class _Consequence:
+    exit_code: ExitCode
+    retry: bool
+    """Whether the driver tries again by itself, with backoff; a refusal waits for a person or for the world."""
+
+
+_MANIFEST = _Consequence(ExitCode.MANIFEST, retry=False)
+_REFUSED = _Consequence(ExitCode.REFUSED, retry=False)
+_TRANSIENT = _Consequence(ExitCode.FAILED, retry=True)
+_SUPERSEDED = _Consequence(ExitCode.SUPERSEDED, retry=False)
+
+
+class Reason(str, enum.Enum):
+    """Every reason an error can have."""
+
+    # The manifest or its expressions are wrong.
+    MANIFEST_INVALID = "ManifestInvalid"
+    NOT_SERVED = "NotServed"
+    EXPRESSION_INVALID = "ExpressionInvalid"
+    # The state of the world refuses.
+    SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    AUTHORIZATION_FAILED = "AuthorizationFailed"
+    SOURCE_TOPIC_MISSING = "SourceTopicMissing"
+    SOURCE_DATA_LOST = "SourceDataLost"
+    SOURCE_RECREATED = "SourceRecreated"
+    DATA_TOPIC_LOST = "DataTopicLost"
+    DATA_TOPIC_NOT_EMPTY = "DataTopicNotEmpty"
+    TOPIC_CREATION_FAILED = "TopicCreationFailed"
+    TOPIC_IDS_UNAVAILABLE = "TopicIdsUnavailable"
+    PROGRESS_TOPIC_INVALID = "ProgressTopicInvalid"
+    PROGRESS_CORRUPT = "ProgressCorrupt"
+    PROGRESS_REGRESSED = "ProgressRegressed"
+    PROGRESS_LOST = "ProgressLost"
+    PROGRESS_VERSION_UNKNOWN = "ProgressVersionUnknown"
+    STATUS_FILE_INVALID = "StatusFileInvalid"
+    IDENTITY_IN_USE = "IdentityInUse"
+    RECORD_UNDECODABLE = "RecordUndecodable"
+    RECORD_REFUSED = "RecordRefused"
+    CIRCUIT_OPEN = "CircuitOpen"
+    # A newer driver holds the sink.
+    SUPERSEDED = "Superseded"
+    # May pass by itself.
+    BROKER_UNREACHABLE = "BrokerUnreachable"
+    PROGRESS_UNREADABLE = "ProgressUnreadable"
+    FENCED_REPEATEDLY = "FencedRepeatedly"
+    TRANSACTION_FAILED = "TransactionFailed"
+    KAFKA_ERROR = "KafkaError"
+    TOPICS_CHANGED = "TopicsChanged"
+    BATCH_FAILED = "BatchFailed"
+    SPARK_FAILED = "SparkFailed"
+    INTERNAL_ERROR = "InternalError"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return _consequence(self).exit_code
+
+    @property
+    def retry(self) -> bool:
+        return _consequence(self).retry
+
+
+def _consequence(reason: Reason) -> _Consequence:
+    match reason:
+        case Reason.MANIFEST_INVALID | Reason.NOT_SERVED | Reason.EXPRESSION_INVALID:
+            return _MANIFEST
+        case Reason.SUPERSEDED:
+            return _SUPERSEDED
+        case (
+            Reason.BROKER_UNREACHABLE
+            | Reason.PROGRESS_UNREADABLE
+            | Reason.FENCED_REPEATEDLY
+            | Reason.TRANSACTION_FAILED
+            | Reason.KAFKA_ERROR
+            | Reason.TOPICS_CHANGED
+            | Reason.BATCH_FAILED
+            | Reason.SPARK_FAILED
+            | Reason.INTERNAL_ERROR
+        ):
+            return _TRANSIENT
+        case _:
+            return _REFUSED
+
+
+class SinkPipelineError(Exception):
+    """An error with its reason, the facts and the remedy; its text is `REASON: message (remedy)`."""
+
+    def __init__(self, reason: Reason, message: str, remedy: str) -> None:
+        super().__init__(reason, message, remedy)
+        self.reason = reason
+        self.message = message
+        self.remedy = remedy
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.message} ({self.remedy})"
+
+    def to_dict(self) -> dict[str, str]:
+        """The shape of `status.sinks[].error` and of a task's receipt."""
+        return {"reason": self.reason.value, "message": self.message, "remedy": self.remedy}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> SinkPipelineError:
+        return cls(Reason(value["reason"]), str(value["message"]), str(value["remedy"]))

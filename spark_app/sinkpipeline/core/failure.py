@@ -1,0 +1,35 @@
+"""Layer 1 of failures: how often a sink is tried again, and when its circuit opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePolicy:
+    """`spec.failurePolicy`; all durations in seconds."""
+
+    max_consecutive_failures: int = 5
+    initial_backoff_s: float = 5.0
+    max_backoff_s: float = 300.0
+    reset_after_s: float = 600.0
+
+    def backoff_s(self, failures: int) -> float:
+        """The delay after the n-th consecutive failure: doubled each time, up to the maximum."""
+        return min(self.max_backoff_s, self.initial_backoff_s * 2.0 ** min(failures - 1, 60))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    """The consecutive failures of one sink. Partial progress does not clear them, only health for `reset_after_s`."""
+
+    consecutive: int = 0
+    last: float | None = None
+    """When the last one was, in the seconds of the clock that the caller uses throughout."""
+
+    def after_failure(self, policy: FailurePolicy, now: float) -> Failures:
+        healthy = self.last is None or now - self.last >= policy.reset_after_s
+        return replace(self, consecutive=1 if healthy else self.consecutive + 1, last=now)
+
+    def circuit_is_open(self, policy: FailurePolicy) -> bool:
+        return self.consecutive >= policy.max_consecutive_failures

@@ -1,0 +1,100 @@
+"""The resource as a whole: `SinkPipeline`, immutable, with every default applied.
+
+Parse, don't check: who holds a `SinkPipeline` holds one that keeps every rule of this package. What the world says
+about it (does the topic exist, does the expression mean something) is asked elsewhere.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
+
+from sinkpipeline.core.manifest.base import Part, StringMap
+from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, Transform
+from sinkpipeline.core.manifest.kafka import KafkaConnection
+from sinkpipeline.core.manifest.names import Identity, NamespaceName, ResourceName
+from sinkpipeline.core.manifest.operation import DeletionPolicy, FailurePolicy, Spark, Trigger
+from sinkpipeline.core.manifest.problems import fault_error
+from sinkpipeline.core.manifest.routing import connection_of, routing_faults
+from sinkpipeline.core.manifest.sinks import MAX_SINKS, Sink, distinct_names
+from sinkpipeline.core.manifest.source import Source
+
+API_VERSION = "sinkpipeline.io/v1alpha1"
+KIND = "SinkPipeline"
+
+
+class OwnerReference(Part):
+    """Kubernetes' own."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Metadata(Part):
+    """Kubernetes' own ObjectMeta, without `managedFields`, which is the API server's bookkeeping."""
+
+    name: ResourceName
+    namespace: NamespaceName = "default"
+    labels: StringMap = StringMap()
+    annotations: StringMap = StringMap()
+    generation: int | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    generate_name: str | None = None
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Spec(Part):
+    identity: Identity | None = None
+    """`SinkPipeline.identity` is the effective one."""
+    source: Source
+    decode: Decode = Decode(format=DecodeFormat.RAW)
+    transform: Transform = Transform()
+    trigger: Trigger = Trigger()
+    sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=MAX_SINKS), AfterValidator(distinct_names)]
+    failure_policy: FailurePolicy = FailurePolicy()
+    deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
+    suspend: bool = False
+    spark: Spark = Spark()
+
+    @model_validator(mode="after")
+    def _routes(self) -> Self:
+        faults = tuple(routing_faults(self.source.kafka, self.sinks))
+        if faults:
+            raise fault_error(faults)
+        return self
+
+
+class SinkPipeline(Part):
+    """Where records come from, what happens to them, which sinks they go to."""
+
+    api_version: Literal["sinkpipeline.io/v1alpha1"]
+    kind: Literal["SinkPipeline"]
+    metadata: Metadata
+    spec: Spec
+
+    @property
+    def identity(self) -> str:
+        """What progress belongs to; it never changes."""
+        return self.spec.identity or f"{self.metadata.namespace}.{self.metadata.name}"
+
+    @property
+    def group_id_prefix(self) -> str:
+        """What the names of the source's consumer groups begin with, so that an ACL can name them."""
+        return self.spec.source.kafka.group_id_prefix or f"sinkpipeline.{self.identity}"
+
+    def connection(self, sink: Sink) -> KafkaConnection:
+        """The cluster of one of this pipeline's sinks, and the credentials there."""
+        return connection_of(self.spec.source.kafka, sink)
+
+    def to_document(self) -> dict[str, Any]:
+        """The manifest with every default spelled out; parsing it gives an equal pipeline."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,128 @@
+"""How a pipeline runs: its trigger, its patience with failures, what deletion means, and its Spark resources.
+
+Refused in `spark.conf`: what the driver owns because delivery depends on it, what the manifest has a field for, what
+the image fixes, and credentials.
+"""
+
+import enum
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
+
+from sinkpipeline.core.manifest.base import INT32_MAX, Part, StringMap
+from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
+from sinkpipeline.core.manifest.names import Memory
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
+
+Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+
+class Trigger(Part):
+    """When a micro-batch begins and how large it gets."""
+
+    interval: Duration = Duration(1000)
+    max_offsets_per_trigger: Annotated[int, Field(ge=1)] = 500_000
+
+
+class Backoff(Part):
+    initial: PositiveDuration = Duration(5_000)
+    max: PositiveDuration = Duration(300_000)
+
+    @model_validator(mode="after")
+    def _grows(self) -> Self:
+        if self.initial > self.max:
+            refuse(
+                "use an initial backoff of at most the longest one",
+                f"is {self.initial}, longer than max, {self.max}",
+                ("initial",),
+            )
+        return self
+
+
+class FailurePolicy(Part):
+    """For each sink's batches, and for the driver's own deaths."""
+
+    max_consecutive_failures: Count = 5
+    backoff: Backoff = Backoff()
+    reset_after: PositiveDuration = Duration(600_000)
+    """How long a sink must be healthy before its failures are forgotten."""
+
+
+class DeletionPolicy(str, enum.Enum):
+    RETAIN = "Retain"
+
+
+_IMAGE = "leave it out: the image fixes it"
+_FIELD = "use spec.spark.{} instead"
+
+_OWNED = (
+    (
+        r".*(secret|password|token|access[.]?key|credential).*|spark\.kafka\.clusters\..*",
+        "leave it out: credentials stand in Secrets, under auth of the source and of each sink",
+    ),
+    (r"spark\.app\.(name|id)", "leave it out: the pipeline's identity names the application"),
+    (r"spark\.(master|submit\..*)", "leave it out: it follows from where the pipeline runs"),
+    (
+        r"spark\.speculation.*",
+        "leave it out: two attempts of one task would fence each other",
+    ),
+    (
+        r"spark\.task\.(maxFailures|cpus)",
+        "leave it out: a fenced task must be able to try again, on the one core it has",
+    ),
+    (
+        r"spark\.python\.(daemon\.module|worker\.module|use\.daemon|worker\.reuse)",
+        "leave it out: workers keep producers",
+    ),
+    (r"spark\.scheduler\..*", "leave it out: every sink has its own pool"),
+    (
+        r"spark\.sql\.streaming\..*",
+        "leave it out: every start has a checkpoint of its own, progress is in the progress topic",
+    ),
+    (r"spark\.sql\.execution\.arrow\.(pyspark\.)?enabled", "leave it out: rows travel as Arrow batches"),
+    (r"spark\.driver\.cores", _FIELD.format("driver.cores")),
+    (r"spark\.driver\.memory", _FIELD.format("driver.memory")),
+    (r"spark\.executor\.cores", _FIELD.format("executor.cores")),
+    (r"spark\.executor\.memory", _FIELD.format("executor.memory")),
+    (r"spark\.executor\.instances", _FIELD.format("executor.instances")),
+    (r"spark\.jars(\..*)?|spark\.pyspark\..*|spark\.files|spark\.archives", _IMAGE),
+    (r"spark\.kubernetes\.(.*\.)?image(\..*|Pull.*)?", _IMAGE),
+    (
+        r"spark\.kubernetes\.(namespace|context|authenticate\..*|driver\.pod\.name|(.*\.)?podTemplate.*)",
+        "leave it out: the operator decides it",
+    ),
+)
+
+
+def _spark_conf(conf: StringMap) -> StringMap:
+    faults = []
+    for key in conf:
+        owned = next((right for pattern, right in _OWNED if re.fullmatch(pattern, key, re.IGNORECASE)), None)
+        if owned is not None:
+            faults.append(Fault(owned, "is not yours to set", (key,)))
+        elif not re.fullmatch(r"spark\.[A-Za-z0-9._-]{1,200}", key):
+            faults.append(Fault("use a key that begins with spark.", "is no Spark option", (key,)))
+    if faults:
+        raise fault_error(faults)
+    return conf
+
+
+class Driver(Part):
+    cores: Count = 1
+    memory: Memory = "1g"
+
+
+class Executor(Part):
+    instances: Count = 2
+    cores: Count = 1
+    """1, because with several cores per executor a partition moves to another Python worker in half of the batches, and
+    each move costs a new producer (about 70 ms); with one core it never moved."""
+    memory: Memory = "2g"
+
+
+class Spark(Part):
+    conf: Annotated[StringMap, AfterValidator(_spark_conf)] = StringMap()
+    driver: Driver = Driver()
+    executor: Executor = Executor()

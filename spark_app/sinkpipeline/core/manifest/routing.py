@@ -1,0 +1,66 @@
+"""What the source and the sinks of one pipeline can't be to each other.
+
+Refused: a pipeline that reads what it writes (an endless loop), two sinks that write the same topic (every record
+twice), rows in a progress topic (compaction would delete them). Known here is only what the manifest says: one cluster
+under two names can only be noticed by who connects.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sinkpipeline.core.manifest.kafka import KafkaConnection
+from sinkpipeline.core.manifest.problems import Fault
+from sinkpipeline.core.manifest.sinks import Sink
+from sinkpipeline.core.manifest.source import KafkaSource
+
+
+def connection_of(source: KafkaSource, sink: Sink) -> KafkaConnection:
+    """The sink's own cluster, or the source's.
+
+    The source's credentials are never offered to a cluster that the sink names itself.
+    """
+    if sink.kafka.bootstrap_servers is not None:
+        return KafkaConnection(bootstrapServers=sink.kafka.bootstrap_servers, auth=sink.kafka.auth)
+    return KafkaConnection(bootstrapServers=source.bootstrap_servers, auth=sink.kafka.auth or source.auth)
+
+
+@dataclass(frozen=True)
+class _Route:
+    index: int
+    name: str
+    connection: KafkaConnection
+    data: str
+    progress: str
+
+    def fault(self, section: str, right: str, wrong: str) -> Fault:
+        return Fault(right, wrong, ("sinks", self.index, "kafka", section, "name"))
+
+
+def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault]:
+    """Every rule that a pair of source and sink, or a pair of sinks, breaks."""
+    routes = [
+        _Route(index, sink.name, connection_of(source, sink), sink.kafka.topic.name, sink.kafka.progress_topic.name)
+        for index, sink in enumerate(sinks)
+    ]
+    how = "is a source topic too" if source.topics is not None else "matches the source's topicPattern"
+    for route in routes:
+        if route.connection.shares_a_broker_with(source.connection):
+            if source.reads(route.data):
+                yield route.fault("topic", "write to a topic that is not read: this would never end", how)
+            if source.reads(route.progress):
+                yield route.fault("progressTopic", "keep progress in a topic that is not read", how)
+        if route.data == route.progress:
+            yield route.fault("topic", "keep rows and progress in different topics", "is the progress topic too")
+        yield from _pair_faults(route, routes)
+
+
+def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:
+    for other in routes:
+        if other.index == route.index or not route.connection.shares_a_broker_with(other.connection):
+            continue
+        if other.index < route.index and route.data == other.data:
+            yield route.fault("topic", "give each sink its own topic", f'is the topic of sink "{other.name}" too')
+        if route.data == other.progress and route.data != route.progress:
+            yield route.fault(
+                "topic", "keep rows and progress in different topics", f'is the progress topic of sink "{other.name}"'
+            )

@@ -1,0 +1,71 @@
+"""What the design has and this version doesn't serve yet, by name.
+
+A field that is ignored is a promise that is broken silently, so each of these is refused with its own words. What gets
+served leaves this table and enters the model.
+"""
+
+from collections.abc import Mapping
+
+_KINDS = (
+    *("amqp", "azureEventHubs", "cassandra", "clickhouse", "delta", "elasticsearch", "file", "files", "gcs", "http"),
+    *("hudi", "iceberg", "jdbc", "kinesis", "mongodb", "mqtt", "mysql", "nats", "opensearch", "postgres", "postgresql"),
+    *("pubsub", "pulsar", "rabbitmq", "redis", "redpanda", "s3", "snowflake", "sql"),
+)
+_ONE_PIPELINE_PER_SHAPE = "use spec.{} for all sinks, or another SinkPipeline"
+_STATEFUL = "use row-by-row expressions in where and select"
+_SCHEMA_REGISTRY = "give the schema in spec.decode.schema, with format json"
+_OPERATOR_DEFAULT = "remove it: the operator's default is used"
+
+_FIELDS: Mapping[str, str] = {
+    "spec.restartNonce": "remove it; any change of spec restarts the driver",
+    "spec.spark.image": _OPERATOR_DEFAULT,
+    "spec.spark.serviceAccount": _OPERATOR_DEFAULT,
+    "spec.spark.template": _OPERATOR_DEFAULT,
+    "spec.spark.version": _OPERATOR_DEFAULT,
+    "spec.sinks[].deadLetter": "remove it: a bad record stops its sink",
+    "spec.sinks[].decode": _ONE_PIPELINE_PER_SHAPE.format("decode"),
+    "spec.sinks[].transform": _ONE_PIPELINE_PER_SHAPE.format("transform"),
+    **{f"spec.sinks[].kafka.{name}": "use spec.transform.select" for name in ("headers", "key", "timestamp", "value")},
+    **{
+        f"spec.decode.{name}": _SCHEMA_REGISTRY
+        for name in (
+            "avro",
+            "message",
+            "protobuf",
+            "registry",
+            "schemaId",
+            "schemaRegistry",
+            "schemaRegistryUrl",
+            "subject",
+        )
+    },
+    **{
+        f"spec.transform.{name}": _STATEFUL
+        for name in ("aggregate", "dropDuplicates", "groupBy", "join", "watermark", "window")
+    },
+    **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},
+    **{f"spec.sinks[].{kind}": "use a kafka sink" for kind in _KINDS},
+}
+
+_VALUES: Mapping[tuple[str, str], str] = {
+    ("spec.deletionPolicy", "delete"): "use Retain",
+    **{("spec.decode.format", name): "use json or raw" for name in ("avro", "csv", "protobuf", "xml")},
+}
+
+_PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")
+
+
+def unserved_field(shape: str) -> str | None:
+    """What to do instead, if a field of this shape isn't served yet."""
+    return _FIELDS.get(shape)
+
+
+def unserved_value(shape: str, value: object) -> str | None:
+    """What to do instead, if this value of the field isn't served yet."""
+    return _VALUES.get((shape, value.lower())) if isinstance(value, str) else None
+
+
+def is_unserved_kind(shape: str) -> bool:
+    """Whether this is a kind of source or sink that stands where `kafka` would."""
+    parent, _, name = shape.rpartition(".")
+    return parent in _PARENTS_OF_KINDS and name in _KINDS

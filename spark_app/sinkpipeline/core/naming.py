@@ -1,0 +1,77 @@
+"""Names of the exactly-once protocol: transactional ids and the keys of the progress topic.
+
+Holding the transactional id of a source partition is the only right to write its rows and progress, so two pipelines,
+sinks or partitions must never share one. `/` separates the parts, and no part but the fixed ones may hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+PROTOCOL_PREFIX = "sinkpipeline/v1"
+SENTINEL_KEY = f"{PROTOCOL_PREFIX}/sentinel"
+
+
+@dataclass(frozen=True, order=True)
+class SourcePartition:
+    """One partition of one source topic."""
+
+    topic: str
+    partition: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class SinkId:
+    """One sink of one pipeline identity; the owner of everything below its prefix.
+
+    Raises:
+        ValueError: a part is empty or holds `/`.
+    """
+
+    identity: str
+    sink: str
+
+    def __post_init__(self) -> None:
+        for part in (self.identity, self.sink):
+            if not part or "/" in part:
+                raise ValueError(f"{part!r} can't be part of a transactional id: it is empty or holds '/'")
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.identity}/{self.sink}"
+
+    @property
+    def prefix(self) -> str:
+        return f"{PROTOCOL_PREFIX}/{self.identity}/{self.sink}/"
+
+    @property
+    def control_id(self) -> str:
+        """The transactional id of everything that the driver writes."""
+        return f"{self.prefix}control"
+
+    def partition_id(self, partition: SourcePartition) -> str:
+        """The transactional id of one source partition's rows and progress."""
+        return f"{self.prefix}{partition.topic}/{partition.partition}"
+
+    @property
+    def meta_key(self) -> str:
+        return f"{self.prefix}meta"
+
+    def partition_key(self, partition: SourcePartition) -> str:
+        return f"{self.prefix}p/{partition.topic}/{partition.partition}"
+
+    def parse_partition_key(self, key: str) -> SourcePartition | None:
+        """The source partition that a progress key names, or None where the key isn't a partition key of this sink."""
+        head = f"{self.prefix}p/"
+        if not key.startswith(head):
+            return None
+        topic, separator, number = key[len(head) :].rpartition("/")
+        if not separator or not topic or "/" in topic or not (number.isascii() and number.isdigit()):
+            return None
+        return SourcePartition(topic, int(number))

@@ -1,0 +1,72 @@
+"""What one pipeline does to one source record: decode, filter, select. Built from the manifest, run by Spark."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DecodeFormat = Literal["json", "raw"]
+OnNull = Literal["DeadLetter", "PassThrough"]
+
+
+class DecodeErrorClass(str, enum.Enum):
+    """Why a record can't be decoded: the closed set of words before the colon of a row's `error`."""
+
+    NULL_VALUE = "NullValue"
+    INVALID_UTF8 = "InvalidUtf8"
+    MALFORMED_JSON = "MalformedJson"
+    WRONG_TYPE = "WrongType"
+    MISSING_FIELD = "MissingField"
+
+    def error(self, detail: str) -> str:
+        """The text of a row's `error`; `detail` never holds contents of the record."""
+        return f"{self.value}: {detail}"
+
+    @classmethod
+    def of(cls, error: str) -> DecodeErrorClass:
+        """The class of a row's `error`; ValueError if the text has none."""
+        return cls(error.partition(":")[0])
+
+
+@dataclass(frozen=True)
+class RowSelect:
+    """Spark SQL expressions of `spec.transform.select`; what is None keeps the source record's own."""
+
+    key: str | None = None
+    value: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """`spec.decode` and `spec.transform` of a pipeline, the same for all of its sinks.
+
+    `schema` is the DDL of the record's columns: present for `json`, absent for `raw`. ValueError otherwise.
+    """
+
+    decode_format: DecodeFormat
+    schema: str | None = None
+    on_null: OnNull = "DeadLetter"
+    where: str | None = None
+    select: RowSelect = field(default_factory=RowSelect)
+
+    def __post_init__(self) -> None:
+        if (self.decode_format == "json") != (self.schema is not None):
+            raise ValueError(
+                f"decode format {self.decode_format} {'needs a' if self.schema is None else 'has no'} schema"
+            )
+
+    def expressions(self) -> Iterator[tuple[str, str]]:
+        """Every expression that is set, as (path in the manifest, SQL text)."""
+        if self.where is not None:
+            yield "spec.transform.where", self.where
+        for name in (each.name for each in fields(self.select)):
+            text = getattr(self.select, name)
+            if text is not None:
+                yield f"spec.transform.select.{name}", text

@@ -1,0 +1,176 @@
+"""What a starting driver decides: whether it may start at all, and from which frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceView:
+    """The source as the broker describes it, partition by partition."""
+
+    topics: Mapping[str, str]
+    """Topic to topic id."""
+    beginnings: Mapping[SourcePartition, int]
+    ends: Mapping[SourcePartition, int]
+    """End offsets as a reader of the configured isolation level sees them."""
+    high_watermarks: Mapping[SourcePartition, int]
+
+
+def check_owner(sink: SinkId, meta: Meta | None, owner: Owner) -> None:
+    """Refuses an identity that belongs to somebody else.
+
+    Raises:
+        SinkPipelineError: IdentityInUse.
+    """
+    if meta is not None and meta.owner != owner:
+        raise SinkPipelineError(
+            Reason.IDENTITY_IN_USE,
+            f"identity {sink.identity} belongs to {meta.owner}, this is {owner}",
+            "give this pipeline an identity of its own (spec.identity)",
+        )
+
+
+def check_run(sink: SinkId, meta: Meta | None, run: str) -> None:
+    """Refuses to go on where a newer driver has taken the sink over.
+
+    Raises:
+        SinkPipelineError: Superseded.
+    """
+    if meta is not None and meta.run != run:
+        raise superseded(sink, meta.run)
+
+
+def superseded(sink: SinkId, run: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SUPERSEDED,
+        f"a newer driver (run {run}) has taken over {sink}",
+        "nothing to do if that was intended; otherwise stop one of the two",
+    )
+
+
+def check_source(meta: Meta | None, source: Mapping[str, str]) -> None:
+    """Refuses a source topic that was deleted and created again: its offsets mean other records now.
+
+    Raises:
+        SinkPipelineError: SourceRecreated.
+    """
+    for topic, topic_id in sorted((meta.source if meta is not None else {}).items()):
+        if topic in source and source[topic] != topic_id:
+            raise SinkPipelineError(
+                Reason.SOURCE_RECREATED,
+                f"source topic {topic} was re-created: its id was {topic_id}, is {source[topic]}",
+                "its offsets mean other records now; start anew under another identity",
+            )
+
+
+def overlay(known: Progress, newer: Progress) -> Progress:
+    """What is known, after the records that were read since."""
+    partitions = {**known.partitions, **newer.partitions}
+    return Progress(
+        meta=newer.meta or known.meta, partitions=MappingProxyType(partitions), end=max(known.end, newer.end)
+    )
+
+
+def plan_partitions(
+    known: Mapping[SourcePartition, PartitionProgress],
+    view: SourceView,
+    *,
+    epoch: int,
+    starting_offsets: StartingOffsets,
+    discovered: bool,
+    skip_lost: bool,
+    at: int,
+) -> dict[SourcePartition, PartitionProgress]:
+    """The progress of every partition at the start.
+
+    A partition that is new in a known topic begins at its beginning, as nothing of it was ever seen; a new topic begins
+    at `starting_offsets`, unless it was `discovered` by a pattern, which is to miss nothing.
+
+    Args:
+        known: what the progress topic (or the memory) says.
+        view: the source as it is now.
+        epoch: of this sink.
+        starting_offsets: the manifest's.
+        discovered: whether new topics come from a pattern after a first start.
+        skip_lost: `onDataLoss: Skip`.
+        at: now, Unix milliseconds.
+
+    Raises:
+        SinkPipelineError: SourceDataLost.
+    """
+    known_topics = {partition.topic for partition in known}
+    planned = dict(known)
+    for partition in view.beginnings:
+        state = known.get(partition)
+        if state is None:
+            from_beginning = (
+                partition.topic in known_topics or discovered or starting_offsets is StartingOffsets.EARLIEST
+            )
+            offset = view.beginnings[partition] if from_beginning else view.ends[partition]
+            planned[partition] = PartitionProgress(epoch=epoch, next=offset, at=at)
+        else:
+            planned[partition] = check_retained(
+                partition,
+                state,
+                view.beginnings[partition],
+                view.high_watermarks[partition],
+                skip_lost=skip_lost,
+                at=at,
+            )
+    return planned
+
+
+def check_retained(
+    partition: SourcePartition, state: PartitionProgress, beginning: int, end: int, *, skip_lost: bool, at: int
+) -> PartitionProgress:
+    """The progress of a partition whose source may have lost offsets.
+
+    Raises:
+        SinkPipelineError: SourceDataLost.
+    """
+    if state.next > end:
+        raise SinkPipelineError(
+            Reason.SOURCE_DATA_LOST,
+            f"{partition} ends at offset {end}, before the frontier {state.next}: the source lost records at its end",
+            "such records can't be skipped; find out what happened to the source (unclean leader election?)",
+        )
+    if state.next >= beginning:
+        return state
+    lost = beginning - state.next
+    if not skip_lost:
+        raise SinkPipelineError(
+            Reason.SOURCE_DATA_LOST,
+            f"{partition} begins at offset {beginning}, after the frontier {state.next}: {lost} offsets are lost",
+            "set source.kafka.onDataLoss: Skip to go on and count them, or use a longer retention",
+        )
+    return advance(state, to=beginning, at=at, lost=lost)
+
+
+def partition_counts(partitions: Mapping[SourcePartition, PartitionProgress]) -> dict[str, int]:
+    """Topic to number of partitions, as `meta.partitions` has it.
+
+    Raises:
+        ValueError: the partitions of a topic aren't 0 to n - 1.
+    """
+    counts: dict[str, int] = {}
+    for partition in sorted(partitions):
+        expected = counts.get(partition.topic, 0)
+        if partition.partition != expected:
+            raise ValueError(f"partition {expected} of {partition.topic} is missing below {partition}")
+        counts[partition.topic] = expected + 1
+    return counts
+
+
+def take_over(previous: Meta | None, *, run: str, owner: Owner, epoch: int, source: Mapping[str, str]) -> Meta:
+    """The `meta` by which a driver announces itself before it fences anything but the control id."""
+    if previous is None:
+        return Meta(epoch=epoch, run=run, owner=owner, partitions=None, source=MappingProxyType(dict(source)))
+    return replace(previous, run=run, owner=owner)

@@ -1,0 +1,243 @@
+"""The status document: from what the driver knows to the shape of the resource's `.status`, and back to a memory.
+
+`phase` is computed from the sinks, never read back. A condition keeps its `lastTransitionTime` while its status stays.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.topics import Memory
+
+
+class SinkState(str, enum.Enum):
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    RETRYING = "Retrying"
+    FAILED = "Failed"
+
+
+class Phase(str, enum.Enum):
+    STARTING = "Starting"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    SUSPENDED = "Suspended"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkReport:
+    """What is known of one sink."""
+
+    name: str
+    exactly_once: bool
+    state: SinkState = SinkState.STARTING
+    progress: Progress | None = None
+    lag: int | None = None
+    """Source offsets between the frontier and the end offsets; None while unknown."""
+    circuit_opened_at: int | None = None
+    """Unix milliseconds."""
+    error: SinkPipelineError | None = None
+    may_duplicate: int | None = None
+    """Set where this run was seeded from a memory: at most so many rows may be duplicated."""
+    drift: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return self.state is SinkState.RUNNING
+
+
+def render(
+    reports: Iterable[SinkReport], *, generation: int | None, previous: Mapping[str, Any] | None, now_ms: int
+) -> dict[str, Any]:
+    """The document, JSON-ready."""
+    sinks = list(reports)
+    rendered = [_sink(report) for report in sinks]
+    return {
+        **({} if generation is None else {"observedGeneration": generation}),
+        "phase": phase(sinks).value,
+        "conditions": _conditions(sinks, generation, previous, now_ms),
+        "totals": {
+            "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
+            **{
+                name: sum(sink.get(name) or 0 for sink in rendered)
+                for name in ("lag", "rowsDelivered", "deadLettered", "dropped", "lost")
+            },
+        },
+        "sinks": rendered,
+    }
+
+
+def phase(reports: Iterable[SinkReport]) -> Phase:
+    states = {report.state for report in reports}
+    if states == {SinkState.RUNNING}:
+        return Phase.RUNNING
+    if states == {SinkState.FAILED}:
+        return Phase.FAILED
+    if states == {SinkState.SUSPENDED}:
+        return Phase.SUSPENDED
+    if states & {SinkState.FAILED, SinkState.RETRYING}:
+        return Phase.DEGRADED
+    return Phase.STARTING
+
+
+def timestamp(unix_ms: int) -> str:
+    """RFC 3339 in UTC, in whole seconds, as Kubernetes writes it."""
+    return datetime.fromtimestamp(unix_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sink(report: SinkReport) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": report.name,
+        "state": report.state.value,
+        "guarantee": "ExactlyOnce" if report.exactly_once else "AtLeastOnce",
+    }
+    if report.progress is not None:
+        document |= _progress(report.progress)
+    if report.lag is not None:
+        document["lag"] = report.lag
+    if report.circuit_opened_at is not None:
+        document["circuit"] = {"openedAt": timestamp(report.circuit_opened_at)}
+    if report.error is not None:
+        document["error"] = report.error.to_dict()
+    return document
+
+
+def _progress(progress: Progress) -> dict[str, Any]:
+    states = progress.partitions.values()
+    meta = progress.meta
+    document: dict[str, Any] = {
+        "rowsDelivered": sum(state.rows for state in states),
+        "deadLettered": sum(state.dead for state in states),
+        "dropped": sum(state.dropped for state in states),
+        "lost": sum(state.lost for state in states),
+        "frontier": frontier(progress),
+    }
+    last = max((state.at for state in states), default=0)
+    if last:
+        document["lastProgressTime"] = timestamp(last)
+    if meta is not None:
+        document |= {"epoch": meta.epoch, "dataTopicId": meta.data, "progressTopicId": meta.progress}
+    return document
+
+
+def frontier(progress: Progress) -> list[dict[str, Any]]:
+    """Topic by topic, the next offset of every partition; the index is the partition."""
+    topics: dict[str, list[int]] = {}
+    for partition, state in sorted(progress.partitions.items()):
+        topics.setdefault(partition.topic, []).append(state.next)
+    source = progress.meta.source if progress.meta is not None else {}
+    return [{"topic": topic, "topicId": source.get(topic), "next": offsets} for topic, offsets in topics.items()]
+
+
+def _conditions(
+    sinks: list[SinkReport], generation: int | None, previous: Mapping[str, Any] | None, now_ms: int
+) -> list[dict[str, Any]]:
+    before = {condition["type"]: condition for condition in (previous or {}).get("conditions", [])}
+    conditions = []
+    for kind, (status, reason, message) in {
+        "Ready": _ready(sinks),
+        "TopicsReady": _topics_ready(sinks),
+        "SinksHealthy": _sinks_healthy(sinks),
+        "ExactlyOnce": _exactly_once(sinks),
+    }.items():
+        old = before.get(kind)
+        changed = old is None or old.get("status") != status
+        conditions.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": timestamp(now_ms) if old is None or changed else old["lastTransitionTime"],
+                **({} if generation is None else {"observedGeneration": generation}),
+            }
+        )
+    return conditions
+
+
+def _ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
+    current = phase(sinks)
+    errors = [f"{report.name}: {report.error}" for report in sinks if report.error is not None]
+    return ("True" if current is Phase.RUNNING else "False"), current.value, "; ".join(errors)
+
+
+def _topics_ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
+    drift = [sentence for report in sinks for sentence in report.drift]
+    if any(report.progress is None for report in sinks):
+        return "Unknown", "NotYetKnown", "not every sink's topics were looked at"
+    return "True", ("Drifted" if drift else "TopicsAsRequested"), "; ".join(drift)
+
+
+def _sinks_healthy(sinks: list[SinkReport]) -> tuple[str, str, str]:
+    broken = [report for report in sinks if report.error is not None]
+    if not broken:
+        return "True", "NoErrors", ""
+    reason = broken[0].error.reason.value if broken[0].error is not None else ""
+    return "False", reason, "; ".join(f"{report.name}: {report.error}" for report in broken)
+
+
+def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
+    restored = [report for report in sinks if report.exactly_once and report.may_duplicate is not None]
+    if restored:
+        facts = "; ".join(f"{each.name}: at most {each.may_duplicate} rows may be duplicated" for each in restored)
+        return "Unknown", "ProgressRestored", f"the progress was restored from an earlier status; {facts}"
+    if all(report.exactly_once for report in sinks):
+        return "True", "Transactional", ""
+    weak = ", ".join(report.name for report in sinks if not report.exactly_once)
+    return "False", "AtLeastOnceRequested", f"deliveryGuarantee is AtLeastOnce for {weak}"
+
+
+def memory_of(document: object, sink: str) -> Memory | None:
+    """What an earlier status document remembers of a sink, or None where it remembers no frontier.
+
+    The status has counts per sink only; all of them are given to the first partition, so that the sums stay true.
+
+    Raises:
+        SinkPipelineError: StatusFileInvalid.
+    """
+    try:
+        found = next((each for each in document["sinks"] if each["name"] == sink), None)  # type: ignore[index]
+        return None if found is None or not found.get("frontier") else _memory(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SinkPipelineError(
+            Reason.STATUS_FILE_INVALID,
+            f"the earlier status is not a status document ({type(error).__name__}: {error})",
+            "name the file of an earlier run of this pipeline, or one that doesn't exist yet",
+        ) from error
+
+
+def _memory(found: Mapping[str, Any]) -> Memory:
+    epoch = int(found["epoch"])
+    partitions: dict[SourcePartition, PartitionProgress] = {}
+    source = {}
+    for entry in found["frontier"]:
+        if entry.get("topicId") is not None:
+            source[str(entry["topic"])] = str(entry["topicId"])
+        for number, offset in enumerate(entry["next"]):
+            partitions[SourcePartition(str(entry["topic"]), number)] = PartitionProgress(epoch=epoch, next=int(offset))
+    first = min(partitions)
+    partitions[first] = replace(
+        partitions[first],
+        rows=int(found["rowsDelivered"]),
+        dead=int(found["deadLettered"]),
+        dropped=int(found["dropped"]),
+        lost=int(found["lost"]),
+    )
+    return Memory(
+        epoch=epoch,
+        partitions=MappingProxyType(partitions),
+        source=MappingProxyType(source),
+        data=found.get("dataTopicId"),
+        progress=found.get("progressTopicId"),
+        rows=int(found["rowsDelivered"]),
+    )

@@ -1,0 +1,246 @@
+"""The topic policy: what is created, what goes on, and what is refused, as one pure function.
+
+The operator and the driver call it with what they observed, so they can't disagree about a lost topic. "No progress" in
+its input must come from a deterministic read; an unreachable broker has no input here at all, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A topic as the broker describes it."""
+
+    name: str
+    id: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Effective configuration; empty where nobody asked for it."""
+    holds_data: bool = False
+    """Whether an offset was ever written that is still there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRequest:
+    """A topic as the manifest asks for it; None leaves it to the broker."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What a status remembers of a sink: the resource's, or an earlier `--status-file`."""
+
+    epoch: int
+    partitions: Mapping[SourcePartition, PartitionProgress]
+    source: Mapping[str, str]
+    data: str | None
+    progress: str | None
+    rows: int
+
+
+class Beginning(enum.Enum):
+    """How the driver begins."""
+
+    FIRST_START = "FirstStart"
+    RESUME = "Resume"
+    SEED = "Seed"
+    """From the remembered frontier, as the progress topic was deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicDecision:
+    beginning: Beginning
+    create_progress: bool
+    create_data: bool
+    drift: tuple[str, ...] = ()
+    """What differs between the manifest and the topics; reported, never altered."""
+
+
+def progress_request(name: str, replication_factor: int | None) -> TopicRequest:
+    """The progress topic as we create it: one partition, compacted, small segments so that compaction keeps up."""
+    return TopicRequest(
+        name=name,
+        partitions=1,
+        replication_factor=replication_factor,
+        config=MappingProxyType(
+            {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
+        ),
+    )
+
+
+def decide(
+    *,
+    progress: Progress,
+    progress_topic: Topic | None,
+    data_topic: Topic | None,
+    data_request: TopicRequest,
+    memory: Memory | None,
+    source: Mapping[str, str],
+    refuse_existing_data: bool,
+) -> TopicDecision:
+    """Decides by the table of the design.
+
+    Args:
+        progress: this sink's progress, from a deterministic read; empty where its topic is missing.
+        progress_topic: None where the topic is missing.
+        data_topic: None where the topic is missing.
+        data_request: the data topic as the manifest asks for it.
+        memory: what somebody remembers, or None.
+        source: source topic to topic id, as of now.
+        refuse_existing_data: `onExistingData: Refuse`.
+
+    Raises:
+        SinkPipelineError: DataTopicLost, DataTopicNotEmpty, ProgressTopicInvalid, ProgressLost or ProgressRegressed.
+    """
+    if progress_topic is not None:
+        check_progress_topic(progress_topic)
+    if not progress.exists:
+        beginning = _without_progress(progress_topic, data_topic, data_request, memory, source, refuse_existing_data)
+    else:
+        _with_progress(progress, progress_topic, data_topic, data_request, memory)
+        beginning = Beginning.RESUME
+    return TopicDecision(
+        beginning=beginning,
+        create_progress=progress_topic is None,
+        create_data=data_topic is None,
+        drift=() if data_topic is None else drift(data_request, data_topic),
+    )
+
+
+def check_progress_topic(topic: Topic) -> None:
+    """Refuses a progress topic on which progress could not be read for certain, or could be deleted by the broker.
+
+    Raises:
+        SinkPipelineError: ProgressTopicInvalid.
+    """
+    remedy = "name another progress topic and let it be created, or give it 1 partition and cleanup.policy=compact"
+    if topic.partitions != 1:
+        raise SinkPipelineError(
+            Reason.PROGRESS_TOPIC_INVALID,
+            f"progress topic {topic.name} has {topic.partitions} partitions, not 1",
+            remedy,
+        )
+    policy = topic.config.get("cleanup.policy")
+    if policy is not None and policy != "compact":
+        raise SinkPipelineError(
+            Reason.PROGRESS_TOPIC_INVALID,
+            f"progress topic {topic.name} has cleanup.policy={policy}, so the broker may delete progress",
+            remedy,
+        )
+
+
+def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
+    """What differs between a requested topic and the one that is there, a sentence each."""
+    differences = []
+    if request.partitions is not None and request.partitions != topic.partitions:
+        differences.append(f"{topic.name} has {topic.partitions} partitions, the manifest says {request.partitions}")
+    if request.replication_factor is not None and request.replication_factor != topic.replication_factor:
+        differences.append(
+            f"{topic.name} has replication factor {topic.replication_factor}, the manifest says {request.replication_factor}"
+        )
+    differences += [
+        f"{topic.name} has {name}={topic.config.get(name)}, the manifest says {value}"
+        for name, value in sorted(request.config.items())
+        if topic.config and topic.config.get(name) != value
+    ]
+    return tuple(differences)
+
+
+def _without_progress(
+    progress_topic: Topic | None,
+    data_topic: Topic | None,
+    data_request: TopicRequest,
+    memory: Memory | None,
+    source: Mapping[str, str],
+    refuse_existing_data: bool,  # noqa: FBT001 - passed on
+) -> Beginning:
+    if memory is not None and memory.rows > 0 and data_topic is None:
+        raise data_topic_lost(data_request.name, f"it is missing, and {memory.rows} rows were delivered into it")
+    if memory is not None and memory.partitions:
+        return _seed(progress_topic, data_topic, data_request, memory, source)
+    if data_topic is not None and refuse_existing_data and data_topic.holds_data:
+        raise SinkPipelineError(
+            Reason.DATA_TOPIC_NOT_EMPTY,
+            f"data topic {data_topic.name} holds data already, and onExistingData is Refuse",
+            "name an empty topic, or allow it with onExistingData: Append",
+        )
+    return Beginning.FIRST_START
+
+
+def _seed(
+    progress_topic: Topic | None,
+    data_topic: Topic | None,
+    data_request: TopicRequest,
+    memory: Memory,
+    source: Mapping[str, str],
+) -> Beginning:
+    lost = f"this sink's progress is gone ({'its topic is missing' if progress_topic is None else 'no record is left'})"
+    remedy = "decide where to go on: a new identity starts anew, the old one needs its progress topic back"
+    if data_topic is not None and memory.data is not None and data_topic.id != memory.data:
+        if memory.rows > 0:
+            raise data_topic_lost(data_request.name, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
+        return Beginning.SEED
+    for topic, topic_id in sorted(memory.source.items()):
+        if source.get(topic, topic_id) != topic_id:
+            raise SinkPipelineError(
+                Reason.PROGRESS_LOST,
+                f"{lost}, and source topic {topic} is another one than the status remembers",
+                remedy,
+            )
+    return Beginning.SEED
+
+
+def _with_progress(
+    progress: Progress,
+    progress_topic: Topic | None,
+    data_topic: Topic | None,
+    data_request: TopicRequest,
+    memory: Memory | None,
+) -> None:
+    meta = progress.meta
+    if meta is None or progress_topic is None:
+        raise ValueError("progress exists, so it was read from a topic that holds its meta record")
+    if meta.progress is not None and meta.progress != progress_topic.id:
+        raise SinkPipelineError(
+            Reason.PROGRESS_LOST,
+            f"the records in {progress_topic.name} were written to a topic with id {meta.progress}, this one has "
+            f"{progress_topic.id}: a copy may be older than what was delivered",
+            "restore nothing into a progress topic; use a new identity, or the original topic",
+        )
+    if progress.rows > 0:
+        if data_topic is None:
+            raise data_topic_lost(data_request.name, f"it is missing, and {progress.rows} rows were delivered into it")
+        if meta.data is not None and meta.data != data_topic.id:
+            raise data_topic_lost(data_request.name, f"it was re-created: its id was {meta.data}, is {data_topic.id}")
+    if memory is not None and memory.epoch == meta.epoch and memory.progress == progress_topic.id:
+        for partition, remembered in sorted(memory.partitions.items()):
+            state = progress.partitions.get(partition)
+            if state is None or state.next < remembered.next:
+                raise SinkPipelineError(
+                    Reason.PROGRESS_REGRESSED,
+                    f"the status remembers {partition} at {remembered.next}, the progress topic says "
+                    f"{'nothing' if state is None else state.next}",
+                    "find out who changed the progress topic; without the status file the progress topic would be believed",
+                )
+
+
+def data_topic_lost(name: str, fact: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.DATA_TOPIC_LOST,
+        f"data topic {name} is lost: {fact}",
+        "nothing is created or delivered until a person decides: restore the topic, or start anew under another identity",
+    )

@@ -1,0 +1,289 @@
+"""Reading the progress topic for certain.
+
+    write a sentinel with a nonce ──► read from a known offset ──► the nonce came back, or the position
+                                                                   is past where the sentinel stands
+
+That is the only way a read succeeds; a time-out is an error and never "no progress". Three reads share it:
+
+- *resume*: the sentinel is written under a transactional id that the reader holds, so nobody who was fenced by that can
+  add anything after it. Only this one may conclude "no progress".
+- *decide*: an unfenced sentinel; exact at the sentinel, a lower bound while a driver runs.
+- *observe* (`ProgressFollower`): up to the end, writing nothing.
+
+The sentinel read is Materialize's idea (2023), and so is that the end offset is asked for without `read_committed`: the
+last stable offset can be held back by a foreign open transaction, below our own last record.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from types import TracebackType
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from typing_extensions import Self
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId
+from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+
+READ_DEADLINE_S = 90.0
+"""Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
+
+_FIRST_SUFFIX = 1024
+_FETCH = 2000
+_POLL_S = 0.1
+_DECIDE_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class _Extent:
+    low: int
+    high: int
+
+
+class ProgressLog:
+    """The progress topic of one cluster, as one reader sees it. Not for several threads at a time.
+
+    Every read raises SinkPipelineError: ProgressUnreadable where it can't be finished for certain, ProgressCorrupt,
+    ProgressRegressed or ProgressVersionUnknown for what it found, BrokerUnreachable, AuthorizationFailed.
+    """
+
+    def __init__(self, connection: Connection, topic: str, group_id: str) -> None:
+        self._connection = connection
+        self._group_id = group_id
+        self.topic = topic
+        self._servers = connection.bootstrap_servers
+        self._consumer = _consumer(connection, group_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def resume(self, sink: SinkId, producer: TransactionalProducer) -> Progress:
+        """Reads the truth under the id that `producer` holds: suffixes of doubling length from the end, until one
+        holds `meta` and the key of every partition that it lists, or the whole log.
+        """
+        nonce = str(uuid.uuid4())
+        producer.write(self.topic, [(SENTINEL_KEY, encode_sentinel(nonce))])
+        return self._search(sink, nonce)
+
+    def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
+        """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
+        nonce = str(uuid.uuid4())
+        producer.write(self.topic, [(SENTINEL_KEY, encode_sentinel(nonce))])
+        return self._read(sink, offset, nonce=nonce)
+
+    def observe(self, sink: SinkId) -> Progress:
+        """Reads to the end offset and writes nothing; never a basis for creating or starting anything."""
+        return self._search(sink, None)
+
+    def decide(self, sink: SinkId) -> Progress:
+        """Reads with an unfenced sentinel: exact at the sentinel, a lower bound for a running driver."""
+        producer = PlainProducer(self._connection)
+        try:
+            for attempt in range(1, _DECIDE_ATTEMPTS + 1):
+                nonce = str(uuid.uuid4())
+                producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
+                producer.flush()
+                progress = self._search(sink, nonce)
+                try:
+                    check(progress)
+                except SinkPipelineError:
+                    # The sentinel may stand in the middle of a running driver's transaction of several records.
+                    if attempt == _DECIDE_ATTEMPTS:
+                        raise
+                else:
+                    return progress
+        finally:
+            producer.close()
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _search(self, sink: SinkId, nonce: str | None) -> Progress:
+        """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now."""
+        extent = self._extent()
+        length = _FIRST_SUFFIX
+        while True:
+            start = max(extent.low, extent.high - length)
+            progress = self._read(sink, start, nonce=nonce, bound=None if nonce is not None else extent.high)
+            if progress.complete:
+                return progress
+            if start == extent.low:
+                break
+            length *= 2
+        if extent.low > 0 and not progress.complete:
+            raise SinkPipelineError(
+                Reason.PROGRESS_UNREADABLE,
+                f"progress topic {self.topic} begins at offset {extent.low}: records were deleted, and what is left "
+                f"does not hold the whole progress of {sink}",
+                "a progress topic may only be compacted; name another progress topic for a new sink",
+            )
+        return progress
+
+    def _extent(self) -> _Extent:
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
+        except KafkaException as exception:
+            raise translate(exception, f"reading the offsets of {self.topic}", self._servers) from exception
+        return _Extent(low, high)
+
+    def _read(self, sink: SinkId, start: int, *, nonce: str | None, bound: int | None = None) -> Progress:
+        """Folds from `start` on, until the sentinel comes back or the position reaches `bound`."""
+        fold = ProgressFold(sink)
+        self._consumer.assign([TopicPartition(self.topic, 0, start)])
+        deadline = time.monotonic() + READ_DEADLINE_S
+        position = start
+        while bound is None or position < bound:
+            for message in _take(self._consumer, _POLL_S):
+                error = message.error()
+                if error is None:
+                    position = _offset(message) + 1
+                    if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
+                        return fold.result(position)
+                    fold.apply(message.key(), message.value(), position - 1)
+                else:
+                    position = max(position, self._end_of_partition(message, error))
+                    if bound is None:
+                        # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
+                        # sentinel may have compacted ours away, and then the position proves as much.
+                        bound = self._uncommitted_end()
+            if time.monotonic() > deadline:
+                raise self._unreadable(position)
+        return fold.result(position)
+
+    def _end_of_partition(self, message: Message, error: KafkaError) -> int:
+        if error.code() == KafkaError._PARTITION_EOF:
+            return _offset(message)
+        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            return 0
+        raise translate(error, f"reading progress topic {self.topic}", self._servers, Reason.PROGRESS_UNREADABLE)
+
+    def _uncommitted_end(self) -> int:
+        with _uncommitted(self._connection, self._group_id) as consumer:
+            try:
+                _, high = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
+            except KafkaException as exception:
+                raise translate(exception, f"reading the end of {self.topic}", self._servers) from exception
+        return int(high)
+
+    def _unreadable(self, position: int) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.PROGRESS_UNREADABLE,
+            f"progress topic {self.topic} could not be read to its end within {READ_DEADLINE_S:.0f} s: an open transaction "
+            f"holds offset {position} back ({self._who(position)})",
+            "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
+        )
+
+    def _who(self, offset: int) -> str:
+        """Whose record stands at an offset, for a message: its key names the sink."""
+        with _uncommitted(self._connection, self._group_id) as consumer:
+            consumer.assign([TopicPartition(self.topic, 0, offset)])
+            message = consumer.poll(5)
+            if message is None or message.error() is not None:
+                return "its writer is unknown"
+            key = message.key()
+            return f"its first key there is {key.decode(errors='replace')}" if key else "its first record has no key"
+
+
+class ProgressFollower:
+    """*Observe*: follows one sink's progress without writing, from an offset before which everything is known.
+
+    It never waits: `poll` takes what has been committed since. Not for several threads at a time.
+    """
+
+    def __init__(
+        self, connection: Connection, topic: str, group_id: str, sink: SinkId, start: int | None = None
+    ) -> None:
+        self._topic = topic
+        self._servers = connection.bootstrap_servers
+        self._fold = ProgressFold(sink)
+        self._consumer = _consumer(connection, group_id)
+        self.position = start or 0
+        """Every record below it was seen."""
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING if start is None else start)])
+
+    def poll(self, timeout_s: float = 0.0) -> Progress:
+        """What the records seen so far say (those from `start` on only); reads on while there is something to read.
+
+        Raises:
+            SinkPipelineError: as ProgressLog.
+        """
+        while True:
+            messages = _take(self._consumer, timeout_s)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    self.position = _offset(message) + 1
+                    self._fold.apply(message.key(), message.value(), self.position - 1)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self.position = max(self.position, _offset(message))
+                    return self._fold.result(self.position)
+                elif not error.retriable():
+                    raise translate(
+                        error, f"following progress topic {self._topic}", self._servers, Reason.PROGRESS_UNREADABLE
+                    )
+            if not messages:
+                return self._fold.result(self.position)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _take(consumer: Consumer, timeout_s: float) -> list[Message]:
+    """What has been fetched already, or the next message as soon as it comes: consume() alone would wait for all."""
+    messages = consumer.consume(_FETCH, 0)
+    if messages or timeout_s <= 0:
+        return list(messages)
+    message = consumer.poll(timeout_s)
+    return [] if message is None else [message]
+
+
+def _consumer(connection: Connection, group_id: str, isolation_level: str = "read_committed") -> Consumer:
+    return Consumer(
+        {
+            **connection.client_config(),
+            # Only assigned, never subscribed or committed: the group is named for ACLs and leaves nothing behind.
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            # The default jumps to the end, and would read as "no progress".
+            "auto.offset.reset": "error",
+            "isolation.level": isolation_level,
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 50,
+        }
+    )
+
+
+class _uncommitted:  # noqa: N801 - a context manager, used like a function
+    """A consumer that sees what is not committed: for end offsets, and for naming who holds them back."""
+
+    def __init__(self, connection: Connection, group_id: str) -> None:
+        self._consumer = _consumer(connection, group_id, "read_uncommitted")
+
+    def __enter__(self) -> Consumer:
+        return self._consumer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    if offset is None:
+        raise ValueError("a consumed message has an offset")
+    return int(offset)

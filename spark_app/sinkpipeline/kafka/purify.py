@@ -1,0 +1,123 @@
+"""Purification: what can be checked against the brokers before a pipeline is created, leaving nothing behind.
+
+Everything here describes or observes. What passes can still fail later; then the sink's status says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from sinkpipeline.core import starting
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import Beginning, Topic, TopicDecision, check_progress_topic, decide
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.starting import describe, holds_data, source_topics
+
+_PREFLIGHT_S = 8.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one sink: what a start would do, or why it would be refused."""
+
+    sink: SinkId
+    decision: TopicDecision | None
+    error: SinkPipelineError | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> str:
+        """One line for a person."""
+        if self.decision is None:
+            return "would be refused"
+        created = [
+            name
+            for name, create in (
+                ("the progress topic", self.decision.create_progress),
+                ("the data topic", self.decision.create_data),
+            )
+            if create
+        ]
+        begins = (
+            "resumes from its progress" if self.decision.beginning is Beginning.RESUME else "starts for the first time"
+        )
+        return f"{begins}, creates {' and '.join(created) or 'nothing'}"
+
+
+def preflight(connections: Iterable[Connection]) -> None:
+    """Connects to each cluster once.
+
+    Raises:
+        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed.
+    """
+    for connection in connections:
+        Admin(connection).brokers(_PREFLIGHT_S)
+
+
+def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
+    """Checks each sink: connection, rights, source topics, the topics that exist, observed progress."""
+    for sink in sinks:
+        try:
+            yield _purify(sink)
+        except SinkPipelineError as error:
+            yield Finding(sink.id, None, error)
+
+
+def _purify(sink: SinkSettings) -> Finding:
+    source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
+    source_admin.brokers(_PREFLIGHT_S)
+    brokers = admin.brokers(_PREFLIGHT_S)
+    topics = source_topics(sink.source, source_admin)
+    for name in topics:
+        _require(source_admin, name, ("READ", "DESCRIBE"))
+    data = describe(admin, sink.data.name)
+    if data is not None:
+        _require(admin, data.name, ("WRITE", "DESCRIBE"))
+        data = replace(data, holds_data=holds_data(admin, data))
+    progress_topic = describe(admin, sink.progress.name)
+    progress = Progress()
+    if progress_topic is not None:
+        check_progress_topic(progress_topic)
+        _require(admin, progress_topic.name, ("READ", "WRITE", "DESCRIBE"))
+        with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
+            progress = log.observe(sink.id)
+    source = {name: topic.id for name, topic in topics.items()}
+    starting.check_owner(sink.id, progress.meta, sink.owner)
+    starting.check_source(progress.meta, source)
+    decision = decide(
+        progress=progress,
+        progress_topic=progress_topic,
+        data_topic=data,
+        data_request=sink.data,
+        memory=None,
+        source=source,
+        refuse_existing_data=sink.refuse_existing_data,
+    )
+    return Finding(sink.id, decision, None, tuple(_warnings(sink, brokers, data, decision)))
+
+
+def _warnings(sink: SinkSettings, brokers: int, data: Topic | None, decision: TopicDecision) -> Iterator[str]:
+    yield from decision.drift
+    if brokers > 1 and "," not in sink.connection.bootstrap_servers:
+        yield (
+            f"bootstrapServers names one of {brokers} brokers: while that one is down nothing can start; name at least two"
+        )
+    replication = sink.data.replication_factor
+    if data is None and replication is not None and replication > brokers:
+        yield f"replicationFactor {replication} can't be met by {brokers} brokers"
+
+
+def _require(admin: Admin, topic: str, operations: tuple[str, ...]) -> None:
+    denied = admin.denied(topic, operations)
+    if denied:
+        raise SinkPipelineError(
+            Reason.AUTHORIZATION_FAILED,
+            f"the principal may not {' or '.join(sorted(denied))} topic {topic}",
+            "grant these operations on the topic",
+        )

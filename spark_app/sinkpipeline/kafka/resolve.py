@@ -1,0 +1,86 @@
+"""From the manifest to what the protocol works with: connections with their Secrets, defaults, names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+
+from sinkpipeline.core import manifest
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.kafka.connection import Connection, Sasl, Tls, secret_file
+from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+
+FILE_CLUSTER = "file"
+"""The cluster that owns what is run from a manifest file."""
+
+
+def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path | None) -> Connection:
+    """Finds the Secrets of a connection as files, `secrets_dir/<secret>/<key>`.
+
+    Raises:
+        SinkPipelineError: SecretNotFound.
+    """
+    auth = connection.auth
+    tls = sasl = None
+    if auth is not None and auth.tls is not None:
+        ca, certificate = auth.tls.ca_secret_ref, auth.tls.cert_secret_ref
+        tls = Tls(
+            ca_file=None if ca is None else secret_file(secrets_dir, ca.name, ca.key),
+            certificate_file=None
+            if certificate is None
+            else secret_file(secrets_dir, certificate.name, certificate.cert_key),
+            key_file=None if certificate is None else secret_file(secrets_dir, certificate.name, certificate.key_key),
+        )
+    if auth is not None and auth.sasl is not None:
+        password = auth.sasl.password_secret_ref
+        sasl = Sasl(
+            mechanism=auth.sasl.mechanism.value,
+            username=auth.sasl.username,
+            password_file=secret_file(secrets_dir, password.name, password.key),
+        )
+    return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
+
+
+def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> SourceSettings:
+    source = pipeline.spec.source.kafka
+    return SourceSettings(
+        connection=resolve_connection(source.connection, secrets_dir),
+        topics=source.topics or (),
+        pattern=source.topic_pattern,
+        starting_offsets=source.starting_offsets,
+        skip_lost=source.on_data_loss is manifest.OnDataLoss.SKIP,
+        read_committed=source.isolation_level is manifest.IsolationLevel.READ_COMMITTED,
+        group_id_prefix=pipeline.group_id_prefix,
+        properties=MappingProxyType(dict(source.properties)),
+    )
+
+
+def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> list[SinkSettings]:
+    """The settings of every sink, for a run from a file.
+
+    Raises:
+        SinkPipelineError: SecretNotFound.
+    """
+    source = resolve_source(pipeline, secrets_dir)
+    owner = Owner(cluster=FILE_CLUSTER, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
+    return [
+        SinkSettings(
+            id=SinkId(pipeline.identity, sink.name),
+            owner=owner,
+            source=source,
+            connection=resolve_connection(pipeline.connection(sink), secrets_dir),
+            data=TopicRequest(
+                name=sink.kafka.topic.name,
+                partitions=sink.kafka.topic.partitions,
+                replication_factor=sink.kafka.topic.replication_factor,
+                config=MappingProxyType(dict(sink.kafka.topic.config)),
+            ),
+            progress=progress_request(sink.kafka.progress_topic.name, sink.kafka.progress_topic.replication_factor),
+            exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
+            refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
+            properties=MappingProxyType(dict(sink.kafka.properties)),
+        )
+        for sink in pipeline.spec.sinks
+    ]

@@ -1,0 +1,46 @@
+"""What the protocol must know of one sink: the manifest's fields, resolved to connections and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.connection import Connection
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """The source; exactly one of `topics` and `pattern` is set."""
+
+    connection: Connection
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
+    skip_lost: bool = False
+    read_committed: bool = True
+    group_id_prefix: str = "sinkpipeline"
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """One Kafka sink."""
+
+    id: SinkId
+    owner: Owner
+    source: SourceSettings
+    connection: Connection
+    data: TopicRequest
+    progress: TopicRequest
+    exactly_once: bool = True
+    refuse_existing_data: bool = False
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def group_id(self) -> str:
+        return f"{self.source.group_id_prefix}.{self.id.sink}"

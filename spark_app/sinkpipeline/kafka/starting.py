@@ -1,0 +1,320 @@
+"""Starting a sink: the order in which a driver fences, reads, and announces itself.
+
+    0 decide read; refuse what needs no fence; create the progress topic
+    1 init the control id                          (fences another driver's writes of meta)
+    2 resume read; refuse again; create the data topic
+    3 commit meta with our run                     (who comes later sees it; who was before learns it when fenced)
+    4 init every partition id                      (fences late tasks, and aborts what they left open)
+    5 resume read of what was written since 2
+    6 commit the frontier of every partition with meta, as one transaction: a first start, a seed, or a snapshot
+
+A crash between any two steps leaves something from which the next start begins at 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from sinkpipeline.core import starting
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress, check, encode
+from sinkpipeline.core.starting import SourceView
+from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, decide
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+
+_LOG = logging.getLogger("sinkpipeline.start")
+
+_ATTEMPTS = 5
+_MAX_DELAY_S = 2.0
+_FENCING_THREADS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedSink:
+    """A sink whose fences are held. `control` belongs to whoever has this, and is closed by them."""
+
+    control: TransactionalProducer
+    progress: Progress
+    """Of every source partition; its meta carries our run."""
+    data_topic: Topic
+    progress_topic: Topic
+    max_message_bytes: int
+    """The data topic's limit of one record batch."""
+    recreated_progress_topic: bool
+    may_duplicate: int | None
+    """Of a seeded start: at most so many rows may be duplicated. None where the progress is certain."""
+    drift: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class SinkStarter:
+    """Starts one sink, as often as its driver asks; `run` is the driver's, so that a later start is no newer driver."""
+
+    settings: SinkSettings
+    run: str
+    source_admin: Admin
+    admin: Admin
+    started_before: bool = field(default=False, init=False)
+
+    def start(self, memory: Memory | None, *, memory_is_exact: bool = False) -> StartedSink:
+        """Steps 0 to 6.
+
+        Args:
+            memory: what is remembered of the sink, for the case that its progress is gone.
+            memory_is_exact: it is this driver's own frontier, and no outcome is in doubt.
+
+        Raises:
+            SinkPipelineError: every refusal of the protocol and of the topic policy.
+        """
+        for _ in range(_ATTEMPTS):
+            seen = _Seen()
+            try:
+                started = self._attempt(memory, memory_is_exact, seen)
+            except Fenced:
+                self._still_ours(seen)
+                _LOG.info("%s: fenced while starting, starting again", self.settings.id)
+            except InDoubt as error:
+                _LOG.info("%s: %s, starting again", self.settings.id, error)
+            else:
+                self.started_before = True
+                return started
+            # Two drivers that start at once would otherwise fence each other in step.
+            time.sleep(random.uniform(0.1, _MAX_DELAY_S))  # noqa: S311 - no secret
+        raise SinkPipelineError(
+            Reason.FENCED_REPEATEDLY,
+            f"starting {self.settings.id} was interrupted {_ATTEMPTS} times",
+            "look for another driver of this pipeline, or for brokers that restart",
+        )
+
+    def _still_ours(self, seen: _Seen) -> None:
+        """Reads meta after a fence, before anything is fenced in return: a newer driver goes first."""
+        with self._log() as log:
+            meta = log.decide(self.settings.id).meta
+        if meta is not None and meta.run not in (seen.run, self.run):
+            raise starting.superseded(self.settings.id, meta.run)
+
+    def _attempt(self, memory: Memory | None, memory_is_exact: bool, seen: _Seen) -> StartedSink:  # noqa: FBT001
+        settings = self.settings
+        view = view_source(settings.source, self.source_admin)
+        # 0.
+        progress_topic = self._describe_progress_topic()
+        progress = Progress()
+        if progress_topic is not None:
+            with self._log() as log:
+                progress = log.decide(settings.id)
+        decision, data_topic = self._decide(progress, progress_topic, view, memory)
+        recreated = progress_topic is None and decision.beginning is Beginning.SEED
+        if progress_topic is None:
+            self.admin.create_topic(settings.progress)
+            progress_topic = self._describe_progress_topic()
+            if progress_topic is None:
+                raise _vanished(settings.progress.name)
+        # 1.
+        control = TransactionalProducer(settings.connection, settings.id.control_id)
+        try:
+            failpoint("starting-after-control-init")
+            return self._fenced(control, progress_topic, view, memory, memory_is_exact, seen, recreated)
+        except BaseException:
+            control.close()
+            raise
+
+    def _fenced(
+        self,
+        control: TransactionalProducer,
+        progress_topic: Topic,
+        view: SourceView,
+        memory: Memory | None,
+        memory_is_exact: bool,  # noqa: FBT001
+        seen: _Seen,
+        recreated: bool,  # noqa: FBT001
+    ) -> StartedSink:
+        settings = self.settings
+        with self._log() as log:
+            # 2.
+            progress = log.resume(settings.id, control)
+            check(progress)
+            seen.run = None if progress.meta is None else progress.meta.run
+            decision, data_topic = self._decide(progress, progress_topic, view, memory)
+            if decision.beginning is Beginning.SEED and self.started_before and not memory_is_exact:
+                raise SinkPipelineError(
+                    Reason.PROGRESS_LOST,
+                    f"the progress of {settings.id} was deleted while the outcome of a transaction was in doubt",
+                    "nobody knows how far the sink got; start anew under another identity",
+                )
+            if data_topic is None:
+                data_topic = self.admin.create_topic(settings.data)
+            data_config = self.admin.topic_config(data_topic.name)
+            # 3.
+            seeding = memory if decision.beginning is Beginning.SEED else None
+            epoch = progress.meta.epoch if progress.meta is not None else (seeding.epoch if seeding is not None else 0)
+            meta = starting.take_over(
+                progress.meta, run=self.run, owner=settings.owner, epoch=epoch, source=view.topics
+            )
+            control.write(settings.progress.name, encode(settings.id, Progress(meta=meta)))
+            failpoint("starting-after-meta")
+            # 4.
+            remembered = memory.partitions if memory is not None else {}
+            self._fence({*progress.partitions, *remembered, *view.beginnings})
+            # 5.
+            tail = log.resume_since(settings.id, control, progress.end)
+        progress = starting.overlay(progress, tail)
+        starting.check_run(settings.id, progress.meta, self.run)
+        check(progress)
+        # 6.
+        known = seeding.partitions if seeding is not None else progress.partitions
+        partitions = starting.plan_partitions(
+            known,
+            view,
+            epoch=epoch,
+            starting_offsets=settings.source.starting_offsets,
+            discovered=settings.source.pattern is not None and bool(known),
+            skip_lost=settings.source.skip_lost,
+            at=now_ms(),
+        )
+        meta = replace(
+            meta,
+            partitions=MappingProxyType(starting.partition_counts(partitions)),
+            source=MappingProxyType({**meta.source, **view.topics}),
+            data=data_topic.id,
+            progress=progress_topic.id,
+        )
+        progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
+        failpoint("starting-before-first-start")
+        control.write(settings.progress.name, encode(settings.id, progress))
+        return StartedSink(
+            control=control,
+            progress=progress,
+            data_topic=data_topic,
+            progress_topic=progress_topic,
+            max_message_bytes=int(data_config.get("max.message.bytes", "1048588")),
+            recreated_progress_topic=recreated,
+            may_duplicate=_may_duplicate(known, view) if seeding is not None and not memory_is_exact else None,
+            drift=decision.drift,
+        )
+
+    def _decide(
+        self, progress: Progress, progress_topic: Topic | None, view: SourceView, memory: Memory | None
+    ) -> tuple[TopicDecision, Topic | None]:
+        settings = self.settings
+        starting.check_owner(settings.id, progress.meta, settings.owner)
+        if self.started_before:
+            starting.check_run(settings.id, progress.meta, self.run)
+        starting.check_source(progress.meta, view.topics)
+        data_topic = self._describe_data_topic()
+        decision = decide(
+            progress=progress,
+            progress_topic=progress_topic,
+            data_topic=data_topic,
+            data_request=settings.data,
+            memory=memory,
+            source=view.topics,
+            refuse_existing_data=settings.refuse_existing_data,
+        )
+        return decision, data_topic
+
+    def _fence(self, partitions: Iterable[SourcePartition]) -> None:
+        def fence(partition: SourcePartition) -> None:
+            TransactionalProducer(self.settings.connection, self.settings.id.partition_id(partition)).close()
+
+        with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
+            list(pool.map(fence, sorted(set(partitions))))
+
+    def _log(self) -> ProgressLog:
+        return ProgressLog(self.settings.connection, self.settings.progress.name, self.settings.group_id)
+
+    def _describe_progress_topic(self) -> Topic | None:
+        return describe(self.admin, self.settings.progress.name)
+
+    def _describe_data_topic(self) -> Topic | None:
+        topic = describe(self.admin, self.settings.data.name)
+        return None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
+
+
+@dataclass
+class _Seen:
+    """The run that step 2 of an attempt found."""
+
+    run: str | None = None
+
+
+def describe(admin: Admin, name: str) -> Topic | None:
+    """A topic with its configuration, or None where it is missing."""
+    topic = admin.topics([name])[name]
+    return None if topic is None else replace(topic, config=admin.topic_config(name))
+
+
+def holds_data(admin: Admin, topic: Topic) -> bool:
+    partitions = [SourcePartition(topic.name, number) for number in range(topic.partitions)]
+    beginnings = admin.beginning_offsets(partitions)
+    ends = admin.end_offsets(partitions, read_committed=False)
+    return any(ends[partition] > beginnings[partition] for partition in partitions)
+
+
+def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
+    """The source's topics.
+
+    Raises:
+        SinkPipelineError: SourceTopicMissing.
+    """
+    names: Iterable[str] = source.topics
+    if source.pattern is not None:
+        pattern = re.compile(source.pattern)
+        names = sorted(name for name in admin.topic_names() if pattern.fullmatch(name))
+        if not names:
+            raise SinkPipelineError(
+                Reason.SOURCE_TOPIC_MISSING,
+                f"no topic of {source.connection.bootstrap_servers} matches topicPattern {source.pattern}",
+                "create the topic, or correct source.kafka.topicPattern",
+            )
+    found = {}
+    for name, topic in admin.topics(list(names)).items():
+        if topic is None:
+            raise SinkPipelineError(
+                Reason.SOURCE_TOPIC_MISSING,
+                f"source topic {name} does not exist on {source.connection.bootstrap_servers}",
+                "create the topic, or correct source.kafka.topics",
+            )
+        found[name] = topic
+    return found
+
+
+def view_source(source: SourceSettings, admin: Admin) -> SourceView:
+    topics = source_topics(source, admin)
+    partitions = [
+        SourcePartition(name, number) for name, topic in sorted(topics.items()) for number in range(topic.partitions)
+    ]
+    high_watermarks = admin.end_offsets(partitions, read_committed=False)
+    return SourceView(
+        topics=MappingProxyType({name: topic.id for name, topic in topics.items()}),
+        beginnings=MappingProxyType(admin.beginning_offsets(partitions)),
+        ends=MappingProxyType(
+            admin.end_offsets(partitions, read_committed=True) if source.read_committed else high_watermarks
+        ),
+        high_watermarks=MappingProxyType(high_watermarks),
+    )
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _may_duplicate(seed: Mapping[SourcePartition, PartitionProgress], view: SourceView) -> int:
+    return sum(max(0, end - seed[partition].next) for partition, end in view.ends.items() if partition in seed)
+
+
+def _vanished(name: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.TOPICS_CHANGED, f"topic {name} vanished after it was created", "it is looked at again"
+    )

@@ -1,0 +1,1 @@
+"""The driver: the only place that imports pyspark."""

@@ -1,0 +1,146 @@
+"""Strict decoding of a record's value: its columns, and an error text where it doesn't fit.
+
+Spark's `from_json` alone is not strict. It ignores whatever follows the first JSON value, drops NOT NULL, reads bytes
+that are not UTF-8 as U+FFFD, and takes 'single quotes' and NaN. What it does report, through the column of corrupt
+records, is kept; the rest is checked here, the cheap checks on every row and the expensive ones on suspicious rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+from sinkpipeline.core.rowplan import DecodeErrorClass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+_JSON_WHITESPACE = " \t\r\n"
+
+
+def parse_json(value: Column, schema: StructType, corrupt: str) -> Column:
+    """The struct of `schema`'s fields plus `corrupt` STRING, not null where the first JSON value doesn't fit.
+
+    The struct itself is null for a null value and for one without any JSON token.
+    """
+    with_corrupt = StructType([*schema.fields, StructField(corrupt, StringType())])
+    return F.from_json(value.cast("string"), with_corrupt, {**_STRICT, "columnNameOfCorruptRecord": corrupt})
+
+
+_STRICT = {
+    "mode": "PERMISSIVE",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    # A time without a zone is the same instant wherever the job runs.
+    "timeZone": "UTC",
+}
+
+
+def json_error(value: Column, parsed: Column, schema: StructType, corrupt: str) -> Column:
+    """STRING: why this value, which is not null, is refused; null if it fits.
+
+    `parsed` is the column that holds what `parse_json` gave for `value`: a column, so that nothing is parsed twice.
+    """
+    text = value.cast("string")
+    error = F.when(~F.is_valid_utf8(text), _error(DecodeErrorClass.INVALID_UTF8, "the value is not valid UTF-8"))
+    error = error.when(_trailing(text), _error(DecodeErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    refused = parsed.isNull() | parsed.getField(corrupt).isNotNull()
+    error = error.when(refused, _let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
+    for path, missing in _missing(schema):
+        error = error.when(missing(parsed), _error(DecodeErrorClass.MISSING_FIELD, f"{path} is null or absent"))
+    return error
+
+
+_NOT_ONE_OBJECT = "the value is not exactly one JSON object"
+
+
+def _error(kind: DecodeErrorClass, detail: str) -> Column:
+    return F.lit(kind.error(detail))
+
+
+def _trailing(text: Column) -> Column:
+    """Whether anything but whitespace follows the JSON object that `text` begins with.
+
+    Where the first closing brace is the last character nothing can: that settles flat objects without a second look.
+    Otherwise the text is tokenised once more, as the first element of an array. The second one is a string as long as
+    the text, so no text can hold that string itself: finding it second proves that the text before it was one value.
+    """
+    trimmed = F.rtrim(text, F.lit(_JSON_WHITESPACE))
+    flat = F.octet_length(F.substring_index(trimmed, "}", 1)) + 1 == F.octet_length(trimmed)
+    mark = F.repeat(F.lit("x"), F.length(text))
+    second = F.get_json_object(F.concat(F.lit("["), text, F.lit(',"'), mark, F.lit('"]')), "$[1]")
+    return ~F.when(flat, F.lit(True)).otherwise(second.eqNullSafe(mark))
+
+
+def _texts(text: Column) -> Column:
+    """MAP<STRING, STRING> of the fields, which any JSON object fits; null if it isn't one."""
+    return F.from_json(text, "MAP<STRING, STRING>", _STRICT)
+
+
+def _refused(texts: Column, parsed: Column, schema: StructType) -> Column:
+    """Tells apart what `from_json` does not: only evaluated for rows known to be bad.
+
+    Of a wrong type it names the top-level field that is there and was not understood.
+    """
+    error = F.when(texts.isNull(), _error(DecodeErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    for each in schema.fields:
+        lost = parsed.getField(each.name).isNull() & F.try_element_at(texts, F.lit(each.name)).isNotNull()
+        error = error.when(
+            lost, _error(DecodeErrorClass.WRONG_TYPE, f"{each.name} is not {each.dataType.simpleString()}")
+        )
+    return error.otherwise(_error(DecodeErrorClass.WRONG_TYPE, "a nested field does not fit the schema"))
+
+
+def _let(value: Column, use: Callable[[Column], Column]) -> Column:
+    """`use(value)` with the value computed once; Spark has no other way to name one inside an expression."""
+    return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
+_Missing = tuple[str, "Callable[[Column], Column]"]
+"""The path of a NOT NULL field, and a predicate on what holds it: whether the field is null where it must not be."""
+
+
+def _missing(struct: StructType) -> Iterator[_Missing]:
+    for each in struct.fields:
+        if not each.nullable:
+            yield each.name, partial(_is_missing, each.name)
+        for path, missing in _missing_within(each.dataType):
+            yield each.name + path, partial(_in_field, each.name, missing)
+
+
+def _missing_within(kind: DataType) -> Iterator[_Missing]:
+    """The same for what is inside a value of this type; the path continues the value's own."""
+    match kind:
+        case StructType():
+            for path, missing in _missing(kind):
+                yield f".{path}", missing
+        case ArrayType():
+            for path, missing in _missing_within(kind.elementType):
+                yield f"[]{path}", partial(_in_elements, missing)
+        case MapType():
+            for path, missing in _missing_within(kind.valueType):
+                yield f"{{}}{path}", partial(_in_values, missing)
+        case _:
+            return
+
+
+def _is_missing(name: str, struct: Column) -> Column:
+    return struct.isNotNull() & struct.getField(name).isNull()
+
+
+def _in_field(name: str, missing: Callable[[Column], Column], struct: Column) -> Column:
+    return missing(struct.getField(name))
+
+
+def _in_elements(missing: Callable[[Column], Column], array: Column) -> Column:
+    return F.exists(array, lambda element: missing(element))  # noqa: PLW0108 - Spark counts a lambda's parameters
+
+
+def _in_values(missing: Callable[[Column], Column], entries: Column) -> Column:
+    return _in_elements(missing, F.map_values(entries))

@@ -1,0 +1,341 @@
+"""Which expressions a pipeline may have: checked on the plan that Spark's own analyser makes of them.
+
+A replay after a crash must give the same row. So an expression sees one row and nothing else: no other rows, no clock,
+no chance, no session. Types are checked, never cast silently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SOURCE_STRUCT = "kafka"
+"""The struct column that holds the source record; no field of a schema may have its name."""
+
+SOURCE_COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+
+_SOURCE_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_SCHEMA_PATH = "spec.decode.schema"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong at a path of the manifest, and what to write instead."""
+
+    path: str
+    fact: str
+    remedy: str
+
+
+def invalid(problems: list[Problem]) -> SinkPipelineError:
+    """One error for all problems; there is at least one."""
+    facts = "; ".join(f"{each.path}: {each.fact}" for each in problems)
+    remedies = "; ".join(dict.fromkeys(each.remedy for each in problems))
+    return SinkPipelineError(Reason.EXPRESSION_INVALID, facts, remedies)
+
+
+def source_frame(spark: SparkSession) -> DataFrame:
+    """An empty batch DataFrame of the shape of Spark's Kafka source."""
+    return spark.createDataFrame([], _SOURCE_SCHEMA)
+
+
+def parse_schema(spark: SparkSession, ddl: str) -> StructType:
+    """The columns of a DDL text, NOT NULL included. Spark's ParseException if it isn't one.
+
+    PySpark's own function also takes other notations, by trying one after the other; a manifest has one.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark offers no other way
+    columns: dict[str, Any] = json.loads(jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json())
+    return StructType.fromJson(columns)
+
+
+def check_schema(spark: SparkSession, ddl: str) -> tuple[StructType, list[Problem]]:
+    """The schema and what is wrong with it."""
+    with _quiet():
+        try:
+            schema = parse_schema(spark, ddl)
+            source_frame(spark).select(F.from_json(F.col("value").cast("string"), schema))
+        except PySparkException as error:
+            remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
+            return StructType(), [Problem(_SCHEMA_PATH, _sentence(error), remedy)]
+    return schema, list(_schema_problems(schema))
+
+
+def _schema_problems(schema: StructType) -> Iterator[Problem]:
+    if not schema.fields:
+        yield Problem(_SCHEMA_PATH, "has no columns", "name at least one column, or use format: raw")
+    seen: dict[str, str] = {}
+    for each in schema.fields:
+        if each.name.lower() == SOURCE_STRUCT:
+            fact = f"a column can't be called {each.name}: {SOURCE_STRUCT} is the source record"
+            yield Problem(_SCHEMA_PATH, fact, "leave the column out and read it from CAST(kafka.value AS STRING)")
+        elif each.name.lower() in seen:
+            fact = f"columns {seen[each.name.lower()]} and {each.name} have the same name"
+            yield Problem(_SCHEMA_PATH, fact, "keep one of them: names of columns are not case sensitive")
+        seen[each.name.lower()] = each.name
+        if set(each.metadata) - {"comment"}:
+            yield Problem(_SCHEMA_PATH, f"column {each.name} has a default or is generated", "give a name and a type")
+
+
+def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str]]) -> list[Problem]:
+    """What is wrong with each (path, SQL text) on these columns."""
+    with _quiet():
+        return [problem for path, text in expressions for problem in _check(visible, path, text)]
+
+
+def _check(visible: DataFrame, path: str, text: str) -> Iterator[Problem]:
+    try:
+        if refusal := _unparsed_refusal(visible, text):
+            yield Problem(path, *refusal)
+            return
+        selected = visible.select(F.expr(text))
+    except AnalysisException as error:
+        yield _misunderstood(visible, path, error)
+        return
+    if refusal := _refusal(visible, selected):
+        yield Problem(path, *refusal)
+        return
+    kind, rule = selected.schema[0].dataType, _TYPES[path.rpartition(".")[2]]
+    if not rule.accepts(kind):
+        yield Problem(path, f"must be {rule.wanted}, is {_type_name(kind)}", rule.remedy)
+
+
+# What is refused for what it does. Names are those of Spark's classes: its analyser is the one who knows.
+
+_REPEATABLE = "a replay after a crash must give the same row"
+_ROW_BY_ROW = "write an expression of one row: the transform is row by row"
+_CLOCK_REMEDY = f"use kafka.timestamp: {_REPEATABLE}"
+_STARS = {"UnresolvedStar", "UnresolvedStarExcept", "UnresolvedStarExceptOrReplace", "UnresolvedRegex"}
+_CLOCKS = {"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentBatchTimestamp"}
+_SESSION = {"CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"}
+_TIMES = {"date", "timestamp", "timestamp_ntz"}
+_SPECIAL_TIME = r"(?:now|today|tomorrow|yesterday)"
+_TYPED_SPECIAL_TIME = re.compile(
+    rf"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*r?(['\"])\s*{_SPECIAL_TIME}\b[^'\"]*\1", re.IGNORECASE
+)
+
+_Refusal = tuple[str, str]
+
+
+def _unparsed_refusal(visible: DataFrame, text: str) -> _Refusal | None:
+    """What must be seen before the analyser replaces it: stars, and literals that read the clock while parsed."""
+    jvm_session: Any = visible.sparkSession._jsparkSession  # noqa: SLF001 - PySpark offers no other way
+    for node in _nodes(jvm_session.sessionState().sqlParser().parseExpression(text)):
+        if _class(node) in _STARS:
+            return "stars are refused", "name the columns"
+    if _TYPED_SPECIAL_TIME.search(text):
+        return "reads the clock (a literal such as TIMESTAMP 'now')", _CLOCK_REMEDY
+    return None
+
+
+def _refusal(visible: DataFrame, selected: DataFrame) -> _Refusal | None:
+    plan, source = _analysed(selected), _analysed(visible)
+    kind = _class(plan)
+    if kind == "Aggregate":
+        return "aggregate functions are refused", _ROW_BY_ROW
+    if kind != "Project" or plan.projectList().size() != 1 or not plan.child().equals(source):
+        below = {_class(each) for each in _nodes(plan)}
+        if "Generate" in below:
+            return "generators such as explode are refused", "one row in gives at most one row out: keep the array"
+        if "Window" in below:
+            return "window functions are refused", _ROW_BY_ROW
+        return (
+            f"is more than an expression of one row (it needs {', '.join(sorted(below - _plain(source)))})",
+            _ROW_BY_ROW,
+        )
+    for node in _nodes(plan.projectList().head()):
+        if refusal := _node_refusal(visible, node):
+            return refusal
+    return None
+
+
+def _plain(source: Any) -> set[str]:
+    return {"Project", *(_class(each) for each in _nodes(source))}
+
+
+def _node_refusal(visible: DataFrame, node: Any) -> _Refusal | None:
+    gateway: Any = visible.sparkSession.sparkContext._gateway  # noqa: SLF001 - PySpark offers no other way
+    name = _class(node)
+    if is_instance_of(gateway, node, "org.apache.spark.sql.catalyst.expressions.PlanExpression"):
+        return "subqueries are refused", _ROW_BY_ROW
+    if name.startswith("PythonUD"):
+        return "Python functions are refused", "use Spark's own functions"
+    if name in _CLOCKS or _reads_clock(node):
+        return "reads the clock", _CLOCK_REMEDY
+    if name in _SESSION:
+        return f"depends on the session ({node.prettyName()})", f"write the value: {_REPEATABLE}"
+    if not node.deterministic() and all(child.deterministic() for child in _children(node)):
+        return f"is not deterministic ({node.prettyName()})", f"leave it out: {_REPEATABLE}"
+    return None
+
+
+def _reads_clock(node: Any) -> bool:
+    """Whether a text such as 'now' becomes a time here: Spark replaces it by the clock where it is a constant."""
+    if node.dataType().typeName() not in _TIMES:
+        return False
+    texts = (child for child in _children(node) if child.dataType().typeName() == "string" and child.foldable())
+    return any(re.match(rf"\s*{_SPECIAL_TIME}\b", _constant(text), re.IGNORECASE) for text in texts)
+
+
+def _constant(node: Any) -> str:
+    try:
+        return str(node.eval(None))
+    except (Py4JError, PySparkException):
+        # A function that the optimiser would replace first. Its own constants show what it can become.
+        return next((str(each.eval(None)) for each in _nodes(node) if _class(each) == "Literal"), "")
+
+
+def _analysed(df: DataFrame) -> Any:
+    frame: Any = df._jdf  # noqa: SLF001 - PySpark offers no other way
+    return frame.queryExecution().analyzed()
+
+
+def _class(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(index) for index in range(children.size())]
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _children(node):
+        yield from _nodes(child)
+
+
+# Types.
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    match kind:
+        case MapType():
+            return isinstance(kind.keyType, StringType) and _is_text(kind.valueType)
+        case ArrayType(elementType=StructType() as entry) if [each.lower() for each in entry.names] == ["key", "value"]:
+            return isinstance(entry[0].dataType, StringType) and _is_text(entry[1].dataType)
+        case _:
+            return False
+
+
+def header_entries(headers: Column, kind: DataType) -> Column:
+    """ARRAY<STRUCT<key: STRING, value: BINARY>> of a column of an accepted type; null stays null.
+
+    A null entry is no header: so that CASE can decide about one inside an array.
+    """
+    entries = F.map_entries(headers) if isinstance(kind, MapType) else F.filter(headers, lambda each: each.isNotNull())
+    return F.transform(
+        entries,
+        lambda each: F.struct(
+            each.getField("key").cast("string").alias("key"), each.getField("value").cast("binary").alias("value")
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Rule:
+    accepts: Callable[[DataType], bool]
+    wanted: str
+    remedy: str
+
+
+def _is(*kinds: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, kinds)
+
+
+_TEXT = _Rule(_is_text, "STRING or BINARY", "CAST(... AS STRING), or to_json(...) for a struct")
+_TYPES = {
+    "where": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
+    "key": _TEXT,
+    "value": _TEXT,
+    "headers": _Rule(
+        _is_headers,
+        "MAP<STRING, STRING|BINARY> or ARRAY<STRUCT<key: STRING, value: STRING|BINARY>>",
+        "map('name', CAST(... AS STRING)), or array(named_struct('key', ..., 'value', ...))",
+    ),
+    "timestamp": _Rule(
+        _is(TimestampType, LongType),
+        "TIMESTAMP or BIGINT (milliseconds)",
+        "CAST(... AS TIMESTAMP), or CAST(... AS BIGINT) for milliseconds",
+    ),
+    "partition": _Rule(_is(IntegerType, ShortType, ByteType), "INT", "CAST(... AS INT)"),
+}
+
+
+def _type_name(kind: DataType) -> str:
+    name = kind.simpleString()
+    return name.upper() if name.isidentifier() else name
+
+
+# What Spark says.
+
+
+def _misunderstood(visible: DataFrame, path: str, error: PySparkException) -> Problem:
+    condition = error.getCondition() or ""
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = (error.getMessageParameters() or {}).get("objectName", "")
+        names = ", ".join(visible.columns)
+        return Problem(path, f"there is no column {name}; available: {names}", "use one of the available columns")
+    return Problem(path, _sentence(error), "write one Spark SQL expression on the available columns")
+
+
+def _sentence(error: PySparkException) -> str:
+    """What Spark's message says, without its condition's name, state, plan and position in a text of one line."""
+    message = (error.getMessage() or str(error)).strip()
+    message = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", message)
+    return re.split(r"\s*SQLSTATE:|\n\s*\n|\n==", message, maxsplit=1)[0].strip().replace("\n", " ")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PySpark logs every analysis error with the JVM's stack trace; here they are answers, not accidents."""
+    # Made by PySpark's own class: one made by `logging.getLogger` would not take the arguments that PySpark passes.
+    loggers: list[logging.Logger] = [
+        PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    ]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        for each, disabled in zip(loggers, before, strict=True):
+            each.disabled = disabled

@@ -1,0 +1,199 @@
+"""One sink's life in a driver: start, run the query, and start again after trouble, until it is told to stop or fails.
+
+Each sink has a thread of its own, so a broken one holds up no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.failure import FailurePolicy, Failures
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.status import SinkReport, SinkState
+from sinkpipeline.core.topics import Memory
+from sinkpipeline.kafka.starting import SinkStarter, now_ms
+from sinkpipeline.spark.query import QuerySettings, Restart, SinkQuery
+
+_LOG = logging.getLogger("sinkpipeline.sink")
+
+_CHECK_EVERY_S = 2.0
+_WAIT_S = 0.5
+_RESTART_DELAY_S = 0.5
+
+
+class SinkRunner:
+    """Runs one sink in a thread. `report` may be read by any thread at any time."""
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        query: QuerySettings,
+        starter: SinkStarter,
+        memory: Memory | None,
+        policy: FailurePolicy,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._spark = spark
+        self._query_settings = query
+        self._starter = starter
+        self._memory = memory
+        self._memory_is_exact = False
+        self._policy = policy
+        self._failures = Failures()
+        self._on_change = on_change
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        settings = starter.settings
+        self.id = settings.id
+        self._report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once)
+        self.rows_this_run = 0
+        # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
+        self._thread = InheritableThread(target=self._run, name=f"sink-{settings.id.sink}", daemon=True)
+
+    @property
+    def report(self) -> SinkReport:
+        with self._lock:
+            return self._report
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the sink to end after the running batch."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def reached(self, targets: Mapping[SourcePartition, int]) -> bool:
+        """Whether the frontier has come to these offsets."""
+        progress = self.report.progress
+        return progress is not None and all(
+            partition in progress.partitions and progress.partitions[partition].next >= end
+            for partition, end in targets.items()
+        )
+
+    def set_lag(self, lag: int | None) -> None:
+        with self._lock:
+            self._report = replace(self._report, lag=lag)
+
+    def _change(self, **changes: object) -> None:
+        with self._lock:
+            self._report = replace(self._report, **changes)  # type: ignore[arg-type]
+        self._on_change()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._start_and_run()
+                except Restart as restart:
+                    _LOG.info("%s: starting again: %s", self.id.sink, restart)
+                    self._stop.wait(_RESTART_DELAY_S)
+                except SinkPipelineError as error:
+                    if not self._may_try_again(error):
+                        return
+            self._change(state=SinkState.SUSPENDED)
+        except Exception as error:
+            _LOG.exception("%s: ended by a bug", self.id.sink)
+            bug = SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this with the log file"
+            )
+            self._change(state=SinkState.FAILED, error=bug)
+
+    def _start_and_run(self) -> None:
+        started = self._starter.start(self._memory, memory_is_exact=self._memory_is_exact)
+        if started.recreated_progress_topic:
+            _LOG.warning(
+                "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
+                self.id.sink,
+            )
+        if started.may_duplicate is not None:
+            _LOG.warning(
+                "%s: ProgressRestored: going on from the earlier status; at most %d rows may be duplicated",
+                self.id.sink,
+                started.may_duplicate,
+            )
+            self._change(may_duplicate=started.may_duplicate)
+        self._change(progress=started.progress, drift=started.drift)
+        query = SinkQuery(self._spark, self._query_settings, self._starter, started, self._progressed)
+        try:
+            query.start()
+            self._change(state=SinkState.RUNNING, error=None)
+            self._follow(query)
+        finally:
+            query.stop()
+            self._remember(query)
+            query.close()
+
+    def _follow(self, query: SinkQuery) -> None:
+        """Until the query ends or shall end; raises why it ended."""
+        checked = time.monotonic()
+        while not query.wait(_WAIT_S):
+            if self._stop.is_set():
+                query.stop()
+                query.snapshot()
+                return
+            if time.monotonic() - checked >= _CHECK_EVERY_S:
+                query.check_world()
+                checked = time.monotonic()
+        if query.error is not None:
+            raise query.error
+        if not self._stop.is_set():
+            raise SinkPipelineError(Reason.SPARK_FAILED, "the query ended without a reason", "it is started again")
+
+    def _progressed(self, progress: Progress, rows: int) -> None:
+        self.rows_this_run += rows
+        self._change(progress=progress)
+
+    def _remember(self, query: SinkQuery) -> None:
+        """This driver's own frontier is the memory of its next start."""
+        progress = query.progress
+        meta = progress.meta
+        if meta is None:
+            return
+        self._memory = Memory(
+            epoch=meta.epoch,
+            partitions=progress.partitions,
+            source=meta.source,
+            data=meta.data,
+            progress=meta.progress,
+            rows=progress.rows,
+        )
+        self._memory_is_exact = query.exact
+
+    def _may_try_again(self, error: SinkPipelineError) -> bool:
+        """Counts a failure, reports it, and waits; false where the sink has failed for good."""
+        if not error.reason.retry:
+            _LOG.error("%s: %s", self.id.sink, error)
+            self._change(state=SinkState.FAILED, error=error)
+            return False
+        self._failures = self._failures.after_failure(self._policy, time.monotonic())
+        if self._failures.circuit_is_open(self._policy):
+            opened = SinkPipelineError(
+                Reason.CIRCUIT_OPEN,
+                f"{self._failures.consecutive} consecutive failures, the last one {error.reason.value}: {error.message}",
+                f"{error.remedy}; then start the pipeline again",
+            )
+            _LOG.error("%s: %s", self.id.sink, opened)
+            self._change(state=SinkState.FAILED, error=opened, circuit_opened_at=now_ms())
+            return False
+        delay = self._policy.backoff_s(self._failures.consecutive)
+        _LOG.warning("%s: %s; trying again in %.0f s", self.id.sink, error, delay)
+        self._change(state=SinkState.RETRYING, error=error)
+        self._stop.wait(delay)
+        return True

@@ -1,0 +1,126 @@
+"""Spark's Kafka source as we use it, and the ranges of its batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.settings import SourceSettings
+
+_DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+
+
+def read_stream(
+    spark: SparkSession,
+    source: SourceSettings,
+    group_id_prefix: str,
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    max_offsets_per_trigger: int,
+) -> DataFrame:
+    """The stream that begins at `frontier`, which must name every partition of the source, and no other."""
+    offsets: dict[str, dict[str, int]] = {}
+    for partition, state in sorted(frontier.items()):
+        offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
+    options = {
+        **{f"kafka.{name}": value for name, value in source.properties.items()},
+        **security_options(source.connection),
+        "kafka.bootstrap.servers": source.connection.bootstrap_servers,
+        "kafka.isolation.level": "read_committed" if source.read_committed else "read_uncommitted",
+        # A deleted source would come back empty, with the broker's defaults.
+        "kafka.allow.auto.create.topics": "false",
+        "groupIdPrefix": group_id_prefix,
+        "startingOffsets": json.dumps(offsets),
+        # What is lost is found and counted by us; false would skip it in silence.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
+    }
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def security_options(connection: Connection) -> dict[str, str]:
+    """The Java client's security settings. Secrets are read by the client from their files, not put into the plan."""
+    options = {"kafka.security.protocol": connection.security_protocol}
+    tls, sasl = connection.tls, connection.sasl
+    if tls is not None and tls.ca_file is not None:
+        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": tls.ca_file}
+    if tls is not None and tls.certificate_file is not None and tls.key_file is not None:
+        options |= {
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": _file_reference(tls.certificate_file),
+            "kafka.ssl.keystore.key": _file_reference(tls.key_file),
+        }
+    if sasl is not None:
+        scram = sasl.mechanism.startswith("SCRAM")
+        module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
+        options |= {
+            "kafka.sasl.mechanism": sasl.mechanism,
+            "kafka.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.{module} required "
+                f'username="{_quoted(sasl.username)}" password="{_file_reference(sasl.password_file)}";'
+            ),
+        }
+    if any("${directory:" in value for value in options.values()):
+        options |= {
+            "kafka.config.providers": "directory",
+            "kafka.config.providers.directory.class": _DIRECTORY_PROVIDER,
+        }
+    return options
+
+
+def _file_reference(path: str) -> str:
+    file = Path(path)
+    return f"${{directory:{file.parent}:{file.name}}}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+class Checkpoint:
+    """A query's checkpoint directory, new for every query start: Spark's memory never competes with ours.
+
+    Only read: by the time a batch is handed to us, its end offsets are written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def ranges(self, batch_id: int) -> dict[SourcePartition, OffsetRange]:
+        """The source offsets of a batch.
+
+        Raises:
+            SinkPipelineError: SparkFailed where the files are not as Spark 4.0 writes them.
+        """
+        ends = self._offsets(self.directory / "offsets" / str(batch_id), skip=2)
+        if batch_id == 0:
+            starts = self._offsets(self.directory / "sources" / "0" / "0", skip=1)
+        else:
+            starts = self._offsets(self.directory / "offsets" / str(batch_id - 1), skip=2)
+        # A partition that appeared in this batch has no start here; the caller sets it under control first.
+        return {partition: OffsetRange(starts.get(partition, -1), end) for partition, end in ends.items()}
+
+    def _offsets(self, path: Path, *, skip: int) -> dict[SourcePartition, int]:
+        try:
+            document = json.loads(path.read_text().split("\n")[skip])
+            return {
+                SourcePartition(topic, int(partition)): int(offset)
+                for topic, offsets in document.items()
+                for partition, offset in offsets.items()
+            }
+        except (OSError, ValueError, IndexError, AttributeError) as error:
+            raise SinkPipelineError(
+                Reason.SPARK_FAILED, f"Spark's offset log {path} can't be read: {error}", "use the Spark that is pinned"
+            ) from error

@@ -1,0 +1,148 @@
+"""What runs in a Python worker: the rows of one source partition of one batch, into the sink's writer.
+
+One task is one source partition, in offset order: the Kafka source makes it so, and nothing between it and here
+shuffles or coalesces. A task that finds it otherwise refuses.
+
+An error that the driver must act on travels in the receipt, so Spark doesn't retry what must not be retried; what is
+raised (a bug, a killed process) Spark retries.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.kafka.producers import Headers
+from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import this_worker
+
+RECEIPT_SCHEMA = "receipt STRING"
+
+_IDLE_POLL_S = 1.0
+_AHEAD = 2
+
+
+def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """The function for `DataFrame.mapInArrow`: rows as `transform.output_rows` gives them, to one receipt."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        context = TaskContext.get()
+        retried = context is not None and context.attemptNumber() > 0
+        receipt = run_task(plan, batches, retried=retried)
+        yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
+
+    return task
+
+
+def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: bool) -> Receipt:
+    """Writes all rows; the receipt says how far that got, and why not further."""
+    ahead = _ReadAhead(batches)
+    writer: SinkWriter | None = None
+    partition: SourcePartition | None = None
+    try:
+        while (batch := ahead.next(writer)) is not None:
+            if partition is None:
+                partition = SourcePartition(batch.column(0)[0].as_py(), batch.column(1)[0].as_py())
+            if writer is None:
+                writer = _writer(plan, partition)
+            writer.write(_to_rows(batch, partition))
+        if writer is not None:
+            writer.finish()
+    except SinkPipelineError as error:
+        # Read to the end: a worker that leaves input behind is ended by Spark, and its kept producers with it.
+        ahead.drain()
+        told = Receipt(partition=partition) if writer is None else writer.receipt()
+        return _completed(told, retried=retried, error=error)
+    return _completed(Receipt() if writer is None else writer.receipt(), retried=retried, error=None)
+
+
+def _completed(receipt: Receipt, *, retried: bool, error: SinkPipelineError | None) -> Receipt:
+    fields = {name: getattr(receipt, name) for name in receipt.__dataclass_fields__}
+    return Receipt(**{**fields, "retried": retried, "error": error})
+
+
+def _writer(plan: BatchPlan, partition: SourcePartition) -> SinkWriter:
+    if plan.settings.exactly_once:
+        return ExactlyOnceWriter(plan, partition, this_worker())
+    return AtLeastOnceWriter(plan, partition, this_worker())
+
+
+class _ReadAhead:
+    """Reads the task's input in a thread, so that an open transaction can be ended while the next rows are late."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD)
+        self._thread = threading.Thread(target=self._run, args=(batches,), name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def _run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._queue.put(batch)
+        except BaseException as error:  # noqa: BLE001 - raised again where the task runs
+            self._queue.put(error)
+        else:
+            self._queue.put(None)
+
+    def next(self, writer: SinkWriter | None) -> pa.RecordBatch | None:
+        """The next batch, or None at the end."""
+        while True:
+            try:
+                item = self._queue.get(timeout=_IDLE_POLL_S)
+            except queue.Empty:
+                if writer is not None:
+                    writer.idle()
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            return item
+
+    def drain(self) -> None:
+        while self.next(None) is not None:
+            pass
+
+
+def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
+    topics, partitions, offsets, keys, values, targets, timestamps, headers, errors = batch.columns
+    low, high = pc.min_max(partitions).values()
+    if low.as_py() != partition.partition or high.as_py() != partition.partition or _other(topics, partition.topic):
+        raise SinkPipelineError(
+            Reason.INTERNAL_ERROR,
+            f"a task that began with {partition} was given rows of another partition",
+            "remove settings of spark.conf that repartition, coalesce or split the source",
+        )
+    return RowBatch(
+        offsets=offsets.to_pylist(),
+        keys=keys.to_pylist(),
+        values=values.to_pylist(),
+        target_partitions=None if _all_null(targets) else pc.fill_null(targets, -1).to_pylist(),
+        # Kafka's -1 (no timestamp) becomes 0, by which the client means now.
+        timestamps=pc.max_element_wise(pc.fill_null(timestamps, 0), 0).to_pylist(),
+        headers=None if _all_null(headers) else [_headers(each) for each in headers.to_pylist()],
+        errors=None if _all_null(errors) else errors.to_pylist(),
+        size=batch.nbytes,
+    )
+
+
+def _all_null(column: Any) -> bool:
+    return bool(column.null_count == len(column))
+
+
+def _other(topics: Any, topic: str) -> bool:
+    return not pc.all(pc.equal(topics, topic)).as_py()
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> Headers:
+    return None if headers is None else [(header["key"], header["value"]) for header in headers]

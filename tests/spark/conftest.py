@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sinkpipeline.spark.transform import REQUIRED_CONF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One small session for all tests with Spark; a test that needs another configuration starts its own process."""
+    directory: Path = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    configuration = {
+        **REQUIRED_CONF,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.pyspark.python": sys.executable,
+    }
+    for name, value in configuration.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    yield session
+    with warnings.catch_warnings():
+        # py4j leaves the sockets to its JVM open until they are collected.
+        warnings.simplefilter("ignore", ResourceWarning)
+        session.stop()
