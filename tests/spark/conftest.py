@@ -2,16 +2,28 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+
+def closing(connect: Callable[..., Any]) -> Callable[..., Any]:
+    """PySpark drops the socket of each `collect()`, a warning. Closed at once, it lives as long as its file."""
+
+    def connect_and_close(*args: Any) -> Any:
+        file, sock = connect(*args)
+        sock.close()
+        return file, sock
+
+    return connect_and_close
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +46,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyspark.util, "local_connect_and_auth", closing(pyspark.util.local_connect_and_auth))
+        yield session
     with warnings.catch_warnings():
         # py4j leaves the sockets to its JVM open until they are collected.
         warnings.simplefilter("ignore", ResourceWarning)

@@ -42,7 +42,7 @@ class _Line:
 
 def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
-    preflight({connection: None for sink in sinks for connection in (sink.source.connection, sink.connection)})
+    preflight(sinks)
     lines = [line for sink in sinks for line in _lines(sink)]
     if output == "json":
         click.echo(json.dumps([asdict(line) for line in lines], indent=2))

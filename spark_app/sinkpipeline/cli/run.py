@@ -39,7 +39,7 @@ def run(
     earlier = None if status_file is None else _read_status(status_file)
     document = None if status_file is None else _StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
-    preflight({connection: None for sink in sinks for connection in (sink.source.connection, sink.connection)})
+    preflight(sinks)
     log_file = log_file or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{pipeline.identity}.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with display([sink.id.sink for sink in sinks], log_file) as show:

@@ -1,8 +1,7 @@
-"""Named points at which a test can stop a process, to kill it there.
+"""Named points at which a test can hold a process, to kill it there or to let it go on late.
 
-Nothing happens unless `SINKPIPELINE_FAILPOINTS` is set to `NAME[=N][,...]`, beside `SINKPIPELINE_FAILPOINT_DIR`: at the
-N-th time (the first by default) that a process reaches NAME, it writes the file `NAME.<pid>` there and sleeps until it
-is killed. Waiting rather than dying leaves to the test what is killed: the worker, the driver, or everything.
+Nothing happens unless `SINKPIPELINE_FAILPOINT_DIR` is set. Then a process that reaches a point for which the file NAME
+stands in that directory renames it to NAME.<pid> (so that one process takes it) and waits until that is removed.
 Known names: `starting-after-control-init`, `starting-after-meta`, `starting-before-first-start`, `after-init`,
 `after-rows-before-progress`, `after-progress-before-commit`, `after-commit`, `after-batch`.
 The idea is TiKV's fail crate's, as Materialize uses it.
@@ -11,31 +10,21 @@ The idea is TiKV's fail crate's, as Materialize uses it.
 from __future__ import annotations
 
 import os
-import signal
+import time
 from pathlib import Path
 
-_hits: dict[str, int] = {}
-
-
-def _parse(setting: str) -> dict[str, int]:
-    points = {}
-    for part in filter(None, setting.split(",")):
-        name, _, count = part.partition("=")
-        points[name] = int(count or 1)
-    return points
-
-
-_POINTS = _parse(os.environ.get("SINKPIPELINE_FAILPOINTS", ""))
+_DIRECTORY = os.environ.get("SINKPIPELINE_FAILPOINT_DIR")
+_POLL_S = 0.02
 
 
 def failpoint(name: str) -> None:
-    """Stops here for ever where a test asked for it."""
-    if not _POINTS or name not in _POINTS:
+    """Waits here where a test asked for it."""
+    if _DIRECTORY is None:
         return
-    _hits[name] = _hits.get(name, 0) + 1
-    if _hits[name] != _POINTS[name]:
+    held = Path(_DIRECTORY, f"{name}.{os.getpid()}")
+    try:
+        Path(_DIRECTORY, name).rename(held)
+    except FileNotFoundError:
         return
-    directory = Path(os.environ["SINKPIPELINE_FAILPOINT_DIR"])
-    (directory / f"{name}.{os.getpid()}").write_text(str(os.getpid()))
-    while True:
-        signal.pause()
+    while held.exists():
+        time.sleep(_POLL_S)

@@ -219,8 +219,8 @@ class ProgressFollower:
         Raises:
             SinkPipelineError: as ProgressLog.
         """
-        while True:
-            messages = _take(self._consumer, timeout_s)
+        while messages := _take(self._consumer, timeout_s):
+            # All of them: records can stand behind an end-of-partition event that was not the last one.
             for message in messages:
                 error = message.error()
                 if error is None:
@@ -228,13 +228,11 @@ class ProgressFollower:
                     self._fold.apply(message.key(), message.value(), self.position - 1)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self.position = max(self.position, _offset(message))
-                    return self._fold.result(self.position)
                 elif not error.retriable():
                     raise translate(
                         error, f"following progress topic {self._topic}", self._servers, Reason.PROGRESS_UNREADABLE
                     )
-            if not messages:
-                return self._fold.result(self.position)
+        return self._fold.result(self.position)
 
     def close(self) -> None:
         self._consumer.close()

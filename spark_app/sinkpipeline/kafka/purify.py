@@ -5,7 +5,7 @@ Everything here describes or observes. What passes can still fail later; then th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core import starting
@@ -14,7 +14,6 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import Beginning, Topic, TopicDecision, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import describe, holds_data, source_topics
@@ -50,14 +49,22 @@ class Finding:
         return f"{begins}, creates {' and '.join(created) or 'nothing'}"
 
 
-def preflight(connections: Iterable[Connection]) -> None:
-    """Connects to each cluster once.
+def preflight(sinks: Sequence[SinkSettings]) -> None:
+    """Connects to the source and to the sinks; one sink that can't be reached is left to its own retries.
 
     Raises:
-        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed.
+        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source, or of every sink.
     """
-    for connection in connections:
-        Admin(connection).brokers(_PREFLIGHT_S)
+    Admin(sinks[0].source.connection).brokers(_PREFLIGHT_S)
+    errors = []
+    for connection in {sink.connection for sink in sinks} - {sinks[0].source.connection}:
+        try:
+            Admin(connection).brokers(_PREFLIGHT_S)
+        except SinkPipelineError as error:
+            errors.append((connection, error))
+    broken = {connection for connection, _ in errors}
+    if all(sink.connection in broken for sink in sinks):
+        raise errors[0][1]
 
 
 def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:

@@ -67,8 +67,6 @@ class Driver:
             for sink in self.sinks
         }
         admins = {connection: Admin(connection) for connection in self._connections()}
-        for admin in admins.values():
-            admin.brokers()
         source = self.sinks[0].source
         targets = self._end_offsets(source, admins[source.connection]) if self.until_idle else {}
         rows = row_plan(self.pipeline)

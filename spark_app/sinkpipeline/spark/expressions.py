@@ -199,7 +199,7 @@ def _node_refusal(visible: DataFrame, node: Any) -> _Refusal | None:
     if name in _SESSION:
         return f"depends on the session ({node.prettyName()})", f"write the value: {_REPEATABLE}"
     if not node.deterministic() and all(child.deterministic() for child in _children(node)):
-        return f"is not deterministic ({node.prettyName()})", f"leave it out: {_REPEATABLE}"
+        return f"is not deterministic ({node.prettyName().lower()})", f"leave it out: {_REPEATABLE}"
     return None
 
 

@@ -1,0 +1,125 @@
+"""What bad input and a bad world get: an exit code, and a last line with the reason, the facts and the remedy."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from local_kafka import LocalKafka
+from support.app import App, last_line, manifest
+from support.topics import create_topic, produce, unique
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+LAST_LINE = re.compile(r"^[A-Z][A-Za-z]+: .+ \(.+\)$")
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("command", ["validate", "run", "progress"])
+def test_a_broker_that_is_not_there(command: str, tmp_path: Path) -> None:
+    app = App(tmp_path, manifest(f"127.0.0.1:{unused_port()}", "nobody", ["nothing"]))
+    began = time.monotonic()
+
+    done = app.call(command, "-f", str(app.manifest))
+
+    told = last_line(done.stderr)
+    assert done.returncode == 1
+    assert told.startswith("BrokerUnreachable: ")
+    assert LAST_LINE.match(told)
+    assert "java" not in (done.stdout + done.stderr).lower()
+    if command != "validate":  # which goes on to check the expressions, and so starts Spark
+        assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("command", ["validate", "run", "progress"])
+def test_a_secret_that_is_missing(command: str, tmp_path: Path) -> None:
+    auth = {
+        "sasl": {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "password"}}
+    }
+    document = manifest("127.0.0.1:9", "secretive", ["t"])
+    document["spec"]["source"]["kafka"]["auth"] = auth
+    app = App(tmp_path, document)
+
+    for more in ([], ["--secrets-dir", str(tmp_path)]):
+        done = app.call(command, "-f", str(app.manifest), *more)
+
+        assert done.returncode == 3
+        assert last_line(done.stderr).startswith("SecretNotFound: ")
+        assert "kafka-user" in last_line(done.stderr)
+
+
+@pytest.mark.parametrize("command", ["validate", "run", "progress"])
+def test_a_bad_manifest(command: str, tmp_path: Path) -> None:
+    document = manifest("127.0.0.1:9", "bad", ["t"])
+    document["spec"]["sinks"][0]["deliveryGuarantee"] = "AtMostOnce"
+    app = App(tmp_path, document)
+
+    done = app.call(command, "-f", str(app.manifest))
+
+    assert done.returncode == 2
+    assert last_line(done.stderr).startswith("ManifestInvalid: spec.sinks[0].deliveryGuarantee")
+    assert "ExactlyOnce" in last_line(done.stderr)
+
+
+@pytest.mark.spark
+def test_a_wrong_expression(tmp_path: Path) -> None:
+    app = App(tmp_path, manifest("127.0.0.1:9", "wrong", ["t"], transform={"where": "amount > 0"}))
+
+    done = app.call("validate", "-f", str(app.manifest), "--offline")
+
+    assert done.returncode == 2
+    assert last_line(done.stderr).startswith("ExpressionInvalid: spec.transform.where")
+    assert LAST_LINE.match(last_line(done.stderr))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_validate_leaves_nothing_behind(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("pure")
+    create_topic(kafka.bootstrap_servers, f"{name}-in", partitions=2)
+    produce(kafka.bootstrap_servers, f"{name}-in", [b"1", b"2"])
+    app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [f"{name}-in"]))
+    before = everything(kafka.bootstrap_servers)
+
+    done = app.call("validate", "-f", str(app.manifest))
+
+    assert done.returncode == 0, done.stderr
+    assert "starts for the first time, creates the progress topic and the data topic" in done.stdout
+    assert everything(kafka.bootstrap_servers) == before
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_source_topic_that_is_missing(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("sourceless")
+    app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [f"{name}-in"]))
+
+    for command in ("validate", "run"):
+        done = app.call(command, "-f", str(app.manifest))
+
+        assert done.returncode == 3
+        assert last_line(done.stderr).startswith(f"SourceTopicMissing: source topic {name}-in does not exist")
+
+
+def everything(servers: str) -> object:
+    """Topics with their configuration, and consumer groups."""
+    client = AdminClient({"bootstrap.servers": servers})
+    topics = sorted(client.list_topics(timeout=10).topics)
+    futures = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
+    configs = {
+        resource.name: {name: entry.value for name, entry in future.result(10).items()}
+        for resource, future in futures.items()
+    }
+    groups = sorted(group.group_id for group in client.list_consumer_groups(request_timeout=10).result().valid)
+    return topics, configs, groups

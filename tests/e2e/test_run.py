@@ -1,0 +1,193 @@
+"""What `sinkpipeline run` delivers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from local_kafka import LocalKafka
+from support.app import App, last_line, manifest, sink
+from support.streams import EXACTLY_ONCE, Stream
+from support.topics import (
+    aborted_transaction,
+    add_partitions,
+    create_topic,
+    delete_topic,
+    open_transaction,
+    produce,
+    read_committed,
+    topic_id,
+    unique,
+)
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_the_newer_of_two_instances_takes_over(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("twins")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    document = manifest(kafka.bootstrap_servers, name, [source.topic])
+    source.feed(1000)
+
+    with App(tmp_path / "older", document).start() as older:
+        older.until_rows(source.total)
+        newer_app = App(tmp_path / "newer", document)
+        with newer_app.start() as newer:
+            newer.until_state("Running")
+            assert older.wait() == 4, older.stderr
+            assert last_line(older.stderr).startswith("Superseded: ")
+            source.feed(1000)
+            newer.until_rows(source.total)
+            assert newer.terminate() == 0, newer.stderr
+
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
+def test_transactions_of_the_source_filters_and_idle_partitions(kafka: LocalKafka, tmp_path: Path) -> None:
+    """Aborted rows stay away; markers at the end, ranges without survivors and idle partitions count as read."""
+    name = unique("gaps")
+    servers, topic = kafka.bootstrap_servers, f"{name}-in"
+    create_topic(servers, topic, partitions=4)
+    produce(servers, topic, [b"keep-1", b"drop-1"], partition=0)
+    aborted_transaction(servers, f"{name}-a", [(topic, b"k", b"keep-aborted")] * 5)
+    with open_transaction(servers, f"{name}-c", [(topic, b"k", b"keep-2")]) as producer:
+        producer.commit_transaction(10)
+    produce(servers, topic, [b"drop-2"] * 100, partition=1)
+    produce(servers, topic, [b"drop-3"] * 10 + [b"keep-3"] + [b"drop-4"] * 10, partition=2)
+    app = App(tmp_path, manifest(servers, name, [topic], transform={"where": "CAST(value AS STRING) LIKE 'keep%'"}))
+
+    app.run_until_idle()
+
+    delivered = [record.text for record in read_committed(servers, f"{name}-out")]
+    assert sorted(delivered) == ["keep-1", "keep-2", "keep-3"]
+    assert app.status()["totals"]["lag"] == 0
+    assert [line["lag"] for line in app.progress()] == [0, 0, 0, 0]
+    assert sum(line["rows"] for line in app.progress()) == 3
+
+
+def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("parts")
+    servers, topic = kafka.bootstrap_servers, f"{name}-in"
+    create_topic(servers, topic, partitions=2)
+    produce(servers, topic, [(b"k", json.dumps({"id": n, "country": "NL"}).encode()) for n in range(50)])
+    create_topic(servers, f"{name}-lost")
+    document = manifest(
+        servers,
+        name,
+        [topic],
+        decode={"format": "json", "schema": "id BIGINT NOT NULL, country STRING"},
+        transform={
+            "where": "id < 40",
+            "select": {
+                "key": "country",
+                "value": "to_json(struct(id))",
+                "headers": "map('origin', kafka.topic, 'none', CAST(NULL AS STRING))",
+                "timestamp": "CAST(1700000000000 + id AS BIGINT)",
+                "partition": "CAST(id % 3 AS INT)",
+            },
+        },
+        failurePolicy={"maxConsecutiveFailures": 2, "backoff": {"initial": "100ms", "max": "100ms"}},
+        sinks=[
+            sink("exact", topic=f"{name}-exact", progressTopic={"name": f"{name}-progress"}),
+            sink(
+                "relaxed",
+                topic=f"{name}-relaxed",
+                guarantee="AtLeastOnce",
+                progressTopic={"name": f"{name}-progress"},
+            ),
+            sink("broken", topic=f"{name}-broken", bootstrapServers="127.0.0.1:1"),
+        ],
+    )
+    app = App(tmp_path, document)
+
+    done = app.call(
+        "run", "-f", str(app.manifest), "--until-idle", "--status-file", str(app.status_file), "--log-file", "spark.log"
+    )
+
+    assert done.returncode == 3, done.stderr
+    assert last_line(done.stderr).startswith("CircuitOpen: ")
+    for sink_name in ("exact", "relaxed"):
+        records = read_committed(servers, f"{name}-{sink_name}")
+        assert sorted(record.document["id"] for record in records) == list(range(40))
+        for record in records:
+            number = record.document["id"]
+            assert (record.partition, record.timestamp, record.key) == (number % 3, 1700000000000 + number, b"NL")
+            assert sorted(record.headers) == [("none", None), ("origin", topic.encode())]
+    states = {each["name"]: each["state"] for each in app.status()["sinks"]}
+    assert states == {"exact": "Suspended", "relaxed": "Suspended", "broken": "Failed"}
+
+
+def test_a_record_that_cannot_be_decoded_stops_its_sink_with_its_place(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("bad")
+    servers, topic = kafka.bootstrap_servers, f"{name}-in"
+    create_topic(servers, topic, partitions=2)
+    good = [json.dumps({"id": n}).encode() for n in range(10)]
+    produce(servers, topic, [*good, b"not json", *good], partition=1)
+    document = manifest(servers, name, [topic], decode={"format": "json", "schema": "id BIGINT NOT NULL"})
+    app = App(tmp_path, document)
+
+    with app.start("--until-idle") as run:
+        assert run.wait() == 3, run.stderr
+        told = last_line(run.stderr)
+
+    assert told.startswith("RecordUndecodable: ")
+    assert f"topic {topic}, partition 1, offset 10" in told
+    assert len(read_committed(servers, f"{name}-out")) == 10
+    assert app.sink_status()["state"] == "Failed"
+    assert [line["next"] for line in app.progress()] == [0, 10]
+
+
+def test_an_earlier_status_seeds_a_run_whose_progress_was_deleted(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("seed")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]))
+    source.feed(500)
+    app.run_until_idle()
+    delete_topic(kafka.bootstrap_servers, f"{name}-progress")
+    source.feed(500)
+
+    app.run_until_idle()
+
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+    conditions = {each["type"]: each for each in app.status()["conditions"]}
+    assert conditions["ExactlyOnce"]["status"] == "Unknown"
+    assert conditions["ExactlyOnce"]["reason"] == "ProgressRestored"
+    assert "at most 2000 rows" in conditions["ExactlyOnce"]["message"]
+    assert app.rows_delivered() == source.total
+
+
+def test_topics_that_change_under_a_running_pipeline(kafka: LocalKafka, tmp_path: Path) -> None:
+    """The source grows; the progress topic is deleted and comes back; the data topic is deleted and that is refused."""
+    name = unique("changes")
+    servers = kafka.bootstrap_servers
+    source = Stream(servers, f"{name}-in", partitions=2).create()
+    app = App(tmp_path, manifest(servers, name, [source.topic]))
+    source.feed(500)
+
+    with app.start() as run:
+        run.until_rows(source.total)
+
+        add_partitions(servers, source.topic, 4)
+        source.partitions = 4
+        source.feed(300)
+        run.until_rows(source.total)
+
+        before = topic_id(servers, f"{name}-progress")
+        delete_topic(servers, f"{name}-progress")
+        wait_until(lambda: topic_id(servers, f"{name}-progress") not in (None, before), "the progress topic is back")
+        source.feed(300)
+        run.until_rows(source.total)
+        assert source.judge(f"{name}-out") == EXACTLY_ONCE
+        assert "ProgressTopicRecreated" in run.stderr
+
+        delete_topic(servers, f"{name}-out")
+        assert run.wait() == 3, run.stderr
+        assert last_line(run.stderr).startswith(f"DataTopicLost: data topic {name}-out is lost")
+
+    again = app.call("run", "-f", str(app.manifest), "--until-idle", "--log-file", "spark.log")
+    assert again.returncode == 3
+    assert last_line(again.stderr).startswith("DataTopicLost: ")
+    assert topic_id(servers, f"{name}-out") is None

@@ -1,0 +1,24 @@
+"""Waiting for the world, with a deadline and a message that says what did not come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE_S = 30.0
+_POLL_S = 0.05
+
+
+def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """The condition's first true value."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {deadline_s:.0f} s in vain until {what}; last: {value!r}")
+        time.sleep(_POLL_S)

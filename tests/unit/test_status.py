@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.status import Phase, SinkReport, SinkState, memory_of, phase, render, timestamp
+from sinkpipeline.core.topics import Memory
+
+NOW = 1_700_000_000_999
+THEN = "2023-11-14T22:13:20Z"
+
+A0, A1, B0 = SourcePartition("a", 0), SourcePartition("a", 1), SourcePartition("b", 0)
+STATES = {
+    A0: PartitionProgress(epoch=2, next=120, rows=100, dead=2, dropped=1, lost=3, at=NOW - 5000),
+    A1: PartitionProgress(epoch=2, next=118, rows=10, lost=1, at=NOW),
+    B0: PartitionProgress(epoch=2, next=7),
+}
+PROGRESS = Progress(
+    meta=Meta(
+        epoch=2,
+        run="r",
+        owner=Owner(cluster="c", name="n"),
+        partitions={"a": 2, "b": 1},
+        source={"a": "id-a", "b": "id-b"},
+        data="id-d",
+        progress="id-p",
+    ),
+    partitions=STATES,
+)
+ERROR = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "look")
+
+
+def sink(name: str = "one", state: SinkState = SinkState.RUNNING, **facts: Any) -> SinkReport:
+    return SinkReport(**{"name": name, "state": state, "exactly_once": True, "progress": PROGRESS, **facts})
+
+
+def rendered(
+    *sinks: SinkReport, generation: int | None = None, previous: dict[str, Any] | None = None, now_ms: int = NOW
+) -> dict[str, Any]:
+    document = render(sinks, generation=generation, previous=previous, now_ms=now_ms)
+    assert json.loads(json.dumps(document)) == document
+    return document
+
+
+def condition(document: dict[str, Any], kind: str) -> dict[str, Any]:
+    [found] = [each for each in document["conditions"] if each["type"] == kind]
+    return found
+
+
+def test_shape_is_that_of_the_design() -> None:
+    document = rendered(sink(lag=5), generation=3)
+    assert list(document) == ["observedGeneration", "phase", "conditions", "totals", "sinks"]
+    assert document["totals"] == {
+        "sinksReady": "1/1",
+        "lag": 5,
+        "rowsDelivered": 110,
+        "deadLettered": 2,
+        "dropped": 1,
+        "lost": 4,
+    }
+    assert document["sinks"] == [
+        {
+            "name": "one",
+            "state": "Running",
+            "guarantee": "ExactlyOnce",
+            "rowsDelivered": 110,
+            "deadLettered": 2,
+            "dropped": 1,
+            "lost": 4,
+            "frontier": [
+                {"topic": "a", "topicId": "id-a", "next": [120, 118]},
+                {"topic": "b", "topicId": "id-b", "next": [7]},
+            ],
+            "lastProgressTime": THEN,
+            "epoch": 2,
+            "dataTopicId": "id-d",
+            "progressTopicId": "id-p",
+            "lag": 5,
+        }
+    ]
+    assert document["conditions"] == [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": THEN,
+            "observedGeneration": 3,
+        }
+        for kind, reason in [
+            ("Ready", "Running"),
+            ("TopicsReady", "TopicsAsRequested"),
+            ("SinksHealthy", "NoErrors"),
+            ("ExactlyOnce", "Transactional"),
+        ]
+    ]
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    document = rendered(sink(progress=None, state=SinkState.STARTING))
+    assert document["sinks"] == [{"name": "one", "state": "Starting", "guarantee": "ExactlyOnce"}]
+    assert document["totals"]["lag"] == document["totals"]["rowsDelivered"] == 0
+    assert "observedGeneration" not in document
+    assert "observedGeneration" not in condition(document, "Ready")
+    assert condition(document, "TopicsReady")["status"] == "Unknown"
+
+
+def test_an_error_and_an_open_circuit_are_shown() -> None:
+    document = rendered(sink(state=SinkState.FAILED, error=ERROR, circuit_opened_at=NOW))
+    assert document["sinks"][0]["error"] == {"reason": "BrokerUnreachable", "message": "no answer", "remedy": "look"}
+    assert document["sinks"][0]["circuit"] == {"openedAt": THEN}
+    assert condition(document, "SinksHealthy")["status"] == "False"
+    assert condition(document, "SinksHealthy")["reason"] == "BrokerUnreachable"
+    assert condition(document, "Ready")["message"] == f"one: {ERROR}"
+
+
+def test_totals_are_those_of_all_sinks() -> None:
+    document = rendered(sink("one", lag=5), sink("two", SinkState.RETRYING, lag=7, error=ERROR), sink("three"))
+    assert document["totals"]["sinksReady"] == "2/3"
+    assert document["totals"]["lag"] == 12
+    assert document["totals"]["rowsDelivered"] == 330
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ("Running Running", Phase.RUNNING),
+        ("Running Starting", Phase.STARTING),
+        ("Starting", Phase.STARTING),
+        ("Running Retrying", Phase.DEGRADED),
+        ("Running Failed", Phase.DEGRADED),
+        ("Starting Failed", Phase.DEGRADED),
+        ("Retrying", Phase.DEGRADED),
+        ("Failed Failed", Phase.FAILED),
+        ("Suspended Suspended", Phase.SUSPENDED),
+        ("", Phase.STARTING),
+    ],
+)
+def test_phase_is_computed_from_the_sinks(states: str, expected: Phase) -> None:
+    reports = [sink(str(number), SinkState(state)) for number, state in enumerate(states.split())]
+    assert phase(reports) is expected
+    assert condition(rendered(*reports), "Ready")["status"] == ("True" if expected is Phase.RUNNING else "False")
+
+
+@pytest.mark.parametrize(
+    ("reports", "status", "reason", "fact"),
+    [
+        ([sink()], "True", "Transactional", ""),
+        ([sink(), sink("weak", exactly_once=False)], "False", "AtLeastOnceRequested", "AtLeastOnce for weak"),
+        ([sink(may_duplicate=7)], "Unknown", "ProgressRestored", "one: at most 7 rows"),
+        ([sink(may_duplicate=0)], "Unknown", "ProgressRestored", "one: at most 0 rows"),
+        ([sink(exactly_once=False, may_duplicate=7)], "False", "AtLeastOnceRequested", "AtLeastOnce for one"),
+    ],
+)
+def test_exactly_once_condition(reports: Sequence[SinkReport], status: str, reason: str, fact: str) -> None:
+    found = condition(rendered(*reports), "ExactlyOnce")
+    assert (found["status"], found["reason"]) == (status, reason)
+    assert fact in found["message"]
+
+
+def test_drift_is_told_and_topics_stay_ready() -> None:
+    found = condition(rendered(sink(drift=("a differs", "b differs"))), "TopicsReady")
+    assert (found["status"], found["reason"], found["message"]) == ("True", "Drifted", "a differs; b differs")
+
+
+def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
+    first = rendered(sink(state=SinkState.STARTING))
+    second = rendered(sink(state=SinkState.RETRYING, error=ERROR), previous=first, now_ms=NOW + 60_000)
+    third = rendered(sink(), previous=second, now_ms=NOW + 120_000)
+    times = {
+        kind: [condition(document, kind)["lastTransitionTime"] for document in (first, second, third)]
+        for kind in ("Ready", "SinksHealthy", "ExactlyOnce")
+    }
+    minute, two = "2023-11-14T22:14:20Z", "2023-11-14T22:15:20Z"
+    assert times == {
+        "Ready": [THEN, THEN, two],
+        "SinksHealthy": [THEN, minute, two],
+        "ExactlyOnce": [THEN, THEN, THEN],
+    }
+    assert condition(second, "Ready")["reason"] == "Degraded"
+
+
+def test_a_previous_document_without_conditions_is_no_obstacle() -> None:
+    assert condition(rendered(sink(), previous={}), "Ready")["lastTransitionTime"] == THEN
+
+
+def test_timestamps_are_as_kubernetes_writes_them() -> None:
+    assert timestamp(0) == "1970-01-01T00:00:00Z"
+    assert timestamp(NOW) == THEN
+
+
+def test_memory_is_read_back() -> None:
+    assert memory_of(rendered(sink("other"), sink("one")), "one") == Memory(
+        epoch=2,
+        partitions={
+            A0: PartitionProgress(epoch=2, next=120, rows=110, dead=2, dropped=1, lost=4),
+            A1: PartitionProgress(epoch=2, next=118),
+            B0: PartitionProgress(epoch=2, next=7),
+        },
+        source={"a": "id-a", "b": "id-b"},
+        data="id-d",
+        progress="id-p",
+        rows=110,
+    )
+
+
+counts = st.integers(0, 2**53)
+topic_sizes = st.dictionaries(st.text("ab.-_", min_size=1, max_size=3), st.integers(1, 12), min_size=1, max_size=3)
+
+
+@given(topic_sizes, st.data())
+def test_a_memory_has_the_frontier_the_ids_and_the_sums(sizes: dict[str, int], data: st.DataObject) -> None:
+    partitions = {
+        SourcePartition(topic, number): PartitionProgress(
+            epoch=1, next=data.draw(counts), rows=data.draw(counts), dead=data.draw(counts), lost=data.draw(counts)
+        )
+        for topic, size in sizes.items()
+        for number in range(size)
+    }
+    ids = data.draw(st.none() | st.just("id"))
+    meta = Meta(
+        epoch=1,
+        run="r",
+        owner=Owner(cluster="c", name="n"),
+        partitions=sizes,
+        source={topic: f"id-{topic}" for topic in sizes},
+        data=ids,
+        progress=ids,
+    )
+    memory = memory_of(rendered(sink(progress=Progress(meta=meta, partitions=partitions))), "one")
+    assert memory is not None
+    assert {each: state.next for each, state in memory.partitions.items()} == {
+        each: state.next for each, state in partitions.items()
+    }
+    for name in ("rows", "dead", "dropped", "lost"):
+        assert sum(getattr(state, name) for state in memory.partitions.values()) == sum(
+            getattr(state, name) for state in partitions.values()
+        )
+    assert (memory.epoch, memory.source, memory.data, memory.progress) == (1, meta.source, ids, ids)
+    assert memory.rows == sum(state.rows for state in partitions.values())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"sinks": []},
+        rendered(sink("other")),
+        rendered(sink(progress=None)),
+        rendered(sink(progress=Progress(meta=PROGRESS.meta))),
+    ],
+    ids=["no sinks", "another sink", "progress unknown", "no frontier"],
+)
+def test_nothing_is_remembered(document: object) -> None:
+    assert memory_of(document, "one") is None
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], "text", {}, {"sinks": None}, {"sinks": [None]}, {"sinks": [{}]}], ids=repr
+)
+def test_what_is_no_status_document_is_refused(document: object) -> None:
+    assert refusal(document).reason is Reason.STATUS_FILE_INVALID
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": None},
+        {"epoch": "two"},
+        {"frontier": 1},
+        {"frontier": [None]},
+        {"frontier": [{"topic": "a"}]},
+        {"frontier": [{"next": [1]}]},
+        {"frontier": [{"topic": "a", "next": 5}]},
+        {"frontier": [{"topic": "a", "next": []}]},
+        {"frontier": [{"topic": "a", "next": [None]}]},
+        {"frontier": [{"topic": "a", "next": [-1]}]},
+        {"frontier": [{"topic": "a", "next": [1.5]}]},
+        {"frontier": [{"topic": "a", "next": [float("inf")]}]},
+        {"rowsDelivered": None},
+        {"rowsDelivered": -1},
+        {"dataTopicId": 5},
+    ],
+    ids=repr,
+)
+def test_a_broken_sink_is_refused(change: dict[str, object]) -> None:
+    document = rendered(sink())
+    document["sinks"][0] |= change
+    assert refusal(document).reason is Reason.STATUS_FILE_INVALID
+
+
+def refusal(document: object) -> SinkPipelineError:
+    with pytest.raises(SinkPipelineError) as caught:
+        memory_of(document, "one")
+    return caught.value
