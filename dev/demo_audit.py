@@ -70,9 +70,8 @@ class Broker:
 
     def open_records(self, topic: str) -> int:
         """Records that no read_committed consumer gets yet, as a transaction is open."""
-        # In this order: what is committed in between makes the answer too small, never too large.
-        records = self.records(topic)
-        return max(0, records - sum(self._ends(topic, IsolationLevel.READ_COMMITTED)))
+        # In this order: what is written or committed in between makes the answer too small, never too large.
+        return max(0, self.records(topic) - sum(self._ends(topic, IsolationLevel.READ_COMMITTED)))
 
     def audit(self, topic: str, expected: Mapping[int, Row]) -> Audit:
         """Reads the whole topic and compares it with what should be in it, row by row."""

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -53,20 +53,12 @@ class Pipeline:
     @contextlib.contextmanager
     def run(self, *options: str) -> Iterator[None]:
         """`sinkpipeline run`; whatever is left of it is killed at the end."""
-        arguments: list[str | Path] = [
-            "run",
-            "-f",
-            self.manifest,
-            "--status-file",
-            self.status_file,
-            "--log-file",
-            self.log_file,
-        ]
+        files: list[str | Path] = ["-f", self.manifest, "--status-file", self.status_file, "--log-file", self.log_file]
         self._started = time.time_ns()
         with self.stderr_file.open("wb") as stderr:
             # A process group of its own: Ctrl-C in the terminal is for the demo, which then ends the pipeline.
             self._process = subprocess.Popen(
-                [COMMAND, *arguments, *options],
+                [COMMAND, "run", *files, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -76,25 +68,33 @@ class Pipeline:
         try:
             yield
         finally:
-            if self._process.poll() is None:
-                self.kill()
+            self.kill()
 
-    def kill(self) -> int:
-        """SIGKILL for the driver, its JVM and its Python workers; returns how many processes that were."""
-        process = self._running()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            driver = psutil.Process(process.pid)
-            tree: list[psutil.Process] = [driver, *driver.children(recursive=True)]
-            for each in tree:
+    def processes(self) -> list[psutil.Process]:
+        """The driver, its JVM and its Python workers, known by their environment: also after their parent's death."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("TMPDIR") == self._environment["TMPDIR"]:
+                    found.append(process)
+        return found
+
+    def kill(self, aim: Sequence[psutil.Process] = ()) -> int:
+        """SIGKILL for all of `processes`, those of `aim` at once; returns how many that were."""
+        killed = set()
+        deadline = time.monotonic() + KILL_DEADLINE_S
+        targets = list(aim) or self.processes()
+        while targets:
+            for process in targets:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-            process.wait(KILL_DEADLINE_S)
-            _, alive = psutil.wait_procs(tree, timeout=KILL_DEADLINE_S)
-            if alive:
-                raise DemoError(f"these processes can't be killed: {alive}")
-            return len(tree)
-        process.wait(KILL_DEADLINE_S)
-        return 0
+                    process.kill()
+                    killed.add(process)
+            self._running().poll()
+            if time.monotonic() > deadline:
+                raise DemoError(f"these processes can't be killed: {targets}")
+            targets = self.processes()
+        self._running().wait(KILL_DEADLINE_S)
+        return len(killed)
 
     def wait_for(self, what: str, deadline_s: float, look: Callable[[], T | None], poll_s: float = POLL_S) -> T:
         """What `look` returns, as soon as it is not None. The pipeline must not end meanwhile."""

@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: nothing twice, nothing missing, order kept. 24 SIGKILLs in all."""
+"""Whatever is killed, and whenever: nothing twice, nothing missing, order kept. 28 SIGKILLs in all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.topics import unique
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 POINTS_OF_STARTING = ("starting-after-control-init", "starting-after-meta", "starting-before-first-start")
-POINTS_OF_A_TASK = ("after-init", "after-rows-before-progress", "after-progress-before-commit", "after-commit")
+POINTS_OF_A_TRANSACTION = ("after-rows-before-progress", "after-progress-before-commit", "after-commit")
 POINT_BETWEEN_BATCHES = "after-batch"
 
 SEED = 20261121
@@ -37,7 +37,7 @@ def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: 
     app = App(tmp_path, small_batches(kafka, name, source))
     chance = random.Random(SEED)
 
-    for point in (*POINTS_OF_STARTING, *POINTS_OF_A_TASK, POINT_BETWEEN_BATCHES):
+    for point in (*POINTS_OF_STARTING, "after-init", *POINTS_OF_A_TRANSACTION, POINT_BETWEEN_BATCHES):
         source.feed(500)
         app.arm(point)
         with app.start() as run:
@@ -66,10 +66,14 @@ def test_workers_are_killed_while_the_driver_goes_on(kafka: LocalKafka, tmp_path
 
     with app.start() as run:
         run.until_rows(source.total)
-        for point in POINTS_OF_A_TASK * 2:
+        for point in POINTS_OF_A_TRANSACTION * 2:
             app.arm(point)
             source.feed(200)
-            os.kill(run.until_held(point), signal.SIGKILL)
+            held = run.until_held(point)
+            # The attempt after it takes the partition over, and is killed as soon as it has.
+            app.arm("after-init")
+            os.kill(held, signal.SIGKILL)
+            os.kill(run.until_held("after-init"), signal.SIGKILL)
             app.disarm()
             run.until_rows(source.total)
         for _ in range(4):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -189,34 +190,32 @@ def test_resume_since_reads_only_what_is_newer(place: Place) -> None:
     assert newer.end > known.end
 
 
-@dataclass(frozen=True)
-class Interposing:
+class Interposing(TransactionalProducer):
     """A control producer behind which something happens as soon as a sentinel of ours is committed."""
 
-    producer: TransactionalProducer
-    then: Callable[[bytes], None]
+    def __init__(self, place: Place, then: Callable[[], object]) -> None:
+        super().__init__(place.connection, place.sink.control_id)
+        self._then = then
 
-    def write(self, topic: str, records: list[tuple[str, bytes]]) -> None:
-        self.producer.write(topic, records)
-        [(key, value)] = records
-        assert key == SENTINEL_KEY
-        self.then(value)
-
-    def close(self) -> None:
-        self.producer.close()
+    def commit(self, *more: float) -> None:
+        super().commit(*more)
+        self._then()
 
 
 @pytest.mark.parametrize("more", [0, 3], ids=["nothing after it", "records after it"])
 def test_a_sentinel_that_was_compacted_away_is_proved_by_the_position(place: Place, more: int) -> None:
     place.write(encode(place.sink, sound()))
 
-    def compact_it_away(sentinel: bytes) -> None:
+    def compact_it_away() -> None:
+        [sentinel] = [
+            r.value for r in topics.read_committed(place.servers, place.topic) if r.key == SENTINEL_KEY.encode()
+        ]
+        assert sentinel is not None
         place.write([(SENTINEL_KEY, encode_sentinel("another reader's"))])
         topics.compact(place.servers, place.topic, without=sentinel)
         place.write_foreign(more)
 
-    control = TransactionalProducer(place.connection, place.sink.control_id)
-    assert facts(place.resume(Interposing(control, compact_it_away))) == ("r", {P0: 5, P1: 7})
+    assert facts(place.resume(Interposing(place, compact_it_away))) == ("r", {P0: 5, P1: 7})
 
 
 def test_a_sentinel_of_another_reader_ends_nothing(place: Place) -> None:
@@ -228,20 +227,22 @@ def test_a_sentinel_of_another_reader_ends_nothing(place: Place) -> None:
 
 @pytest.fixture
 def open_foreign_transaction(place: Place) -> Iterator[str]:
-    """Holds every later record of the topic back; yields the key that names its writer."""
-    key = SinkId("foreign", "writer").partition_key(P0)
+    """Holds every later record of the topic back; yields what names its writer."""
+    foreign = SinkId("foreign", "writer")
+    key = foreign.partition_key(P0)
     place.write(encode(place.sink, sound()))
     with topics.open_transaction(
         place.servers, topics.unique("foreign"), [(place.topic, key.encode(), encode_partition(state(1)))]
     ):
-        yield key
+        yield foreign.prefix
 
 
 @pytest.mark.parametrize("read", ["resume", "decide"])
 def test_an_open_foreign_transaction_makes_progress_unreadable_and_is_named(
     place: Place, open_foreign_transaction: str, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 1.5)
+    waiting = progress_log._Waiting
+    monkeypatch.setattr(progress_log, "_Waiting", lambda _patience_s: waiting(2.5))
     with pytest.raises(SinkPipelineError) as caught:
         READS[read](place)
     assert caught.value.reason is Reason.PROGRESS_UNREADABLE
@@ -253,11 +254,21 @@ def test_observing_does_not_wait_for_an_open_foreign_transaction(place: Place, o
     assert facts(place.observe()) == ("r", {P0: 5, P1: 7})
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_resuming_ends_what_a_dead_task_of_this_sink_left_open(place: Place, number: int) -> None:
+    place.write(encode(place.sink, sound()))
+    partition = SourcePartition("raw", number)
+    late = (place.topic, place.sink.partition_key(partition).encode(), encode_partition(state(99)))
+    with topics.open_transaction(place.servers, place.sink.partition_id(partition), [late]):
+        began = time.monotonic()
+        assert facts(place.resume()) == ("r", {P0: 5, P1: 7})
+        assert time.monotonic() - began < 20, "its time-out is a minute"
+
+
 def test_a_foreign_transaction_that_ends_in_time_is_waited_for(place: Place) -> None:
     place.write(encode(place.sink, sound()))
     with topics.open_transaction(place.servers, topics.unique("foreign"), [(place.topic, b"x", b"y")]) as foreign:
-        control = TransactionalProducer(place.connection, place.sink.control_id)
-        found = place.resume(Interposing(control, lambda _: foreign.commit_transaction(topics.DEADLINE_S)))
+        found = place.resume(Interposing(place, lambda: foreign.commit_transaction(topics.DEADLINE_S)))
     assert facts(found) == ("r", {P0: 5, P1: 7})
 
 
@@ -341,7 +352,7 @@ def test_an_offset_that_is_not_there_is_an_error_and_never_no_progress(kafka: Lo
 
 def test_a_missing_topic_is_an_error_and_never_no_progress(kafka: LocalKafka) -> None:
     # The reads that write wait half a minute for the topic to appear, and end the same way.
-    with pytest.raises(SinkPipelineError, match="Unknown topic"):
+    with pytest.raises(SinkPipelineError, match=r"Unknown (topic|partition)"):
         Place(kafka.bootstrap_servers).observe()
 
 

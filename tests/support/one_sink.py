@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, Progress
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
 from support import topics
 
 
@@ -97,6 +100,23 @@ class OneSink:
         return topics.texts(topics.read_committed(self.servers, self.data))
 
 
+def deliver(sink: OneSink, started: StartedSink, offsets: range, *, partition: int = 0) -> Receipt:
+    """One batch of one source partition, from its frontier to the end of `offsets`, by a worker of its own."""
+    writer = ExactlyOnceWriter(plan_of(sink, started, offsets.stop, partition=partition), sink.at(partition), Worker())
+    writer.write(rows(offsets))
+    writer.finish()
+    return writer.receipt()
+
+
+def remembered(started: StartedSink, name: str = "out") -> Memory:
+    """What the status of a run would remember of its sink."""
+    report = SinkReport(name=name, exactly_once=True, progress=started.progress)
+    memory = memory_of(render([report], generation=None, previous=None, now_ms=0), name)
+    if memory is None:
+        raise ValueError("a started sink has a frontier")
+    return memory
+
+
 def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0, **changes: Any) -> BatchPlan:
     """The plan of a batch from the frontier of a start to `end`, of one source partition."""
     progress: Progress = started.progress
@@ -119,8 +139,8 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
     )
 
 
-def rows(offsets: range, **columns: Any) -> RowBatch:
-    """A batch whose rows hold their own source offsets as text."""
+def rows(offsets: range, /, **columns: Any) -> RowBatch:
+    """A batch whose rows hold their own source offsets as text; `columns` replace columns."""
     values: list[bytes | None] = [str(offset).encode() for offset in offsets]
     return replace(
         RowBatch(

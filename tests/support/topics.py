@@ -243,8 +243,13 @@ def read_committed(servers: str, topic: str, *, settled: bool = True) -> list[Re
     `settled` is false, for a look in the middle of one.
     """
     if settled:
-        wait_until(lambda: not has_open_transaction(servers, topic), f"no transaction is open in {topic}", 70)
+        wait_until_settled(servers, topic)
     return read(servers, topic, committed=True)
+
+
+def wait_until_settled(servers: str, topic: str) -> None:
+    """Waits until no transaction is open: all are committed, aborted, or timed out by the broker."""
+    wait_until(lambda: not has_open_transaction(servers, topic), f"no transaction is open in {topic}", 70)
 
 
 def read_uncommitted(servers: str, topic: str) -> list[Record]:

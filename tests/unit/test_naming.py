@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition, writer_of
 
 OWN_WORDS = ["p", "meta", "control", "sentinel", "v1", "sinkpipeline", "0"]
 """The fixed parts of ids and keys, as a hostile user would name things."""
@@ -66,6 +66,13 @@ def test_a_partition_key_is_read_back_by_its_own_sink_alone(one: SinkId, other: 
     assert one.parse_partition_key(one.partition_key(at)) == at
     assert other.parse_partition_key(one.partition_key(at)) == (at if one == other else None)
     assert one.parse_partition_key(one.meta_key) is None
+
+
+@given(sink_ids, source_partitions)
+def test_the_writer_of_a_partition_key_is_told_by_the_key_alone(sink: SinkId, at: SourcePartition) -> None:
+    assert writer_of(sink.partition_key(at)) == sink.partition_id(at)
+    assert writer_of(sink.meta_key) is None
+    assert writer_of(SENTINEL_KEY) is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import describe, view_source
 
-
 _PIPED_WIDTH = 250
 
 

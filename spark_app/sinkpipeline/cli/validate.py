@@ -15,13 +15,12 @@ from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
-
 _FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Nothing runs long here."""
 
 
 def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
-    """Checks sink by sink, and raises the first refusal after all were told; then the expressions, which takes Spark."""
+    """Checks sink by sink, and raises the first refusal after all were told; then the expressions, which need Spark."""
     pipeline = read_manifest(manifest)
     click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []

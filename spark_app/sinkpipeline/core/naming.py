@@ -12,6 +12,8 @@ from typing_extensions import override
 
 PROTOCOL_PREFIX = "sinkpipeline/v1"
 SENTINEL_KEY = f"{PROTOCOL_PREFIX}/sentinel"
+_PARTITION_KEY_PARTS = 7
+"""sinkpipeline / v1 / identity / sink / p / topic / partition."""
 
 
 @dataclass(frozen=True, order=True)
@@ -75,3 +77,14 @@ class SinkId:
         if not separator or not topic or "/" in topic or not (number.isascii() and number.isdigit()):
             return None
         return SourcePartition(topic, int(number))
+
+
+def writer_of(key: str) -> str | None:
+    """The transactional id by whose rows a progress key is written, or None where the key doesn't tell.
+
+    The driver writes partition keys too, under its control id; but its transactions are short, and fenced at a start.
+    """
+    parts = key.split("/")
+    if len(parts) == _PARTITION_KEY_PARTS and key.startswith(f"{PROTOCOL_PREFIX}/") and parts[4] == "p":
+        return "/".join(parts[:4] + parts[5:])
+    return None

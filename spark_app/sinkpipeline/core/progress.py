@@ -195,7 +195,7 @@ class ProgressFold:
         if old is not None and old.epoch == new.epoch and new.next < old.next:
             raise SinkPipelineError(
                 Reason.PROGRESS_REGRESSED,
-                f"{where} moves the frontier of {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
+                f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
                 f"somebody else writes this sink's keys; {_INSPECT}",
             )
         self._partitions[partition] = new

@@ -150,7 +150,8 @@ def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
         differences.append(f"{topic.name} has {topic.partitions} partitions, the manifest says {request.partitions}")
     if request.replication_factor is not None and request.replication_factor != topic.replication_factor:
         differences.append(
-            f"{topic.name} has replication factor {topic.replication_factor}, the manifest says {request.replication_factor}"
+            f"{topic.name} has replication factor {topic.replication_factor}, "
+            f"the manifest says {request.replication_factor}"
         )
     differences += [
         f"{topic.name} has {name}={topic.config.get(name)}, the manifest says {value}"
@@ -234,7 +235,7 @@ def _with_progress(
                     Reason.PROGRESS_REGRESSED,
                     f"the status remembers {partition} at {remembered.next}, the progress topic says "
                     f"{'nothing' if state is None else state.next}",
-                    "find out who changed the progress topic; without the status file the progress topic would be believed",
+                    "find out who changed the progress topic; without the status file it would be believed",
                 )
 
 
@@ -242,5 +243,5 @@ def data_topic_lost(name: str, fact: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.DATA_TOPIC_LOST,
         f"data topic {name} is lost: {fact}",
-        "nothing is created or delivered until a person decides: restore the topic, or start anew under another identity",
+        "nothing is created or delivered until a person decides: restore it, or start anew under another identity",
     )

@@ -108,7 +108,7 @@ class Admin:
             if topic_id == _NO_ID or description.topic_id is None:
                 raise SinkPipelineError(
                     Reason.TOPIC_IDS_UNAVAILABLE,
-                    f"{self._servers} gives topic {name} no id, so a re-created topic could not be told from the old one",
+                    f"{self._servers} gives topic {name} no id: a re-created topic could not be told from the old one",
                     "use brokers of Kafka 2.8 or newer with topic ids",
                 )
             found[name] = Topic(

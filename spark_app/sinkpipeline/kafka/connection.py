@@ -70,13 +70,12 @@ class Connection:
             "logger": LOGGER,
         }
         if self.tls is not None:
-            for name, path in (
-                ("ssl.ca.location", self.tls.ca_file),
-                ("ssl.certificate.location", self.tls.certificate_file),
-                ("ssl.key.location", self.tls.key_file),
-            ):
-                if path is not None:
-                    config[name] = path
+            files = {
+                "ssl.ca.location": self.tls.ca_file,
+                "ssl.certificate.location": self.tls.certificate_file,
+                "ssl.key.location": self.tls.key_file,
+            }
+            config |= {name: path for name, path in files.items() if path is not None}
         if self.sasl is not None:
             config |= {
                 "sasl.mechanism": self.sasl.mechanism,

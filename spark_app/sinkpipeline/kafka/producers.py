@@ -20,22 +20,22 @@ TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
 COMMIT_DEADLINE_S = 60.0
 _INIT_STEP_S = 0.03
-"""One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones, repeated, don't."""
+"""One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones don't."""
 
 Headers = list[tuple[str, str | bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
 """Value, key, target partition (-1: the partitioner's), timestamp in ms (0: now), headers."""
 
 
-class Fenced(Exception):  # noqa: N818 - a verdict of the broker, named as Kafka names it
+class Fenced(Exception):
     """Another producer took the transactional id over, or the broker timed our transaction out: read `meta` to know."""
 
 
-class InDoubt(Exception):  # noqa: N818 - likewise
+class InDoubt(Exception):
     """A transaction may or may not have been committed, and the producer can't be used again."""
 
 
-class RecordRefused(Exception):  # noqa: N818 - likewise
+class RecordRefused(Exception):
     """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
 
     `index` counts the rows of the call that raised it; None where only the broker knows which one it was.

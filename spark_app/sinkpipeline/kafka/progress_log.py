@@ -22,22 +22,42 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SENTINEL_KEY, SinkId
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
 from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
-from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.connection import LOGGER, Connection
 from sinkpipeline.kafka.errors import translate
-from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import Headers, PlainProducer, TransactionalProducer
 
 READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
+
+_COMMIT_IS_SHORTER_S = 1.0
+_WRITER_HEADER = "sinkpipeline.transactional.id"
+"""On a fenced sentinel, whose key is everybody's: whose transaction it is."""
 
 _FIRST_SUFFIX = 1024
 _FETCH = 2000
 _POLL_S = 0.1
 _DECIDE_ATTEMPTS = 3
+
+
+class OpenTransaction(SinkPipelineError):
+    """ProgressUnreadable, because somebody's open transaction holds the read back."""
+
+    def __init__(self, topic: str, offset: int, waited_s: float, writer: str) -> None:
+        super().__init__(
+            Reason.PROGRESS_UNREADABLE,
+            f"progress topic {topic} could not be read to its end within {waited_s:.0f} s: an open transaction of "
+            f"{writer} holds offset {offset} back",
+            "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
+        )
+
+    @override
+    def __reduce__(self) -> tuple[type[SinkPipelineError], tuple[Reason, str, str]]:
+        return SinkPipelineError, (self.reason, self.message, self.remedy)
 
 
 @dataclass(frozen=True)
@@ -72,32 +92,42 @@ class ProgressLog:
         self._consumer.close()
 
     def resume(self, sink: SinkId, producer: TransactionalProducer) -> Progress:
-        """Reads the truth under the id that `producer` holds: suffixes of doubling length from the end, until one
-        holds `meta` and the key of every partition that it lists, or the whole log.
+        """Reads the truth under the id that `producer` holds.
+
+        Suffixes of doubling length from the end, until one holds `meta` and the key of every partition that it lists,
+        or the whole log.
         """
-        nonce = str(uuid.uuid4())
-        producer.write(self.topic, [(SENTINEL_KEY, encode_sentinel(nonce))])
-        return self._search(sink, nonce)
+        return self._search(sink, self._fenced_sentinel(producer), fencing=True)
 
     def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
         """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
+        return self._read(sink, offset, nonce=self._fenced_sentinel(producer), fencing=True)
+
+    def _fenced_sentinel(self, producer: TransactionalProducer) -> str:
         nonce = str(uuid.uuid4())
-        producer.write(self.topic, [(SENTINEL_KEY, encode_sentinel(nonce))])
-        return self._read(sink, offset, nonce=nonce)
+        headers: Headers = [(_WRITER_HEADER, producer.transactional_id.encode())]
+        producer.begin()
+        producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, headers)])
+        producer.commit()
+        return nonce
 
     def observe(self, sink: SinkId) -> Progress:
         """Reads to the end offset and writes nothing; never a basis for creating or starting anything."""
         return self._search(sink, None)
 
-    def decide(self, sink: SinkId) -> Progress:
-        """Reads with an unfenced sentinel: exact at the sentinel, a lower bound for a running driver."""
+    def decide(self, sink: SinkId, patience_s: float = READ_DEADLINE_S) -> Progress:
+        """Reads with an unfenced sentinel: exact at the sentinel, a lower bound for a running driver.
+
+        Raises:
+            OpenTransaction: one holds the read back for longer than `patience_s`.
+        """
         producer = PlainProducer(self._connection)
         try:
             for attempt in range(1, _DECIDE_ATTEMPTS + 1):
                 nonce = str(uuid.uuid4())
                 producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
                 producer.flush()
-                progress = self._search(sink, nonce)
+                progress = self._search(sink, nonce, patience_s=patience_s)
                 try:
                     check(progress)
                 except SinkPipelineError:
@@ -110,13 +140,16 @@ class ProgressLog:
             producer.close()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _search(self, sink: SinkId, nonce: str | None) -> Progress:
+    def _search(
+        self, sink: SinkId, nonce: str | None, *, fencing: bool = False, patience_s: float = READ_DEADLINE_S
+    ) -> Progress:
         """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now."""
         extent = self._extent()
         length = _FIRST_SUFFIX
         while True:
             start = max(extent.low, extent.high - length)
-            progress = self._read(sink, start, nonce=nonce, bound=None if nonce is not None else extent.high)
+            bound = None if nonce is not None else extent.high
+            progress = self._read(sink, start, nonce=nonce, bound=bound, fencing=fencing, patience_s=patience_s)
             if progress.complete:
                 return progress
             if start == extent.low:
@@ -138,13 +171,23 @@ class ProgressLog:
             raise translate(exception, f"reading the offsets of {self.topic}", self._servers) from exception
         return _Extent(low, high)
 
-    def _read(self, sink: SinkId, start: int, *, nonce: str | None, bound: int | None = None) -> Progress:
+    def _read(
+        self,
+        sink: SinkId,
+        start: int,
+        *,
+        nonce: str | None,
+        bound: int | None = None,
+        fencing: bool = False,
+        patience_s: float = READ_DEADLINE_S,
+    ) -> Progress:
         """Folds from `start` on, until the sentinel comes back or the position reaches `bound`."""
         fold = ProgressFold(sink)
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
-        deadline = time.monotonic() + READ_DEADLINE_S
         position = start
+        waiting = _Waiting(patience_s)
         while bound is None or position < bound:
+            before = position
             for message in _take(self._consumer, _POLL_S):
                 error = message.error()
                 if error is None:
@@ -158,9 +201,25 @@ class ProgressLog:
                         # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
                         # sentinel may have compacted ours away, and then the position proves as much.
                         bound = self._uncommitted_end()
-            if time.monotonic() > deadline:
-                raise self._unreadable(position)
+            if position > before:
+                waiting = _Waiting(patience_s)
+            elif waiting.may_fence() and fencing:
+                self._fence_writer(sink, position)
+            if waiting.is_over():
+                raise OpenTransaction(self.topic, position, patience_s, self._writer_at(position) or "somebody unknown")
         return fold.result(position)
+
+    def _fence_writer(self, sink: SinkId, position: int) -> None:
+        """Ends a transaction of one of this sink's own tasks that holds the read back.
+
+        Its task is dead, or would be fenced by the next start anyway; waiting for its time-out could take a minute, and
+        for as long the very task that would end it may find no free core. A live task of ours reads the truth and goes
+        on.
+        """
+        writer = self._writer_at(position)
+        if writer is not None and writer.startswith(sink.prefix) and writer != sink.control_id:
+            LOGGER.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
+            TransactionalProducer(self._connection, writer).close()
 
     def _end_of_partition(self, message: Message, error: KafkaError) -> int:
         if error.code() == KafkaError._PARTITION_EOF:
@@ -177,23 +236,35 @@ class ProgressLog:
                 raise translate(exception, f"reading the end of {self.topic}", self._servers) from exception
         return int(high)
 
-    def _unreadable(self, position: int) -> SinkPipelineError:
-        return SinkPipelineError(
-            Reason.PROGRESS_UNREADABLE,
-            f"progress topic {self.topic} could not be read to its end within {READ_DEADLINE_S:.0f} s: an open transaction "
-            f"holds offset {position} back ({self._who(position)})",
-            "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
-        )
-
-    def _who(self, offset: int) -> str:
-        """Whose record stands at an offset, for a message: its key names the sink."""
+    def _writer_at(self, offset: int) -> str | None:
+        """The transactional id that wrote the record at an offset, committed or not; None where nothing tells."""
         with _uncommitted(self._connection, self._group_id) as consumer:
             consumer.assign([TopicPartition(self.topic, 0, offset)])
             message = consumer.poll(5)
             if message is None or message.error() is not None:
-                return "its writer is unknown"
-            key = message.key()
-            return f"its first key there is {key.decode(errors='replace')}" if key else "its first record has no key"
+                return None
+            writer = dict(message.headers() or []).get(_WRITER_HEADER)
+            if isinstance(writer, bytes):
+                return writer.decode(errors="replace")
+            return writer_of((message.key() or b"").decode(errors="replace"))
+
+
+class _Waiting:
+    """How long a read has been held back at one position."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._since = time.monotonic()
+        self._patience_s = patience_s
+        self._fenced = False
+
+    def may_fence(self) -> bool:
+        """True once: after a transaction has been open for much longer than a commit takes."""
+        due = not self._fenced and time.monotonic() - self._since > _COMMIT_IS_SHORTER_S
+        self._fenced = self._fenced or due
+        return due
+
+    def is_over(self) -> bool:
+        return time.monotonic() - self._since > self._patience_s
 
 
 class ProgressFollower:

@@ -18,7 +18,7 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import describe, holds_data, source_topics
 
-_PREFLIGHT_S = 8.0
+_PREFLIGHT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def _warnings(sink: SinkSettings, brokers: int, data: Topic | None, decision: To
     yield from decision.drift
     if brokers > 1 and "," not in sink.connection.bootstrap_servers:
         yield (
-            f"bootstrapServers names one of {brokers} brokers: while that one is down nothing can start; name at least two"
+            f"bootstrapServers names one of {brokers} brokers: "
+            "while that one is down nothing can start; name at least two"
         )
     replication = sink.data.replication_factor
     if data is None and replication is not None and replication > brokers:

@@ -1,6 +1,6 @@
 """Starting a sink: the order in which a driver fences, reads, and announces itself.
 
-    0 decide read; refuse what needs no fence; create the progress topic
+    0 refuse what needs no fence, by a decide read; create the progress topic
     1 init the control id                          (fences another driver's writes of meta)
     2 resume read; refuse again; create the data topic
     3 commit meta with our run                     (who comes later sees it; who was before learns it when fenced)
@@ -27,11 +27,11 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, check, encode
 from sinkpipeline.core.starting import SourceView
-from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, decide
+from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
-from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 
 _LOG = logging.getLogger("sinkpipeline.start")
@@ -39,6 +39,8 @@ _LOG = logging.getLogger("sinkpipeline.start")
 _ATTEMPTS = 5
 _MAX_DELAY_S = 2.0
 _FENCING_THREADS = 8
+_PATIENCE_S = 2.0
+"""For a read that could be blocked by what only the fences after it would end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,8 @@ class StartedSink:
     control: TransactionalProducer
     progress: Progress
     """Of every source partition; its meta carries our run."""
+    source: Mapping[str, str]
+    """The topics that the source has now, with their ids."""
     data_topic: Topic
     progress_topic: Topic
     max_message_bytes: int
@@ -99,9 +103,12 @@ class SinkStarter:
         )
 
     def _still_ours(self, seen: _Seen) -> None:
-        """Reads meta after a fence, before anything is fenced in return: a newer driver goes first."""
+        """Reads meta after a fence, before anything is fenced in return: a newer driver goes first.
+
+        What this read may miss, step 2 of the next attempt finds.
+        """
         with self._log() as log:
-            meta = log.decide(self.settings.id).meta
+            meta = log.observe(self.settings.id).meta
         if meta is not None and meta.run not in (seen.run, self.run):
             raise starting.superseded(self.settings.id, meta.run)
 
@@ -110,17 +117,16 @@ class SinkStarter:
         view = view_source(settings.source, self.source_admin)
         # 0.
         progress_topic = self._describe_progress_topic()
-        progress = Progress()
-        if progress_topic is not None:
-            with self._log() as log:
-                progress = log.decide(settings.id)
-        decision, data_topic = self._decide(progress, progress_topic, view, memory)
-        recreated = progress_topic is None and decision.beginning is Beginning.SEED
+        recreated = False
         if progress_topic is None:
+            decision, _ = self._decide(Progress(), None, view, memory)
+            recreated = decision.beginning is Beginning.SEED
             self.admin.create_topic(settings.progress)
             progress_topic = self._describe_progress_topic()
             if progress_topic is None:
                 raise _vanished(settings.progress.name)
+        else:
+            self._refuse_without_fencing(progress_topic, view, memory, seen)
         # 1.
         control = TransactionalProducer(settings.connection, settings.id.control_id)
         try:
@@ -129,6 +135,26 @@ class SinkStarter:
         except BaseException:
             control.close()
             raise
+
+    def _refuse_without_fencing(
+        self, progress_topic: Topic, view: SourceView, memory: Memory | None, seen: _Seen
+    ) -> None:
+        """A start that would be refused anyway must not disturb a driver that runs."""
+        check_progress_topic(progress_topic)
+        with self._log() as log:
+            try:
+                progress = log.decide(self.settings.id, _PATIENCE_S)
+            except OpenTransaction:
+                # Perhaps of this very sink's dead tasks, which only a fence ends. What can be seen must do here; step 2
+                # reads for certain.
+                meta = log.observe(self.settings.id).meta
+                seen.run = None if meta is None else meta.run
+                starting.check_owner(self.settings.id, meta, self.settings.owner)
+                if self.started_before:
+                    starting.check_run(self.settings.id, meta, self.run)
+                return
+        seen.run = None if progress.meta is None else progress.meta.run
+        self._decide(progress, progress_topic, view, memory)
 
     def _fenced(
         self,
@@ -196,6 +222,7 @@ class SinkStarter:
         return StartedSink(
             control=control,
             progress=progress,
+            source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
             max_message_bytes=int(data_config.get("max.message.bytes", "1048588")),
@@ -244,7 +271,7 @@ class SinkStarter:
 
 @dataclass
 class _Seen:
-    """The run that step 2 of an attempt found."""
+    """The run that an attempt found, in step 2 if it came so far."""
 
     run: str | None = None
 

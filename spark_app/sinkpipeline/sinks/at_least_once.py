@@ -1,4 +1,4 @@
-"""The idempotent Kafka sink: rows are acknowledged before the driver writes the progress; a crash between repeats them."""
+"""The idempotent Kafka sink: rows are acknowledged before the driver writes progress; a crash between repeats them."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def undecodable(partition: SourcePartition, offset: int, why: str) -> SinkPipeli
     """The error that stops a sink at a record that can't be delivered; where dead letters will branch off."""
     return SinkPipelineError(
         Reason.RECORD_UNDECODABLE,
-        f"the record at topic {partition.topic}, partition {partition.partition}, offset {offset} can't be delivered: {why}",
-        "everything before it in its partition was delivered; correct decode or transform, or skip it with transform.where",
+        f"the record at {_place(partition)}, offset {offset} can't be delivered: {why}",
+        "everything before it in its partition was delivered; correct decode or transform, or let it pass",
     )
 
 
@@ -111,6 +111,10 @@ def refused(partition: SourcePartition, offset: int, end: int, why: str) -> Sink
     which = f"offset {offset}" if end == offset + 1 else f"one of offsets {offset} to {end - 1}"
     return SinkPipelineError(
         Reason.RECORD_REFUSED,
-        f"the record at topic {partition.topic}, partition {partition.partition}, {which} was refused: {why}",
+        f"the record at {_place(partition)}, {which} was refused: {why}",
         "raise max.message.bytes of the data topic, or leave such records out with transform.where",
     )
+
+
+def _place(partition: SourcePartition) -> str:
+    return f"topic {partition.topic}, partition {partition.partition}"

@@ -4,8 +4,8 @@
     progress record, next = cut ──┴─► one transaction under the partition's own transactional id
 
 After any trouble the transaction may be committed or not. So nothing is guessed: `meta` is read (a newer driver goes
-first), a new producer of the same id is made (which ends what was open), the progress is read under that fence, and what
-is not in it is replayed from the batches still held.
+first), a new producer of the same id is made (which ends what was open), the progress is read under that fence, and
+what is not in it is replayed from the batches still held.
 """
 
 from __future__ import annotations
@@ -36,12 +36,21 @@ _MAX_DELAY_S = 0.5
 
 
 class ExactlyOnceWriter:
-    """Raises (all methods) SinkPipelineError: Superseded, RecordUndecodable, RecordRefused, TopicsChanged,
-    TransactionFailed, and what the reads of the progress topic raise.
+    """Writes one source partition of one batch.
+
+    Raises (all methods):
+        SinkPipelineError: Superseded, RecordUndecodable, RecordRefused, TopicsChanged, TransactionFailed, and what the
+            reads of the progress topic raise.
     """
 
     def __init__(
-        self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None = None
+        self,
+        plan: BatchPlan,
+        partition: SourcePartition,
+        worker: Worker,
+        *,
+        retried: bool = False,
+        cuts: CutPolicy | None = None,
     ) -> None:
         self._plan = plan
         self._settings = plan.settings
@@ -62,7 +71,8 @@ class ExactlyOnceWriter:
         self._verified: int | None = None
         self._in_doubt = False
         self._producer: TransactionalProducer | None = None
-        if plan.owners.get(partition) == self._token:
+        # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
+        if not retried and plan.owners.get(partition) == self._token:
             self._producer = worker.take(self._id, plan.run)
         if self._producer is None:
             worker.drop(self._id)
@@ -123,8 +133,8 @@ class ExactlyOnceWriter:
                 self._producer = None
             time.sleep(random.uniform(0, _MAX_DELAY_S))  # noqa: S311 - no secret
             with self._log() as log:
-                # Before anything is fenced in return: a newer driver goes first.
-                check_run(self._settings.id, log.decide(self._settings.id).meta, self._plan.run)
+                # Before anything is fenced in return: a newer driver goes first. The claim checks it again for certain.
+                check_run(self._settings.id, log.observe(self._settings.id).meta, self._plan.run)
             try:
                 self._claim()
             except (Fenced, InDoubt) as again:

@@ -51,11 +51,11 @@ SNAPSHOT_EVERY = 20_000
 _MAX_MESSAGE = 600
 
 
-class Restart(Exception):  # noqa: N818 - not an error: the world changed, and the sink is to be started again at once
+class Restart(Exception):
     """The sink must be started again; this is not a failure."""
 
 
-class _Stopping(Exception):  # noqa: N818 - ends a batch that begins while the query is being stopped
+class _Stopping(Exception):
     pass
 
 
@@ -69,7 +69,7 @@ class QuerySettings:
 
 
 class SinkQuery:
-    """One query start. Made by the sink's runner, driven by Spark's thread; `progress` and `exact` may be read by any."""
+    """One query start: made by the sink's runner, driven by Spark's thread; any may read `progress` and `exact`."""
 
     def __init__(
         self,
@@ -109,9 +109,8 @@ class SinkQuery:
     def start(self) -> None:
         """Starts the streaming query from the frontier."""
         source = self._settings.source
-        topics = self._started.progress.meta.source if self._started.progress.meta is not None else {}
-        current = set(source.topics) if source.pattern is None else set(topics)
-        frontier = {each: state for each, state in self.progress.partitions.items() if each.topic in current}
+        topics = self._started.source
+        frontier = {each: state for each, state in self.progress.partitions.items() if each.topic in topics}
         # Inherited by the query's thread: every sink has a pool of its own.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._settings.id.sink)
         try:
@@ -245,13 +244,13 @@ class SinkQuery:
 
     def _take(self, receipts: list[Receipt]) -> None:
         """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce."""
-        before = self.progress
-        partitions = fold_receipts(before.partitions, receipts)
-        self.progress = replace(before, partitions=MappingProxyType(partitions))
+        before = self.progress.partitions
+        partitions = fold_receipts(before, receipts)
         if not self._settings.exactly_once:
-            changed = {each: state for each, state in partitions.items() if state != before.partitions[each]}
+            changed = {each: state for each, state in partitions.items() if state != before[each]}
             if changed:
                 self._write(Progress(partitions=MappingProxyType(changed)))
+        self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
         self.exact = not any(receipt.in_doubt for receipt in receipts)
         for receipt in receipts:
             if receipt.partition is not None and receipt.owner is not None:
@@ -278,7 +277,7 @@ class SinkQuery:
         if not new:
             return dict(ranges)
         meta = self.progress.meta
-        if meta is None or any(partition.topic not in meta.source for partition in new):
+        if meta is None or any(partition.topic not in self._started.source for partition in new):
             # A topic that a pattern found: the start takes down its id.
             raise Restart("a new topic matches topicPattern")
         beginnings = self._starter.source_admin.beginning_offsets(new)
@@ -305,13 +304,10 @@ class SinkQuery:
             Restart: the start is to decide anew, with our frontier as its memory.
             SinkPipelineError: SourceRecreated, DataTopicLost, BrokerUnreachable.
         """
-        meta = self.progress.meta
-        source = dict(meta.source) if meta is not None else {}
-        wanted = self._settings.source.topics or tuple(source)
-        found = self._starter.source_admin.topics(wanted)
-        for name in wanted:
+        found = self._starter.source_admin.topics(tuple(self._started.source))
+        for name, topic_id in self._started.source.items():
             topic = found[name]
-            if topic is None or topic.id != source.get(name, topic.id):
+            if topic is None or topic.id != topic_id:
                 raise SinkPipelineError(
                     Reason.SOURCE_RECREATED,
                     f"source topic {name} was deleted{'' if topic is None else ' and created again'} while it was read",

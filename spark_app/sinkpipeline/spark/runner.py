@@ -108,8 +108,8 @@ class SinkRunner:
                     if not self._may_try_again(error):
                         return
             self._change(state=SinkState.SUSPENDED)
-        except Exception as error:
-            _LOG.exception("%s: ended by a bug", self.id.sink)
+        except Exception as error:  # noqa: BLE001 - a thread's last resort: told in the status, the stack in the log
+            _LOG.debug("%s: ended by a bug", self.id.sink, exc_info=True)
             bug = SinkPipelineError(
                 Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this with the log file"
             )
@@ -186,7 +186,7 @@ class SinkRunner:
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(
                 Reason.CIRCUIT_OPEN,
-                f"{self._failures.consecutive} consecutive failures, the last one {error.reason.value}: {error.message}",
+                f"{self._failures.consecutive} failures in a row, the last one {error.reason.value}: {error.message}",
                 f"{error.remedy}; then start the pipeline again",
             )
             _LOG.error("%s: %s", self.id.sink, opened)

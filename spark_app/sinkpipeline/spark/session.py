@@ -94,4 +94,5 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
             with contextlib.suppress(OSError):
                 gateway.proc.stdin.close()
             gateway.proc.wait(30)
-            SparkContext._gateway = SparkContext._jvm = None
+            # Else the next session of this process would talk to a JVM that is gone.
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001

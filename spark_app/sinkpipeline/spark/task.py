@@ -55,7 +55,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
             if partition is None:
                 partition = SourcePartition(batch.column(0)[0].as_py(), batch.column(1)[0].as_py())
             if writer is None:
-                writer = _writer(plan, partition)
+                writer = _writer(plan, partition, retried=retried)
             writer.write(_to_rows(batch, partition))
         if writer is not None:
             writer.finish()
@@ -72,9 +72,9 @@ def _completed(receipt: Receipt, *, retried: bool, error: SinkPipelineError | No
     return Receipt(**{**fields, "retried": retried, "error": error})
 
 
-def _writer(plan: BatchPlan, partition: SourcePartition) -> SinkWriter:
+def _writer(plan: BatchPlan, partition: SourcePartition, *, retried: bool) -> SinkWriter:
     if plan.settings.exactly_once:
-        return ExactlyOnceWriter(plan, partition, this_worker())
+        return ExactlyOnceWriter(plan, partition, this_worker(), retried=retried)
     return AtLeastOnceWriter(plan, partition, this_worker())
 
 

@@ -1,0 +1,536 @@
+"""Starts of one sink on a real broker, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from local_kafka import LocalKafka
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
+from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
+from sinkpipeline.core.topics import Memory, TopicRequest
+from sinkpipeline.kafka import starting
+from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
+from sinkpipeline.kafka.starting import StartedSink
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support import topics
+from support.one_sink import OneSink, deliver, plan_of, remembered, rows
+
+pytestmark = pytest.mark.kafka
+
+EARLIEST, LATEST = StartingOffsets.EARLIEST, StartingOffsets.LATEST
+
+
+@pytest.fixture
+def sink(kafka: LocalKafka) -> OneSink:
+    return OneSink(kafka.bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_MAX_DELAY_S", 0.2)
+
+
+def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) -> None:
+    topics.produce_numbers(sink.servers, sink.source, count, partition=partition, start=start)
+
+
+def refusal(start: Callable[[], object], reason: Reason) -> SinkPipelineError:
+    with pytest.raises(SinkPipelineError) as caught:
+        start()
+    assert caught.value.reason is reason, caught.value
+    return caught.value
+
+
+def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does something the first time that a start reaches a failpoint."""
+    pending = [action]
+
+    def reached(here: str) -> None:
+        if here == name and pending:
+            pending.pop()()
+
+    monkeypatch.setattr(starting, "failpoint", reached)
+
+
+def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:
+    started = sink.starter(run).start(memory, memory_is_exact=exact)
+    started.control.close()
+    return started
+
+
+# First starts
+
+
+def test_first_start_creates_the_topics_and_writes_the_whole_frontier_as_one_transaction(kafka: LocalKafka) -> None:
+    sink = OneSink(kafka.bootstrap_servers, partitions=2)
+    produce(sink, 3, partition=1)
+    started = sink.start(data=TopicRequest(name=sink.data, partitions=3))
+
+    head = sink.id.prefix
+    records = topics.read_committed(sink.servers, sink.progress)
+    keys = [(record.key or b"").decode().removeprefix(head) for record in records]
+    sentinel = SENTINEL_KEY
+    assert keys == [
+        sentinel,
+        "meta",
+        sentinel,
+        f"p/{sink.source}/0",
+        f"p/{sink.source}/1",
+        "meta",
+    ]
+    assert records[1].document["partitions"] is None
+    offsets = [record.offset for record in records[2:]]
+    marker = offsets[0] + 1
+    assert offsets[1:] == [marker + 1, marker + 2, marker + 3], "no commit marker stands between the frontier's records"
+    assert topics.offsets(sink.servers, sink.progress)[1] == offsets[-1] + 2
+
+    truth = sink.truth()
+    assert truth["meta"] == {
+        "v": 1,
+        "epoch": 0,
+        "run": "run-1",
+        "owner": {"cluster": "file", "name": sink.name},
+        "partitions": {sink.source: 2},
+        "source": {sink.source: topics.topic_id(sink.servers, sink.source)},
+        "data": topics.topic_id(sink.servers, sink.data),
+        "progress": topics.topic_id(sink.servers, sink.progress),
+    }
+    assert sink.frontier() == {0: 0, 1: 0}
+    assert topics.partition_count(sink.servers, sink.data) == 3
+    assert (started.may_duplicate, started.recreated_progress_topic, started.drift) == (None, False, ())
+
+
+@pytest.mark.parametrize(("offsets", "frontier"), [(EARLIEST, {0: 2, 1: 0}), (LATEST, {0: 5, 1: 0})])
+def test_first_start_resolves_starting_offsets(
+    kafka: LocalKafka, offsets: StartingOffsets, frontier: dict[int, int]
+) -> None:
+    sink = OneSink(kafka.bootstrap_servers, partitions=2)
+    produce(sink, 5)
+    topics.delete_records(sink.servers, sink.source, 2)
+    started = sink.start(source={"starting_offsets": offsets})
+    assert sink.frontier() == frontier
+    assert {partition.partition: state.next for partition, state in started.progress.partitions.items()} == frontier
+
+
+def test_latest_is_before_what_is_not_committed(sink: OneSink) -> None:
+    produce(sink, 2)
+    with topics.open_transaction(sink.servers, topics.unique("foreign"), [(sink.source, b"k", b"v")]):
+        sink.start(source={"starting_offsets": LATEST})
+    assert sink.frontier() == {0: 2}
+
+
+def test_existing_data_can_be_refused(sink: OneSink) -> None:
+    topics.create_topic(sink.servers, sink.data)
+    topics.produce(sink.servers, sink.data, [b"of another pipeline"])
+    refusal(lambda: sink.start(refuse_existing_data=True), Reason.DATA_TOPIC_NOT_EMPTY)
+    assert topics.topic_id(sink.servers, sink.progress) is None
+    sink.start()
+
+
+def test_missing_source_is_refused_before_anything_is_created(sink: OneSink) -> None:
+    refusal(lambda: sink.start(source={"topics": (sink.source, "nowhere")}), Reason.SOURCE_TOPIC_MISSING)
+    assert topics.topic_id(sink.servers, sink.progress) is None
+    assert topics.topic_id(sink.servers, sink.data) is None
+
+
+@pytest.mark.parametrize(("partitions", "policy"), [(2, "compact"), (1, "delete"), (1, "compact,delete")], ids=str)
+def test_invalid_progress_topic_is_refused_and_left_alone(sink: OneSink, partitions: int, policy: str) -> None:
+    topics.create_topic(sink.servers, sink.progress, partitions=partitions, config={"cleanup.policy": policy})
+    refusal(sink.start, Reason.PROGRESS_TOPIC_INVALID)
+    assert topics.topic_id(sink.servers, sink.data) is None
+    assert topics.read_uncommitted(sink.servers, sink.progress) == [], "it may be somebody's topic of records"
+
+
+# Later starts
+
+
+def test_resume_goes_on_where_the_last_run_ended(sink: OneSink) -> None:
+    produce(sink, 5)
+    deliver(sink, sink.start(), range(3))
+    started = sink.start("run-2")
+    state = started.progress.partitions[sink.at()]
+    assert (state.next, state.rows, state.lost) == (3, 3, 0)
+    assert sink.truth()["meta"]["run"] == "run-2"
+    assert sink.frontier() == {0: 3}
+    deliver(sink, started, range(3, 5))
+    assert sink.delivered() == ["0", "1", "2", "3", "4"]
+
+
+def test_every_start_leaves_a_snapshot_at_the_end_of_the_log(kafka: LocalKafka) -> None:
+    sink = OneSink(kafka.bootstrap_servers, partitions=2)
+    sink.start()
+    sink.start("run-2")
+    last = [key.removeprefix(sink.id.prefix) for key, _ in topics.progress_records(sink.servers, sink.progress)[-3:]]
+    assert last == [f"p/{sink.source}/0", f"p/{sink.source}/1", "meta"]
+
+
+def test_new_partition_of_a_known_topic_begins_at_its_beginning(sink: OneSink) -> None:
+    sink.start(source={"starting_offsets": LATEST})
+    topics.add_partitions(sink.servers, sink.source, 2)
+    produce(sink, 4, partition=1)
+    topics.delete_records(sink.servers, sink.source, 1, partition=1)
+    sink.start("run-2", source={"starting_offsets": LATEST})
+    assert sink.frontier() == {0: 0, 1: 1}
+    assert sink.truth()["meta"]["partitions"] == {sink.source: 2}
+
+
+@pytest.mark.parametrize(("offsets", "next_"), [(EARLIEST, 0), (LATEST, 3)])
+def test_newly_listed_topic_begins_at_starting_offsets(sink: OneSink, offsets: StartingOffsets, next_: int) -> None:
+    sink.start(source={"starting_offsets": offsets})
+    other = OneSink(sink.servers)
+    produce(other, 3)
+    sink.start("run-2", source={"topics": (sink.source, other.source), "starting_offsets": offsets})
+    assert sink.truth()[f"p/{other.source}/0"]["next"] == next_
+    assert sink.truth()["meta"]["partitions"] == {sink.source: 1, other.source: 1}
+    assert sink.truth()["meta"]["source"].keys() == {sink.source, other.source}
+
+
+def test_topic_that_the_pattern_discovers_begins_at_its_beginning(sink: OneSink) -> None:
+    pattern = {"topics": (), "pattern": rf"{sink.name}-.*source", "starting_offsets": LATEST}
+    produce(sink, 2)
+    sink.start(source=pattern)
+    assert sink.frontier() == {0: 2}
+    discovered = f"{sink.name}-second-source"
+    topics.create_topic(sink.servers, discovered)
+    topics.produce_numbers(sink.servers, discovered, 3)
+    sink.start("run-2", source=pattern)
+    assert sink.truth()[f"p/{discovered}/0"]["next"] == 0
+
+
+def test_drift_of_the_data_topic_is_reported_and_not_altered(sink: OneSink) -> None:
+    sink.start()
+    drifted = TopicRequest(name=sink.data, partitions=6, config={"retention.ms": "1000"})
+    started = sink.start("run-2", data=drifted)
+    assert len(started.drift) == 2
+    assert topics.partition_count(sink.servers, sink.data) == 1
+
+
+def test_the_limit_of_the_data_topic_is_handed_on(sink: OneSink) -> None:
+    topics.create_topic(sink.servers, sink.data, config={"max.message.bytes": "12345"})
+    assert sink.start().max_message_bytes == 12345
+
+
+# Who may start
+
+
+def test_identity_of_another_owner_is_refused_and_left_alone(sink: OneSink) -> None:
+    sink.start()
+    error = refusal(
+        lambda: sink.start("run-2", owner=Owner(cluster="c-2", name="other/pipeline")), Reason.IDENTITY_IN_USE
+    )
+    assert sink.name in error.message
+    assert sink.truth()["meta"]["run"] == "run-1"
+
+
+def test_older_driver_is_superseded_and_writes_nothing_more(sink: OneSink) -> None:
+    older = sink.starter("run-1")
+    started = older.start(None)
+    sink.start("run-2")
+    with closing(started.control), pytest.raises(Fenced):
+        started.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
+    error = refusal(lambda: older.start(None), Reason.SUPERSEDED)
+    assert "run-2" in error.message
+    assert sink.truth()["meta"]["run"] == "run-2"
+
+
+def test_a_driver_starts_its_own_sink_again(sink: OneSink) -> None:
+    starter = sink.starter()
+    starter.start(None).control.close()
+    starter.start(None).control.close()
+    assert sink.truth()["meta"]["run"] == "run-1"
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_two_starters_at_once_end_in_order(sink: OneSink, attempt: int) -> None:
+    runs = [f"{attempt}-one", f"{attempt}-two"]
+
+    def outcome(run: str) -> str:
+        try:
+            sink.start(run)
+        except SinkPipelineError as error:
+            return error.reason.value
+        return "started"
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = dict(zip(runs, pool.map(outcome, runs), strict=True))
+    winner = sink.truth()["meta"]["run"]
+    assert outcomes[winner] == "started"
+    assert set(outcomes.values()) <= {"started", "Superseded"}
+    assert sink.frontier() == {0: 0}
+
+
+@pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta", "starting-before-first-start"])
+def test_starter_that_meets_a_newer_driver_is_superseded(
+    sink: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.start("old")
+    once(point, lambda: sink.start("newer"), monkeypatch)
+    error = refusal(lambda: sink.start("mine"), Reason.SUPERSEDED)
+    assert "newer" in error.message
+    assert sink.truth()["meta"]["run"] == "newer"
+
+
+@pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta", "starting-before-first-start"])
+@pytest.mark.parametrize("started_before", [False, True], ids=["first start", "later start"])
+def test_starter_that_is_fenced_by_nobody_newer_starts_again(
+    sink: OneSink, point: str, started_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older driver that fights back, or one that dies before its meta: its run is the one that was there."""
+    if started_before:
+        sink.start("old")
+    once(point, lambda: TransactionalProducer(sink.connection, sink.id.control_id).close(), monkeypatch)
+    assert sink.start("mine").progress.meta is not None
+    assert sink.truth()["meta"]["run"] == "mine"
+
+
+def test_starter_that_is_fenced_for_ever_gives_up(sink: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fence(point: str) -> None:
+        if point == "starting-after-meta":
+            TransactionalProducer(sink.connection, sink.id.control_id).close()
+
+    monkeypatch.setattr(starting, "failpoint", fence)
+    refusal(sink.start, Reason.FENCED_REPEATEDLY)
+
+
+@pytest.mark.parametrize("progress_too", [False, True], ids=["rows", "rows and progress"])
+def test_start_ends_what_a_dead_task_left_open(sink: OneSink, progress_too: bool) -> None:
+    sink.start()
+    key = sink.id.partition_key(sink.at()).encode()
+    left_open = [
+        (sink.data, b"0", b"0"),
+        (sink.progress, key, encode_partition(PartitionProgress(epoch=0, next=1))),
+    ]
+    began = time.monotonic()
+    with topics.open_transaction(sink.servers, sink.id.partition_id(sink.at()), left_open[: 1 + progress_too]):
+        sink.start("run-2")
+        assert time.monotonic() - began < 30, "its time-out is a minute"
+        assert sink.delivered() == []
+    assert sink.frontier() == {0: 0}
+
+
+def test_what_a_late_task_commits_before_it_is_fenced_is_seen(sink: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(sink, 3)
+    late = ExactlyOnceWriter(plan_of(sink, sink.start(), 3), sink.at(), Worker())
+    late.write(rows(range(3)))
+    once("starting-after-meta", late.finish, monkeypatch)
+    started = sink.start("run-2")
+    assert started.progress.partitions[sink.at()].next == 3
+    assert sink.delivered() == ["0", "1", "2"]
+
+
+def test_late_task_that_was_fenced_writes_nothing(sink: OneSink) -> None:
+    produce(sink, 3)
+    late = ExactlyOnceWriter(plan_of(sink, sink.start(), 3), sink.at(), Worker())
+    late.write(rows(range(3)))
+    sink.start("run-2")
+    refusal(late.finish, Reason.SUPERSEDED)
+    assert sink.delivered() == []
+    assert sink.frontier() == {0: 0}
+
+
+def test_other_sinks_of_the_progress_topic_are_not_disturbed(sink: OneSink) -> None:
+    sink.start()
+    other = OneSink(sink.servers)
+    shared = replace(other.settings().progress, name=sink.progress)
+    other.start("other-run", progress=shared)
+    sink.start("run-2")
+    keys = topics.progress_truth(sink.servers, sink.progress)
+    assert keys[other.id.meta_key]["run"] == "other-run"
+    assert keys[sink.id.meta_key]["run"] == "run-2"
+
+
+# A world that changed
+
+
+def test_recreated_source_is_refused(sink: OneSink) -> None:
+    produce(sink, 2)
+    sink.start()
+    topics.recreate_topic(sink.servers, sink.source)
+    produce(sink, 9)
+    refusal(lambda: sink.start("run-2"), Reason.SOURCE_RECREATED)
+
+
+def test_lost_offsets_are_refused_or_skipped_and_counted(sink: OneSink) -> None:
+    produce(sink, 9)
+    deliver(sink, sink.start(), range(2))
+    topics.delete_records(sink.servers, sink.source, 6)
+    refusal(lambda: sink.start("run-2"), Reason.SOURCE_DATA_LOST)
+    assert sink.frontier() == {0: 2}
+    sink.start("run-3", source={"skip_lost": True})
+    written = sink.truth()[f"p/{sink.source}/0"]
+    assert (written["next"], written["lost"], written["rows"]) == (6, 4, 2)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["missing", "re-created"])
+def test_lost_data_topic_is_never_created_again(sink: OneSink, again: bool) -> None:
+    produce(sink, 2)
+    deliver(sink, sink.start(), range(2))
+    topics.delete_topic(sink.servers, sink.data)
+    if again:
+        topics.create_topic(sink.servers, sink.data)
+    refusal(lambda: sink.start("run-2"), Reason.DATA_TOPIC_LOST)
+    assert (topics.topic_id(sink.servers, sink.data) is None) == (not again)
+    assert sink.truth()["meta"]["run"] == "run-1", "a refusal takes nothing over"
+
+
+def test_data_topic_without_rows_is_created_again(sink: OneSink) -> None:
+    sink.start()
+    topics.delete_topic(sink.servers, sink.data)
+    sink.start("run-2")
+    assert sink.truth()["meta"]["data"] == topics.topic_id(sink.servers, sink.data) is not None
+
+
+@pytest.fixture
+def lost(sink: OneSink) -> tuple[OneSink, Memory]:
+    """A sink that delivered three of five rows, and lost its progress topic; and what its status remembers."""
+    produce(sink, 5)
+    deliver(sink, sink.start(), range(3))
+    memory = remembered(sink.start("run-2"))
+    topics.delete_topic(sink.servers, sink.progress)
+    return sink, memory
+
+
+def test_lost_progress_is_seeded_from_memory(lost: tuple[OneSink, Memory]) -> None:
+    sink, memory = lost
+    started = start_with(sink, memory, "run-3")
+    assert sink.frontier() == {0: 3}
+    assert (started.may_duplicate, started.recreated_progress_topic) == (2, True)
+    assert sink.truth()["meta"]["progress"] == topics.topic_id(sink.servers, sink.progress)
+    assert sink.truth()[f"p/{sink.source}/0"]["rows"] == 3
+    deliver(sink, started, range(3, 5))
+    assert sink.delivered() == ["0", "1", "2", "3", "4"]
+
+
+def test_lost_progress_is_seeded_too_where_another_sink_recreated_the_topic(lost: tuple[OneSink, Memory]) -> None:
+    sink, memory = lost
+    topics.create_topic(sink.servers, sink.progress, config=topics.COMPACTED)
+    assert start_with(sink, memory, "run-3").may_duplicate == 2
+    assert sink.frontier() == {0: 3}
+
+
+def test_an_exact_memory_duplicates_nothing(lost: tuple[OneSink, Memory]) -> None:
+    sink, memory = lost
+    assert start_with(sink, memory, "run-3", exact=True).may_duplicate is None
+
+
+def test_a_driver_with_an_outcome_in_doubt_does_not_write_its_frontier_back(sink: OneSink) -> None:
+    produce(sink, 5)
+    starter = sink.starter()
+    started = starter.start(None)
+    started.control.close()
+    deliver(sink, started, range(3))
+    memory = remembered(started)
+    topics.delete_topic(sink.servers, sink.progress)
+    refusal(lambda: starter.start(memory), Reason.PROGRESS_LOST)
+    starter.start(memory, memory_is_exact=True).control.close()
+
+
+def test_seed_that_was_interrupted_is_seeded_again(
+    lost: tuple[OneSink, Memory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, memory = lost
+
+    def crash() -> None:
+        raise RuntimeError("crash")
+
+    once("starting-before-first-start", crash, monkeypatch)
+    with pytest.raises(RuntimeError, match="crash"):
+        start_with(sink, memory, "run-3")
+    assert start_with(sink, memory, "run-4").may_duplicate == 2
+    assert sink.frontier() == {0: 3}
+
+
+def test_an_older_announcement_does_not_spoil_the_epoch_of_a_seed(
+    lost: tuple[OneSink, Memory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start without memory announced epoch 0 and died; then comes one that remembers a later epoch."""
+    sink, memory = lost
+
+    def crash() -> None:
+        raise RuntimeError("crash")
+
+    once("starting-before-first-start", crash, monkeypatch)
+    with pytest.raises(RuntimeError, match="crash"):
+        start_with(sink, None, "run-3")
+    later = {partition: replace(state, epoch=2) for partition, state in memory.partitions.items()}
+    start_with(sink, replace(memory, epoch=2, partitions=later), "run-4")
+    sink.start("run-5")
+    assert sink.truth()["meta"]["epoch"] == sink.truth()[f"p/{sink.source}/0"]["epoch"]
+
+
+def test_lost_progress_and_lost_data_is_data_lost(lost: tuple[OneSink, Memory]) -> None:
+    sink, memory = lost
+    topics.delete_topic(sink.servers, sink.data)
+    refusal(lambda: start_with(sink, memory), Reason.DATA_TOPIC_LOST)
+    assert topics.topic_id(sink.servers, sink.progress) is None
+    topics.create_topic(sink.servers, sink.data)
+    refusal(lambda: start_with(sink, memory), Reason.DATA_TOPIC_LOST)
+
+
+def test_lost_progress_and_another_source_is_progress_lost(lost: tuple[OneSink, Memory]) -> None:
+    sink, memory = lost
+    topics.recreate_topic(sink.servers, sink.source)
+    refusal(lambda: start_with(sink, memory), Reason.PROGRESS_LOST)
+    assert topics.topic_id(sink.servers, sink.progress) is None
+
+
+def test_memory_ahead_of_the_progress_is_refused(sink: OneSink) -> None:
+    produce(sink, 5)
+    memory = remembered(sink.start())
+    ahead = {partition: replace(state, next=state.next + 1) for partition, state in memory.partitions.items()}
+    refusal(lambda: start_with(sink, replace(memory, partitions=ahead)), Reason.PROGRESS_REGRESSED)
+
+
+@pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta"])
+def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
+    sink: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(sink, 5)
+    deliver(sink, sink.start(), range(3))
+    once(point, lambda: topics.recreate_topic(sink.servers, sink.progress, config=topics.COMPACTED), monkeypatch)
+    with pytest.raises(SinkPipelineError):
+        sink.start("run-2")
+    assert sink.frontier() == {}, "nothing says that the three rows have to be delivered again"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"p/{source}/0": b"{"}, Reason.PROGRESS_CORRUPT),
+        ({"p/{source}/0": None}, Reason.PROGRESS_CORRUPT),
+        ({"meta": None}, Reason.PROGRESS_CORRUPT),
+        ({"p/{source}/1": encode_partition(PartitionProgress(epoch=0, next=0))}, Reason.PROGRESS_CORRUPT),
+        ({"p/{source}/0": encode_partition(PartitionProgress(epoch=1, next=0))}, Reason.PROGRESS_CORRUPT),
+        ({"meta": b'{"v":2}'}, Reason.PROGRESS_VERSION_UNKNOWN),
+    ],
+    ids=["not JSON", "p/ removed", "meta removed", "p/ beyond meta", "another epoch", "another version"],
+)
+def test_progress_that_contradicts_itself_starts_nothing(sink: OneSink, change: dict[str, Any], reason: Reason) -> None:
+    sink.start()
+    records = [((sink.id.prefix + key.format(source=sink.source)).encode(), value) for key, value in change.items()]
+    topics.produce(sink.servers, sink.progress, records)
+    before = len(topics.read_committed(sink.servers, sink.progress))
+    refusal(lambda: sink.start("run-2"), reason)
+    after = topics.read_committed(sink.servers, sink.progress)[before:]
+    assert {record.key for record in after} <= {SENTINEL_KEY.encode()}
+
+
+def test_partition_ids_of_a_memory_are_fenced_too(lost: tuple[OneSink, Memory]) -> None:
+    """A task of the last run may still be alive when its progress topic is gone."""
+    sink, memory = lost
+    gone = SourcePartition("no-longer-listed", 0)
+    known = {**memory.partitions, gone: PartitionProgress(epoch=0, next=1)}
+    late = [(sink.data, b"k", b"late")]
+    with topics.open_transaction(sink.servers, SinkId(sink.name, "out").partition_id(gone), late):
+        start_with(sink, replace(memory, partitions=known), "run-3")
+        assert "late" not in sink.delivered()
