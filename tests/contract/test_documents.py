@@ -1,0 +1,52 @@
+"""What the repository says of itself is true."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.manifest import parse_manifest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_complete_manifests(example: Path) -> None:
+    assert parse_manifest(yaml.safe_load(example.read_text())).identity
+
+
+def test_the_manifest_of_the_readme_is_valid() -> None:
+    [document] = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+    assert parse_manifest(yaml.safe_load(document)).identity == "shop.orders"
+
+
+def test_every_reason_is_documented_with_its_exit_code() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d) \|", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+
+    assert {reason: int(code) for reason, code in rows} == {each.value: int(each.exit_code) for each in Reason}
+
+
+def test_both_distributions_have_one_version() -> None:
+    operator = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
+
+    assert operator["version"] == application["version"]
+    assert f"sinkpipeline=={application['version']}" in operator["dependencies"]
+
+
+def test_the_folder_of_the_operator_is_no_package() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists(), "it would shadow the standard library's operator"
+
+
+def test_modules_stay_small() -> None:
+    sources = [*(ROOT / "spark_app").rglob("*.py"), *(ROOT / "operator").rglob("*.py")]
+
+    too_long = {str(path): lines for path in sources if (lines := len(path.read_text().splitlines())) > 400}
+
+    assert too_long == {}
