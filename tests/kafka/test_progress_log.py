@@ -241,8 +241,7 @@ def open_foreign_transaction(place: Place) -> Iterator[str]:
 def test_an_open_foreign_transaction_makes_progress_unreadable_and_is_named(
     place: Place, open_foreign_transaction: str, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting = progress_log._Waiting
-    monkeypatch.setattr(progress_log, "_Waiting", lambda _patience_s: waiting(2.5))
+    monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 2.5)
     with pytest.raises(SinkPipelineError) as caught:
         READS[read](place)
     assert caught.value.reason is Reason.PROGRESS_UNREADABLE

@@ -111,7 +111,7 @@ def deliver(sink: OneSink, started: StartedSink, offsets: range, *, partition: i
 def remembered(started: StartedSink, name: str = "out") -> Memory:
     """What the status of a run would remember of its sink."""
     report = SinkReport(name=name, exactly_once=True, progress=started.progress)
-    memory = memory_of(render([report], generation=None, previous=None, now_ms=0), name)
+    memory = memory_of(render([report], identity="i", generation=None, previous=None, now_ms=0), "i", name)
     if memory is None:
         raise ValueError("a started sink has a frontier")
     return memory

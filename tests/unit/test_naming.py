@@ -71,7 +71,7 @@ def test_a_partition_key_is_read_back_by_its_own_sink_alone(one: SinkId, other: 
 @given(sink_ids, source_partitions)
 def test_the_writer_of_a_partition_key_is_told_by_the_key_alone(sink: SinkId, at: SourcePartition) -> None:
     assert writer_of(sink.partition_key(at)) == sink.partition_id(at)
-    assert writer_of(sink.meta_key) is None
+    assert writer_of(sink.meta_key) == sink.control_id
     assert writer_of(SENTINEL_KEY) is None
 
 

@@ -38,6 +38,9 @@ PROGRESS = Progress(
 ERROR = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "look")
 
 
+IDENTITY = "shop.orders"
+
+
 def sink(name: str = "one", state: SinkState = SinkState.RUNNING, **facts: Any) -> SinkReport:
     return SinkReport(**{"name": name, "state": state, "exactly_once": True, "progress": PROGRESS, **facts})
 
@@ -45,7 +48,7 @@ def sink(name: str = "one", state: SinkState = SinkState.RUNNING, **facts: Any) 
 def rendered(
     *sinks: SinkReport, generation: int | None = None, previous: dict[str, Any] | None = None, now_ms: int = NOW
 ) -> dict[str, Any]:
-    document = render(sinks, generation=generation, previous=previous, now_ms=now_ms)
+    document = render(sinks, identity=IDENTITY, generation=generation, previous=previous, now_ms=now_ms)
     assert json.loads(json.dumps(document)) == document
     return document
 
@@ -57,7 +60,7 @@ def condition(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def test_shape_is_that_of_the_design() -> None:
     document = rendered(sink(lag=5), generation=3)
-    assert list(document) == ["observedGeneration", "phase", "conditions", "totals", "sinks"]
+    assert list(document) == ["observedGeneration", "identity", "phase", "conditions", "totals", "sinks"]
     assert document["totals"] == {
         "sinksReady": "1/1",
         "lag": 5,
@@ -198,7 +201,7 @@ def test_timestamps_are_as_kubernetes_writes_them() -> None:
 
 
 def test_memory_is_read_back() -> None:
-    assert memory_of(rendered(sink("other"), sink("one")), "one") == Memory(
+    assert memory_of(rendered(sink("other"), sink("one")), IDENTITY, "one") == Memory(
         epoch=2,
         partitions={
             A0: PartitionProgress(epoch=2, next=120, rows=110, dead=2, dropped=1, lost=4),
@@ -235,7 +238,7 @@ def test_a_memory_has_the_frontier_the_ids_and_the_sums(sizes: dict[str, int], d
         data=ids,
         progress=ids,
     )
-    memory = memory_of(rendered(sink(progress=Progress(meta=meta, partitions=partitions))), "one")
+    memory = memory_of(rendered(sink(progress=Progress(meta=meta, partitions=partitions))), IDENTITY, "one")
     assert memory is not None
     assert {each: state.next for each, state in memory.partitions.items()} == {
         each: state.next for each, state in partitions.items()
@@ -251,7 +254,7 @@ def test_a_memory_has_the_frontier_the_ids_and_the_sums(sizes: dict[str, int], d
 @pytest.mark.parametrize(
     "document",
     [
-        {"sinks": []},
+        {"identity": "shop.orders", "sinks": []},
         rendered(sink("other")),
         rendered(sink(progress=None)),
         rendered(sink(progress=Progress(meta=PROGRESS.meta))),
@@ -259,7 +262,7 @@ def test_a_memory_has_the_frontier_the_ids_and_the_sums(sizes: dict[str, int], d
     ids=["no sinks", "another sink", "progress unknown", "no frontier"],
 )
 def test_nothing_is_remembered(document: object) -> None:
-    assert memory_of(document, "one") is None
+    assert memory_of(document, IDENTITY, "one") is None
 
 
 @pytest.mark.parametrize(
@@ -296,7 +299,11 @@ def test_a_broken_sink_is_refused(change: dict[str, object]) -> None:
     assert refusal(document).reason is Reason.STATUS_FILE_INVALID
 
 
+def test_the_status_of_another_identity_is_refused() -> None:
+    assert refusal(rendered(sink()) | {"identity": "shop.others"}).reason is Reason.STATUS_FILE_INVALID
+
+
 def refusal(document: object) -> SinkPipelineError:
     with pytest.raises(SinkPipelineError) as caught:
-        memory_of(document, "one")
+        memory_of(document, IDENTITY, "one")
     return caught.value

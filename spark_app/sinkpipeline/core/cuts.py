@@ -18,8 +18,10 @@ class CutPolicy:
 
     def room(self, *, rows: int, size: int, row_size: float) -> int:
         """How many more rows of about `row_size` bytes fit into a transaction; at least one."""
-        by_size = (self.bytes - size) / row_size if row_size > 0 else self.rows
-        return max(1, min(self.rows - rows, int(by_size)))
+        by_rows = self.rows - rows
+        if by_rows * row_size <= self.bytes - size:
+            return max(1, by_rows)
+        return max(1, int((self.bytes - size) / row_size))
 
     def is_full(self, *, rows: int, size: int) -> bool:
         return rows >= self.rows or size >= self.bytes

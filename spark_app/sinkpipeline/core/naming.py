@@ -14,6 +14,7 @@ PROTOCOL_PREFIX = "sinkpipeline/v1"
 SENTINEL_KEY = f"{PROTOCOL_PREFIX}/sentinel"
 _PARTITION_KEY_PARTS = 7
 """sinkpipeline / v1 / identity / sink / p / topic / partition."""
+_META_KEY_PARTS = 5
 
 
 @dataclass(frozen=True, order=True)
@@ -74,7 +75,7 @@ class SinkId:
         if not key.startswith(head):
             return None
         topic, separator, number = key[len(head) :].rpartition("/")
-        if not separator or not topic or "/" in topic or not (number.isascii() and number.isdigit()):
+        if not separator or not topic or "/" in topic or not _is_canonical(number):
             return None
         return SourcePartition(topic, int(number))
 
@@ -85,6 +86,15 @@ def writer_of(key: str) -> str | None:
     The driver writes partition keys too, under its control id; but its transactions are short, and fenced at a start.
     """
     parts = key.split("/")
-    if len(parts) == _PARTITION_KEY_PARTS and key.startswith(f"{PROTOCOL_PREFIX}/") and parts[4] == "p":
+    if not key.startswith(f"{PROTOCOL_PREFIX}/"):
+        return None
+    if len(parts) == _PARTITION_KEY_PARTS and parts[4] == "p":
         return "/".join(parts[:4] + parts[5:])
+    if len(parts) == _META_KEY_PARTS and parts[4] == "meta":
+        return "/".join([*parts[:4], "control"])
     return None
+
+
+def _is_canonical(number: str) -> bool:
+    """Whether a partition is spelled as we spell it: 7 and 007 would be two keys of one partition."""
+    return number.isascii() and number.isdigit() and str(int(number)) == number

@@ -191,17 +191,27 @@ class ProgressFold:
             self._partitions.pop(partition, None)
             return
         new = _decode_partition(value, where)
-        old = self._partitions.get(partition)
-        if old is not None and old.epoch == new.epoch and new.next < old.next:
-            raise SinkPipelineError(
-                Reason.PROGRESS_REGRESSED,
-                f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
-                f"somebody else writes this sink's keys; {_INSPECT}",
-            )
+        check_forward(partition, self._partitions.get(partition), new, where)
         self._partitions[partition] = new
 
     def result(self, end: int) -> Progress:
         return Progress(meta=self._meta, partitions=MappingProxyType(dict(self._partitions)), end=end)
+
+
+def check_forward(
+    partition: SourcePartition, old: PartitionProgress | None, new: PartitionProgress, where: str = "a newer record"
+) -> None:
+    """Refuses progress that moves back within an epoch.
+
+    Raises:
+        SinkPipelineError: ProgressRegressed.
+    """
+    if old is not None and old.epoch == new.epoch and new.next < old.next:
+        raise SinkPipelineError(
+            Reason.PROGRESS_REGRESSED,
+            f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
+            f"somebody else writes this sink's keys; {_INSPECT}",
+        )
 
 
 def check(progress: Progress) -> None:

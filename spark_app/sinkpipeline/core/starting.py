@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance, check_forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,13 @@ def check_source(meta: Meta | None, source: Mapping[str, str]) -> None:
 
 
 def overlay(known: Progress, newer: Progress) -> Progress:
-    """What is known, after the records that were read since."""
+    """What is known, after the records that were read since.
+
+    Raises:
+        SinkPipelineError: ProgressRegressed.
+    """
+    for partition, state in newer.partitions.items():
+        check_forward(partition, known.partitions.get(partition), state)
     partitions = {**known.partitions, **newer.partitions}
     return Progress(
         meta=newer.meta or known.meta, partitions=MappingProxyType(partitions), end=max(known.end, newer.end)

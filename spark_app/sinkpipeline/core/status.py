@@ -57,13 +57,19 @@ class SinkReport:
 
 
 def render(
-    reports: Iterable[SinkReport], *, generation: int | None, previous: Mapping[str, Any] | None, now_ms: int
+    reports: Iterable[SinkReport],
+    *,
+    identity: str,
+    generation: int | None,
+    previous: Mapping[str, Any] | None,
+    now_ms: int,
 ) -> dict[str, Any]:
     """The document, JSON-ready."""
     sinks = list(reports)
     rendered = [_sink(report) for report in sinks]
     return {
         **({} if generation is None else {"observedGeneration": generation}),
+        "identity": identity,
         "phase": phase(sinks).value,
         "conditions": _conditions(sinks, generation, previous, now_ms),
         "totals": {
@@ -197,47 +203,70 @@ def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
     return "False", "AtLeastOnceRequested", f"deliveryGuarantee is AtLeastOnce for {weak}"
 
 
-def memory_of(document: object, sink: str) -> Memory | None:
+def memory_of(document: object, identity: str, sink: str) -> Memory | None:
     """What an earlier status document remembers of a sink, or None where it remembers no frontier.
 
     The status has counts per sink only; all of them are given to the first partition, so that the sums stay true.
 
     Raises:
-        SinkPipelineError: StatusFileInvalid.
+        SinkPipelineError: StatusFileInvalid, also where the document is of another identity: its frontier would be
+            taken for this one's, and writing over it would forget the other's.
     """
     try:
+        of = document["identity"]  # type: ignore[index]
         found = next((each for each in document["sinks"] if each["name"] == sink), None)  # type: ignore[index]
-        return None if found is None or not found.get("frontier") else _memory(found)
+        memory = None if found is None or not found.get("frontier") else _memory(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SinkPipelineError(
             Reason.STATUS_FILE_INVALID,
             f"the earlier status is not a status document ({type(error).__name__}: {error})",
             "name the file of an earlier run of this pipeline, or one that doesn't exist yet",
         ) from error
+    if of != identity:
+        raise SinkPipelineError(
+            Reason.STATUS_FILE_INVALID,
+            f"the earlier status is of identity {of}, this pipeline's is {identity}",
+            "give every identity a status file of its own",
+        )
+    return memory
 
 
 def _memory(found: Mapping[str, Any]) -> Memory:
-    epoch = int(found["epoch"])
+    epoch = _count(found["epoch"])
     partitions: dict[SourcePartition, PartitionProgress] = {}
-    source = {}
+    source: dict[str, str] = {}
     for entry in found["frontier"]:
-        if entry.get("topicId") is not None:
-            source[str(entry["topic"])] = str(entry["topicId"])
+        topic, topic_id = _text(entry["topic"]), entry.get("topicId")
+        if topic_id is not None:
+            source[topic] = _text(topic_id)
         for number, offset in enumerate(entry["next"]):
-            partitions[SourcePartition(str(entry["topic"]), number)] = PartitionProgress(epoch=epoch, next=int(offset))
+            partitions[SourcePartition(topic, number)] = PartitionProgress(epoch=epoch, next=_count(offset))
     first = min(partitions)
     partitions[first] = replace(
         partitions[first],
-        rows=int(found["rowsDelivered"]),
-        dead=int(found["deadLettered"]),
-        dropped=int(found["dropped"]),
-        lost=int(found["lost"]),
+        rows=_count(found["rowsDelivered"]),
+        dead=_count(found["deadLettered"]),
+        dropped=_count(found["dropped"]),
+        lost=_count(found["lost"]),
     )
+    data, progress = found.get("dataTopicId"), found.get("progressTopicId")
     return Memory(
         epoch=epoch,
         partitions=MappingProxyType(partitions),
         source=MappingProxyType(source),
-        data=found.get("dataTopicId"),
-        progress=found.get("progressTopicId"),
-        rows=int(found["rowsDelivered"]),
+        data=None if data is None else _text(data),
+        progress=None if progress is None else _text(progress),
+        rows=_count(found["rowsDelivered"]),
     )
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not a name")
+    return value

@@ -52,6 +52,21 @@ class Memory:
     rows: int
 
 
+def remember(progress: Progress) -> Memory | None:
+    """What somebody who has read or written this progress remembers; None where there is none."""
+    meta = progress.meta
+    if meta is None or meta.partitions is None:
+        return None
+    return Memory(
+        epoch=meta.epoch,
+        partitions=progress.partitions,
+        source=meta.source,
+        data=meta.data,
+        progress=meta.progress,
+        rows=progress.rows,
+    )
+
+
 class Beginning(enum.Enum):
     """How the driver begins."""
 
@@ -191,10 +206,8 @@ def _seed(
 ) -> Beginning:
     lost = f"this sink's progress is gone ({'its topic is missing' if progress_topic is None else 'no record is left'})"
     remedy = "decide where to go on: a new identity starts anew, the old one needs its progress topic back"
-    if data_topic is not None and memory.data is not None and data_topic.id != memory.data:
-        if memory.rows > 0:
-            raise data_topic_lost(data_request.name, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
-        return Beginning.SEED
+    if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id):
+        raise data_topic_lost(data_request.name, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
     for topic, topic_id in sorted(memory.source.items()):
         if source.get(topic, topic_id) != topic_id:
             raise SinkPipelineError(

@@ -90,6 +90,8 @@ class TransactionalProducer:
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "partitioner": "murmur2_random",
+                # Topics are described before they are written to: one that is missing here was deleted.
+                "topic.metadata.propagation.max.ms": 10_000,
                 "on_delivery": self._deliveries.report,
                 "delivery.report.only.error": True,
             }

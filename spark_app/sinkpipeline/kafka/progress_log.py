@@ -16,6 +16,7 @@ last stable offset can be held back by a foreign open transaction, below our own
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing_extensions import Self, override
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
 from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
-from sinkpipeline.kafka.connection import LOGGER, Connection
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import Headers, PlainProducer, TransactionalProducer
 
@@ -35,6 +36,8 @@ READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
 
 _COMMIT_IS_SHORTER_S = 1.0
+_TELL_AFTER_S = 3.0
+_LOG = logging.getLogger("sinkpipeline.progress")
 _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
 
@@ -115,7 +118,7 @@ class ProgressLog:
         """Reads to the end offset and writes nothing; never a basis for creating or starting anything."""
         return self._search(sink, None)
 
-    def decide(self, sink: SinkId, patience_s: float = READ_DEADLINE_S) -> Progress:
+    def decide(self, sink: SinkId, patience_s: float | None = None) -> Progress:
         """Reads with an unfenced sentinel: exact at the sentinel, a lower bound for a running driver.
 
         Raises:
@@ -141,7 +144,7 @@ class ProgressLog:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _search(
-        self, sink: SinkId, nonce: str | None, *, fencing: bool = False, patience_s: float = READ_DEADLINE_S
+        self, sink: SinkId, nonce: str | None, *, fencing: bool = False, patience_s: float | None = None
     ) -> Progress:
         """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now."""
         extent = self._extent()
@@ -179,12 +182,13 @@ class ProgressLog:
         nonce: str | None,
         bound: int | None = None,
         fencing: bool = False,
-        patience_s: float = READ_DEADLINE_S,
+        patience_s: float | None = None,
     ) -> Progress:
         """Folds from `start` on, until the sentinel comes back or the position reaches `bound`."""
         fold = ProgressFold(sink)
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
+        patience_s = READ_DEADLINE_S if patience_s is None else patience_s
         waiting = _Waiting(patience_s)
         while bound is None or position < bound:
             before = position
@@ -195,19 +199,36 @@ class ProgressLog:
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
                         return fold.result(position)
                     fold.apply(message.key(), message.value(), position - 1)
-                else:
-                    position = max(position, self._end_of_partition(message, error))
+                elif (end := self._end_of_partition(message, error)) is not None:
+                    position = max(position, end)
+                    waiting.at_the_end = end == position
                     if bound is None:
                         # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
                         # sentinel may have compacted ours away, and then the position proves as much.
                         bound = self._uncommitted_end()
             if position > before:
-                waiting = _Waiting(patience_s)
-            elif waiting.may_fence() and fencing:
-                self._fence_writer(sink, position)
-            if waiting.is_over():
-                raise OpenTransaction(self.topic, position, patience_s, self._writer_at(position) or "somebody unknown")
+                waiting = _Waiting(patience_s, at_the_end=waiting.at_the_end)
+            elif bound is None or position < bound:
+                self._held_back(sink, position, waiting, fencing=fencing)
         return fold.result(position)
+
+    def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, *, fencing: bool) -> None:
+        """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
+        if waiting.at_the_end and fencing and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
+            self._fence_writer(sink, position)
+        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
+            writer = self._writer_at(position) or "somebody unknown"
+            _LOG.warning("waiting for the open transaction of %s, at offset %d of %s", writer, position, self.topic)
+        if waiting.is_over():
+            if waiting.at_the_end:
+                writer = self._writer_at(position) or "somebody unknown"
+                raise OpenTransaction(self.topic, position, waiting.patience_s, writer)
+            raise SinkPipelineError(
+                Reason.PROGRESS_UNREADABLE,
+                f"progress topic {self.topic} could not be read beyond offset {position}: "
+                f"no answer from {self._servers} within {waiting.patience_s:.0f} s",
+                "check that the partition has a leader",
+            )
 
     def _fence_writer(self, sink: SinkId, position: int) -> None:
         """Ends a transaction of one of this sink's own tasks that holds the read back.
@@ -218,14 +239,15 @@ class ProgressLog:
         """
         writer = self._writer_at(position)
         if writer is not None and writer.startswith(sink.prefix) and writer != sink.control_id:
-            LOGGER.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
+            _LOG.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
             TransactionalProducer(self._connection, writer).close()
 
-    def _end_of_partition(self, message: Message, error: KafkaError) -> int:
+    def _end_of_partition(self, message: Message, error: KafkaError) -> int | None:
+        """The end that an event tells; None for one that will pass."""
         if error.code() == KafkaError._PARTITION_EOF:
             return _offset(message)
         if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            return 0
+            return None
         raise translate(error, f"reading progress topic {self.topic}", self._servers, Reason.PROGRESS_UNREADABLE)
 
     def _uncommitted_end(self) -> int:
@@ -250,21 +272,24 @@ class ProgressLog:
 
 
 class _Waiting:
-    """How long a read has been held back at one position."""
+    """How long a read has stood still at one position."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, *, at_the_end: bool = False) -> None:
+        self.patience_s = patience_s
+        self.at_the_end = at_the_end
+        """Whether the broker said that nothing committed is beyond the position: a transaction there is open."""
         self._since = time.monotonic()
-        self._patience_s = patience_s
-        self._fenced = False
+        self._done: set[str] = set()
 
-    def may_fence(self) -> bool:
-        """True once: after a transaction has been open for much longer than a commit takes."""
-        due = not self._fenced and time.monotonic() - self._since > _COMMIT_IS_SHORTER_S
-        self._fenced = self._fenced or due
+    def is_due(self, step: str, after_s: float) -> bool:
+        """True once, when the read has stood still for so long."""
+        due = step not in self._done and time.monotonic() - self._since > after_s
+        if due:
+            self._done.add(step)
         return due
 
     def is_over(self) -> bool:
-        return time.monotonic() - self._since > self._patience_s
+        return time.monotonic() - self._since > self.patience_s
 
 
 class ProgressFollower:

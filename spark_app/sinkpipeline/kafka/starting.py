@@ -27,7 +27,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, check, encode
 from sinkpipeline.core.starting import SourceView
-from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_progress_topic, decide
+from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_progress_topic, decide, remember
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
@@ -71,6 +71,8 @@ class SinkStarter:
     source_admin: Admin
     admin: Admin
     started_before: bool = field(default=False, init=False)
+    _found: Memory | None = field(default=None, init=False)
+    """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
 
     def start(self, memory: Memory | None, *, memory_is_exact: bool = False) -> StartedSink:
         """Steps 0 to 6.
@@ -85,11 +87,11 @@ class SinkStarter:
         for _ in range(_ATTEMPTS):
             seen = _Seen()
             try:
-                started = self._attempt(memory, memory_is_exact, seen)
+                started = self._attempt(memory if memory_is_exact else self._found or memory, memory_is_exact, seen)
             except Fenced:
                 self._still_ours(seen)
                 _LOG.info("%s: fenced while starting, starting again", self.settings.id)
-            except InDoubt as error:
+            except (InDoubt, _TopicChanged) as error:
                 _LOG.info("%s: %s, starting again", self.settings.id, error)
             else:
                 self.started_before = True
@@ -124,7 +126,7 @@ class SinkStarter:
             self.admin.create_topic(settings.progress)
             progress_topic = self._describe_progress_topic()
             if progress_topic is None:
-                raise _vanished(settings.progress.name)
+                raise _TopicChanged(settings.progress.name)
         else:
             self._refuse_without_fencing(progress_topic, view, memory, seen)
         # 1.
@@ -170,6 +172,7 @@ class SinkStarter:
         with self._log() as log:
             # 2.
             progress = log.resume(settings.id, control)
+            self._check_same(progress_topic)
             check(progress)
             seen.run = None if progress.meta is None else progress.meta.run
             decision, data_topic = self._decide(progress, progress_topic, view, memory)
@@ -184,10 +187,10 @@ class SinkStarter:
             data_config = self.admin.topic_config(data_topic.name)
             # 3.
             seeding = memory if decision.beginning is Beginning.SEED else None
-            epoch = progress.meta.epoch if progress.meta is not None else (seeding.epoch if seeding is not None else 0)
-            meta = starting.take_over(
-                progress.meta, run=self.run, owner=settings.owner, epoch=epoch, source=view.topics
-            )
+            # An announcement without partitions says nothing about the epoch; what is seeded does.
+            previous = None if seeding is not None else progress.meta
+            epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
+            meta = starting.take_over(previous, run=self.run, owner=settings.owner, epoch=epoch, source=view.topics)
             control.write(settings.progress.name, encode(settings.id, Progress(meta=meta)))
             failpoint("starting-after-meta")
             # 4.
@@ -195,6 +198,7 @@ class SinkStarter:
             self._fence({*progress.partitions, *remembered, *view.beginnings})
             # 5.
             tail = log.resume_since(settings.id, control, progress.end)
+        self._check_same(progress_topic)
         progress = starting.overlay(progress, tail)
         starting.check_run(settings.id, progress.meta, self.run)
         check(progress)
@@ -238,6 +242,7 @@ class SinkStarter:
         starting.check_owner(settings.id, progress.meta, settings.owner)
         if self.started_before:
             starting.check_run(settings.id, progress.meta, self.run)
+        self._found = remember(progress) or self._found
         starting.check_source(progress.meta, view.topics)
         data_topic = self._describe_data_topic()
         decision = decide(
@@ -250,6 +255,12 @@ class SinkStarter:
             refuse_existing_data=settings.refuse_existing_data,
         )
         return decision, data_topic
+
+    def _check_same(self, progress_topic: Topic) -> None:
+        """What was read is this sink's progress only if the topic is still the one that was described before."""
+        topic = self.admin.topics([progress_topic.name])[progress_topic.name]
+        if topic is None or topic.id != progress_topic.id:
+            raise _TopicChanged(progress_topic.name)
 
     def _fence(self, partitions: Iterable[SourcePartition]) -> None:
         def fence(partition: SourcePartition) -> None:
@@ -267,6 +278,13 @@ class SinkStarter:
     def _describe_data_topic(self) -> Topic | None:
         topic = describe(self.admin, self.settings.data.name)
         return None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
+
+
+class _TopicChanged(Exception):
+    """The progress topic was deleted or re-created during the attempt."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"progress topic {name} was deleted or re-created")
 
 
 @dataclass
@@ -339,9 +357,3 @@ def now_ms() -> int:
 
 def _may_duplicate(seed: Mapping[SourcePartition, PartitionProgress], view: SourceView) -> int:
     return sum(max(0, end - seed[partition].next) for partition, end in view.ends.items() if partition in seed)
-
-
-def _vanished(name: str) -> SinkPipelineError:
-    return SinkPipelineError(
-        Reason.TOPICS_CHANGED, f"topic {name} vanished after it was created", "it is looked at again"
-    )

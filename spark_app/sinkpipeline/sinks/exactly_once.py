@@ -21,7 +21,7 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import encode_partition
+from sinkpipeline.core.progress import check_forward, encode_partition
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
@@ -160,7 +160,8 @@ class ExactlyOnceWriter:
             )
         check_run(self._settings.id, tail.meta, self._plan.run)
         found = tail.partitions.get(self._partition)
-        if found is not None and found.next > self._state.next:
+        if found is not None:
+            check_forward(self._partition, self._state, found)
             # Committed by an earlier attempt, or by a commit of ours whose answer was lost.
             self._delivered += found.rows - self._state.rows
             self._state = found

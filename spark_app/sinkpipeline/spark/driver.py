@@ -63,7 +63,9 @@ class Driver:
             SinkPipelineError: the error of the sink that decides the exit code.
         """
         memories = {
-            sink.id.sink: None if self.earlier_status is None else memory_of(self.earlier_status, sink.id.sink)
+            sink.id.sink: None
+            if self.earlier_status is None
+            else memory_of(self.earlier_status, sink.id.identity, sink.id.sink)
             for sink in self.sinks
         }
         admins = {connection: Admin(connection) for connection in self._connections()}
@@ -174,6 +176,7 @@ class Driver:
     def _publish(self) -> None:
         self._status = render(
             [runner.report for runner in self._runners],
+            identity=self.pipeline.identity,
             generation=self.pipeline.metadata.generation,
             previous=self._status,
             now_ms=now_ms(),

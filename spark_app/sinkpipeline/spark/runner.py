@@ -19,7 +19,7 @@ from sinkpipeline.core.failure import FailurePolicy, Failures
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory
+from sinkpipeline.core.topics import Memory, remember
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.spark.query import QuerySettings, Restart, SinkQuery
 
@@ -103,6 +103,7 @@ class SinkRunner:
                     self._start_and_run()
                 except Restart as restart:
                     _LOG.info("%s: starting again: %s", self.id.sink, restart)
+                    self._change(state=SinkState.STARTING)
                     self._stop.wait(_RESTART_DELAY_S)
                 except SinkPipelineError as error:
                     if not self._may_try_again(error):
@@ -162,18 +163,7 @@ class SinkRunner:
 
     def _remember(self, query: SinkQuery) -> None:
         """This driver's own frontier is the memory of its next start."""
-        progress = query.progress
-        meta = progress.meta
-        if meta is None:
-            return
-        self._memory = Memory(
-            epoch=meta.epoch,
-            partitions=progress.partitions,
-            source=meta.source,
-            data=meta.data,
-            progress=meta.progress,
-            rows=progress.rows,
-        )
+        self._memory = remember(query.progress)
         self._memory_is_exact = query.exact
 
     def _may_try_again(self, error: SinkPipelineError) -> bool:
