@@ -46,6 +46,7 @@ class Reason(str, enum.Enum):
     EXPRESSION_INVALID = "ExpressionInvalid"
     # The state of the world refuses.
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
+    SECRET_INVALID = "SecretInvalid"  # noqa: S105 - likewise
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     AUTHORIZATION_FAILED = "AuthorizationFailed"
     SOURCE_TOPIC_MISSING = "SourceTopicMissing"

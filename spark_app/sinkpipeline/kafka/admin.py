@@ -60,6 +60,7 @@ class Admin:
     def _translate(
         self, exception: KafkaException, doing: str, otherwise: Reason = Reason.KAFKA_ERROR
     ) -> SinkPipelineError:
+        self._client.poll(0)  # error callbacks are served only here
         return translate(self._log_in.error or exception, doing, self._servers, otherwise)
 
     def _result(self, future: Future[T], doing: str) -> T:

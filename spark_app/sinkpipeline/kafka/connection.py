@@ -102,9 +102,26 @@ def secret_file(secrets_dir: Path | None, secret: str, key: str) -> str:
     return str(path)
 
 
+def password_file(secrets_dir: Path | None, secret: str, key: str) -> str:
+    """The path of a password that both clients can use.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid.
+    """
+    path = secret_file(secrets_dir, secret, key)
+    if set(read_secret(Path(path))) & set('"\\\r\n'):
+        raise SinkPipelineError(
+            Reason.SECRET_INVALID,
+            f"key {key} of Secret {secret} holds a line break, a double quote or a backslash, which the Java client "
+            "can't take from a file into its login configuration",
+            "write the password without a line break at its end (printf, not echo), or choose another one",
+        )
+    return path
+
+
 def read_secret(path: Path) -> str:
     try:
-        return path.read_text().rstrip("\r\n")
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SinkPipelineError(
             Reason.SECRET_NOT_FOUND,

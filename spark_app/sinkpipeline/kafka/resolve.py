@@ -9,7 +9,7 @@ from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
-from sinkpipeline.kafka.connection import Connection, Sasl, Tls, secret_file
+from sinkpipeline.kafka.connection import Connection, Sasl, Tls, password_file, secret_file
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 
 FILE_CLUSTER = "file"
@@ -38,7 +38,7 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
         sasl = Sasl(
             mechanism=auth.sasl.mechanism.value,
             username=auth.sasl.username,
-            password_file=secret_file(secrets_dir, password.name, password.key),
+            password_file=password_file(secrets_dir, password.name, password.key),
         )
     return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
 
