@@ -6,6 +6,13 @@ import pytest
 
 from local_kafka import LocalKafka
 from sinkpipeline.kafka import connection, producers
+from support.one_sink import OneSink
+
+
+@pytest.fixture
+def sink(kafka: LocalKafka) -> OneSink:
+    """A sink of its own for each test, whose source topic has one partition."""
+    return OneSink(kafka.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,6 @@ pytestmark = pytest.mark.kafka
 EARLIEST, LATEST = StartingOffsets.EARLIEST, StartingOffsets.LATEST
 
 
-@pytest.fixture
-def sink(kafka: LocalKafka) -> OneSink:
-    return OneSink(kafka.bootstrap_servers)
-
-
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_MAX_DELAY_S", 0.2)
