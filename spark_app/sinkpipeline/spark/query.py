@@ -35,6 +35,7 @@ from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.spark.source import Checkpoint, read_stream
 from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
 from sinkpipeline.spark.transform import output_rows
+from sinkpipeline.spark.wire import to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -239,7 +240,7 @@ class SinkQuery:
             frontier={partition: frontier[partition] for partition in ranges},
             owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
         )
-        told = rows.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
+        told = to_wire(rows).mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
         return [Receipt.from_json(row.receipt) for row in told]
 
     def _take(self, receipts: list[Receipt]) -> None:

@@ -30,6 +30,8 @@ def read_stream(
     for partition, state in sorted(frontier.items()):
         offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
     options = {
+        # Spark asks for the offsets twice with every poll; the client's default of 500 records makes that often.
+        "kafka.max.poll.records": "10000",
         **{f"kafka.{name}": value for name, value in source.properties.items()},
         **security_options(source.connection),
         "kafka.bootstrap.servers": source.connection.bootstrap_servers,

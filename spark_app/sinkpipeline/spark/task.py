@@ -21,11 +21,11 @@ from pyspark import TaskContext
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.kafka.producers import Headers
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import this_worker
+from sinkpipeline.spark.wire import headers_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
 
@@ -34,7 +34,7 @@ _AHEAD = 2
 
 
 def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """The function for `DataFrame.mapInArrow`: rows as `transform.output_rows` gives them, to one receipt."""
+    """The function for `DataFrame.mapInArrow`: rows as `wire.to_wire` gives them, to one receipt."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         context = TaskContext.get()
@@ -130,7 +130,7 @@ def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
         target_partitions=None if _all_null(targets) else pc.fill_null(targets, -1).to_pylist(),
         # Kafka's -1 (no timestamp) becomes 0, by which the client means now.
         timestamps=pc.max_element_wise(pc.fill_null(timestamps, 0), 0).to_pylist(),
-        headers=None if _all_null(headers) else [_headers(each) for each in headers.to_pylist()],
+        headers=None if _all_null(headers) else [headers_from_wire(each) for each in headers.to_pylist()],
         errors=None if _all_null(errors) else errors.to_pylist(),
         size=batch.nbytes,
     )
@@ -142,7 +142,3 @@ def _all_null(column: Any) -> bool:
 
 def _other(topics: Any, topic: str) -> bool:
     return not pc.all(pc.equal(topics, topic)).as_py()
-
-
-def _headers(headers: list[dict[str, Any]] | None) -> Headers:
-    return None if headers is None else [(header["key"], header["value"]) for header in headers]
