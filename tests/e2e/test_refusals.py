@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from local_kafka import LocalKafka
-from support.app import App, last_line, manifest
+from support.app import COMMAND, App, last_line, manifest
 from support.topics import create_topic, produce, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -70,6 +72,36 @@ def test_a_bad_manifest(command: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert last_line(done.stderr).startswith("ManifestInvalid: spec.sinks[0].deliveryGuarantee")
     assert "ExactlyOnce" in last_line(done.stderr)
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    app = App(tmp_path, manifest("127.0.0.1:9", "twice", ["t"]))
+    app.manifest.write_text(app.manifest.read_text() + "kind: SinkPipeline\n")
+
+    done = app.call("validate", "-f", str(app.manifest))
+
+    assert done.returncode == 2
+    assert "key kind is there twice" in last_line(done.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["run", "-f", "m.yaml", "--master", "nonsense"], ["fly"]])
+def test_a_wrong_command_line(arguments: list[str], tmp_path: Path) -> None:
+    done = App(tmp_path, {}).call(*arguments)
+
+    assert done.returncode == 2
+    assert last_line(done.stderr).startswith("UsageInvalid: ")
+
+
+def test_the_exit_code_tells_even_where_nobody_listens(tmp_path: Path) -> None:
+    app = App(tmp_path, {})
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([COMMAND, "validate", "-f", app.manifest], stderr=writer, check=False, timeout=60)
+    finally:
+        os.close(writer)
+
+    assert done.returncode == 2
 
 
 @pytest.mark.spark

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -187,7 +189,33 @@ def test_topics_that_change_under_a_running_pipeline(kafka: LocalKafka, tmp_path
         assert run.wait() == 3, run.stderr
         assert last_line(run.stderr).startswith(f"DataTopicLost: data topic {name}-out is lost")
 
-    again = app.call("run", "-f", str(app.manifest), "--until-idle", "--log-file", "spark.log")
-    assert again.returncode == 3
-    assert last_line(again.stderr).startswith("DataTopicLost: ")
-    assert topic_id(servers, f"{name}-out") is None
+    # Also without its progress, and however often it is tried: the status goes on remembering.
+    delete_topic(servers, f"{name}-progress")
+    for _ in range(2):
+        with app.start("--until-idle") as again:
+            assert again.wait() == 3, again.stderr
+            assert last_line(again.stderr).startswith("DataTopicLost: ")
+        assert topic_id(servers, f"{name}-out") is None
+        assert app.rows_delivered() == source.total
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM to the process group"])
+def test_a_stop_lets_the_running_batch_finish(kafka: LocalKafka, tmp_path: Path, how: str) -> None:
+    name = unique("stops")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]))
+    source.feed(500)
+
+    app.arm("after-rows-before-progress")
+    with app.start() as run:
+        run.until_held("after-rows-before-progress")
+        if how == "Ctrl-C":
+            os.kill(run.pid, signal.SIGINT)
+        else:
+            os.killpg(run.pid, signal.SIGTERM)
+        app.disarm()
+        assert run.wait() == 0, run.stderr
+
+    assert app.rows_delivered() == source.total, "the batch was finished, not abandoned"
+    assert [line["lag"] for line in app.progress()] == [0] * source.partitions
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from local_kafka import LocalKafka
@@ -19,10 +20,12 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
 from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka import starting
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
-from sinkpipeline.kafka.starting import StartedSink
+from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
+from sinkpipeline.spark.task import run_task
 from support import topics
 from support.one_sink import OneSink, deliver, plan_of, remembered, rows
 
@@ -534,3 +537,49 @@ def test_partition_ids_of_a_memory_are_fenced_too(lost: tuple[OneSink, Memory]) 
     with topics.open_transaction(sink.servers, SinkId(sink.name, "out").partition_id(gone), late):
         start_with(sink, replace(memory, partitions=known), "run-3")
         assert "late" not in sink.delivered()
+
+
+def test_a_task_of_an_earlier_start_of_the_same_driver_stops_without_writing(sink: OneSink) -> None:
+    produce(sink, 5)
+    admin = Admin(sink.connection)
+    starter = SinkStarter(settings=sink.settings(), source_admin=admin, admin=admin)
+    first = starter.start(None)
+    first.control.close()
+    survivor = ExactlyOnceWriter(plan_of(sink, first, 5), sink.at(), Worker())
+    second = starter.start(None)
+    second.control.close()
+
+    def go_on() -> None:
+        survivor.write(rows(range(5)))
+        survivor.finish()
+
+    with pytest.raises(SinkPipelineError) as caught:
+        go_on()
+
+    assert caught.value.reason is Reason.SUPERSEDED
+    assert sink.delivered() == []
+    deliver(sink, second, range(5))
+    assert len(sink.delivered()) == 5
+
+
+def test_a_retry_that_cannot_read_says_that_it_does_not_know(sink: OneSink) -> None:
+    produce(sink, 5)
+    started = sink.start()
+    plan = replace(plan_of(sink, started, 5), progress_topic_id="another")
+    columns = {
+        "topic": [sink.source],
+        "partition": pa.array([0], pa.int32()),
+        "offset": [0],
+        "key": pa.array([None], pa.binary()),
+        "value": [b"0"],
+        "target_partition": pa.array([None], pa.int32()),
+        "timestamp_ms": [0],
+        "headers": pa.array([None], pa.string()),
+        "error": pa.array([None], pa.string()),
+    }
+
+    receipt = run_task(plan, [pa.RecordBatch.from_pydict(columns)], retried=True)
+
+    assert receipt.error is not None
+    assert receipt.error.reason is Reason.TOPICS_CHANGED
+    assert receipt.in_doubt, "an earlier attempt may have committed"

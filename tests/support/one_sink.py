@@ -74,7 +74,7 @@ class OneSink:
 
     def starter(self, run: str = "run-1", **settings: Any) -> SinkStarter:
         admin = Admin(self.connection)
-        return SinkStarter(settings=self.settings(**settings), run=run, source_admin=admin, admin=admin)
+        return SinkStarter(settings=self.settings(**settings), source_admin=admin, admin=admin, new_run=lambda: run)
 
     def start(self, run: str = "run-1", **settings: Any) -> StartedSink:
         """A first start, or a resume, whose control producer the test gives up at once."""

@@ -7,10 +7,10 @@ from sinkpipeline.core.failure import FailurePolicy, Failures
 POLICY = FailurePolicy(max_consecutive_failures=3, initial_backoff_s=5, max_backoff_s=300, reset_after_s=600)
 
 
-def after(*times: float) -> Failures:
+def after(*healthy_s: float) -> Failures:
     failures = Failures()
-    for time in times:
-        failures = failures.after_failure(POLICY, time)
+    for seconds in healthy_s:
+        failures = failures.after_failure(POLICY, seconds)
     return failures
 
 
@@ -22,22 +22,19 @@ def test_backoff_doubles_up_to_the_maximum(failures: int, backoff: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("times", "consecutive"),
+    ("healthy_s", "consecutive"),
     [
         ((), 0),
         ((0,), 1),
         ((1_000_000,), 1),
-        ((0, 1, 2), 3),
-        ((0, 599, 1198), 3),
+        ((0, 0, 0), 3),
+        ((0, 599, 599), 3),
         ((0, 600), 1),
-        ((0, 1, 601), 1),
-        ((0, 1, 601, 602), 2),
+        ((0, 0, 600, 0), 2),
     ],
 )
-def test_only_health_clears_failures(times: tuple[float, ...], consecutive: int) -> None:
-    failures = after(*times)
-    assert failures.consecutive == consecutive
-    assert failures.last == (times[-1] if times else None)
+def test_only_health_clears_failures(healthy_s: tuple[float, ...], consecutive: int) -> None:
+    assert after(*healthy_s).consecutive == consecutive
 
 
 def test_circuit_opens_at_the_maximum() -> None:

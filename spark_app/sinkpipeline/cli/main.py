@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +28,12 @@ _SECRETS = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Holds <secret>/<key> for every Secret that the manifest names.",
 )
+
+
+def _master(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+", value):
+        raise click.BadParameter(f"{value!r} is no Spark master such as local[*] or local[2]")
+    return value
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,7 +64,7 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     type=click.Path(path_type=Path, dir_okay=False),
     help="Kept up to date with the status; an earlier run's is what this one remembers.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+@click.option("--master", default="local[*]", show_default=True, callback=_master, help="Spark's master.")
 @click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -74,7 +83,7 @@ def run(
     run_command.run(manifest, secrets_dir, status_file, master, log_file, until_idle=until_idle)
 
 
-@cli.command()
+@cli.command(short_help="Show frontier, lag and counts.")
 @_FILE
 @_SECRETS
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -85,13 +94,14 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
 
 def main() -> None:
     """Runs the command; whatever fails ends as `REASON: message (remedy)` on stderr, and its exit code."""
+    # Without a handler the Kafka client's chatter would reach stderr; `run` sends it to its log file.
+    logging.getLogger("sinkpipeline.kafka").addHandler(logging.NullHandler())
     try:
         cli.main(standalone_mode=False)
     except SinkPipelineError as error:
         _fail(error)
     except click.UsageError as error:
-        error.show()
-        sys.exit(ExitCode.MANIFEST)
+        _fail(SinkPipelineError(Reason.USAGE_INVALID, error.format_message(), "see --help"))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(ExitCode.FAILED)
     except BrokenPipeError:
@@ -100,11 +110,22 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last resort; the class is told, the stack is in the log
         _fail(
             SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this with the log file"
+                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {_text(error)}", "please report this with the log file"
             )
         )
 
 
+def _text(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - py4j asks a JVM that may be gone for the text
+        return "no text"
+
+
 def _fail(error: SinkPipelineError) -> None:
-    click.echo(" ".join(str(error).split()), err=True)
+    try:
+        click.echo("; ".join(filter(None, map(str.strip, str(error).splitlines()))), err=True)
+    except OSError:
+        # Nobody listens. The exit code still tells, which a failing flush at the end would overrule.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(error.reason.exit_code)

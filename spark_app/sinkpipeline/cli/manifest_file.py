@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
+from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, where YAML's own loaders silently take the last."""
+
+    @override
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value} is there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def read_manifest(path: Path) -> SinkPipeline:
@@ -19,7 +37,8 @@ def read_manifest(path: Path) -> SinkPipeline:
     """
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        loaded = yaml.load_all(text, _StrictLoader)
+        documents = [document for document in loaded if document is not None]
     except (OSError, UnicodeDecodeError) as error:
         raise SinkPipelineError(
             Reason.MANIFEST_INVALID, f"{path} can't be read: {error}", "name a readable YAML or JSON file"

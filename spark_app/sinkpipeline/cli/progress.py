@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.kafka.admin import Admin
@@ -64,7 +67,7 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
 
 def _lines(sink: SinkSettings) -> list[_Line]:
     found = _read(sink)
-    ends = view_source(sink.source, Admin(sink.source.connection)).ends
+    ends = _ends(sink)
     return [
         _Line(
             sink=sink.id.sink,
@@ -81,6 +84,17 @@ def _lines(sink: SinkSettings) -> list[_Line]:
         )
         for partition, state in sorted(found.partitions.items())
     ]
+
+
+def _ends(sink: SinkSettings) -> Mapping[SourcePartition, int]:
+    """The source's end offsets; none where a topic of it is missing, as the frontier is worth showing all the same."""
+    try:
+        return view_source(sink.source, Admin(sink.source.connection)).ends
+    except SinkPipelineError as error:
+        if error.reason is not Reason.SOURCE_TOPIC_MISSING:
+            raise
+        click.echo(str(error), err=True)
+        return {}
 
 
 def _read(sink: SinkSettings) -> Progress:

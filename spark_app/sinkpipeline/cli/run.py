@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,15 @@ def run(
     sinks = resolve_sinks(pipeline, secrets_dir)
     preflight(sinks)
     log_file = log_file or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{pipeline.identity}.log"
-    log_file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        log_file.open("ab").close()
+    except OSError as error:
+        raise SinkPipelineError(
+            Reason.LOG_FILE_INVALID,
+            f"{log_file} can't be written: {error}",
+            "give --log-file another path",
+        ) from error
     with display([sink.id.sink for sink in sinks], log_file) as show:
         logging.getLogger("sinkpipeline").info("running %s; Spark logs to %s", pipeline.identity, log_file)
 
@@ -103,6 +112,15 @@ class _StatusFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        try:
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise SinkPipelineError(
+                Reason.STATUS_FILE_INVALID,
+                f"{path} can't be written: {error}",
+                "it is what a lost progress topic would be restored from: name a file in a writable directory",
+            ) from error
         self._text = ""
         self._trouble = ""
 

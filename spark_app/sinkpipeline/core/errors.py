@@ -41,6 +41,7 @@ class Reason(str, enum.Enum):
     """Every reason an error can have."""
 
     # The manifest or its expressions are wrong.
+    USAGE_INVALID = "UsageInvalid"
     MANIFEST_INVALID = "ManifestInvalid"
     NOT_SERVED = "NotServed"
     EXPRESSION_INVALID = "ExpressionInvalid"
@@ -61,6 +62,7 @@ class Reason(str, enum.Enum):
     PROGRESS_REGRESSED = "ProgressRegressed"
     PROGRESS_LOST = "ProgressLost"
     PROGRESS_VERSION_UNKNOWN = "ProgressVersionUnknown"
+    LOG_FILE_INVALID = "LogFileInvalid"
     STATUS_FILE_INVALID = "StatusFileInvalid"
     IDENTITY_IN_USE = "IdentityInUse"
     RECORD_UNDECODABLE = "RecordUndecodable"
@@ -90,7 +92,7 @@ class Reason(str, enum.Enum):
 
 def _consequence(reason: Reason) -> _Consequence:
     match reason:
-        case Reason.MANIFEST_INVALID | Reason.NOT_SERVED | Reason.EXPRESSION_INVALID:
+        case Reason.USAGE_INVALID | Reason.MANIFEST_INVALID | Reason.NOT_SERVED | Reason.EXPRESSION_INVALID:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,10 @@ class Failures:
     """The consecutive failures of one sink. Partial progress does not clear them, only health for `reset_after_s`."""
 
     consecutive: int = 0
-    last: float | None = None
-    """When the last one was, in the seconds of the clock that the caller uses throughout."""
 
-    def after_failure(self, policy: FailurePolicy, now: float) -> Failures:
-        healthy = self.last is None or now - self.last >= policy.reset_after_s
-        return replace(self, consecutive=1 if healthy else self.consecutive + 1, last=now)
+    def after_failure(self, policy: FailurePolicy, healthy_s: float) -> Failures:
+        """`healthy_s`: for how long the sink had worked before it failed; the time of trying again is none of it."""
+        return Failures(consecutive=1 if healthy_s >= policy.reset_after_s else self.consecutive + 1)
 
     def circuit_is_open(self, policy: FailurePolicy) -> bool:
         return self.consecutive >= policy.max_consecutive_failures

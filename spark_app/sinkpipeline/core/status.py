@@ -76,8 +76,10 @@ def render(
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
             **{
                 name: sum(sink.get(name) or 0 for sink in rendered)
-                for name in ("lag", "rowsDelivered", "deadLettered", "dropped", "lost")
+                for name in ("rowsDelivered", "deadLettered", "dropped", "lost")
             },
+            # A lag that is not known of every sink is none.
+            **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
         },
         "sinks": rendered,
     }

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,23 @@ def remember(progress: Progress) -> Memory | None:
         progress=meta.progress,
         rows=progress.rows,
     )
+
+
+def recall(memory: Memory, owner: Owner) -> Progress:
+    """A memory as progress, to be shown until more is known; its `run` is nobody's."""
+    counts: dict[str, int] = {}
+    for partition in memory.partitions:
+        counts[partition.topic] = counts.get(partition.topic, 0) + 1
+    meta = Meta(
+        epoch=memory.epoch,
+        run="remembered",
+        owner=owner,
+        partitions=counts,
+        source=memory.source,
+        data=memory.data,
+        progress=memory.progress,
+    )
+    return Progress(meta=meta, partitions=memory.partitions)
 
 
 class Beginning(enum.Enum):

@@ -70,9 +70,12 @@ class Admin:
         except KafkaException as exception:
             raise self._translate(exception, doing) from exception
         except TimeoutError as error:
-            raise SinkPipelineError(
-                Reason.BROKER_UNREACHABLE, f"no answer from {self._servers} while {doing}", "check that the brokers run"
-            ) from error
+            raise self._no_answer(doing) from error
+
+    def _no_answer(self, doing: str) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.BROKER_UNREACHABLE, f"no answer from {self._servers} while {doing}", "check that the brokers run"
+        )
 
     def brokers(self, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
         """The number of brokers: the cheapest proof that the cluster answers."""
@@ -100,6 +103,8 @@ class Admin:
         for name, future in futures.items():
             try:
                 description = future.result(REQUEST_TIMEOUT_S + 5)
+            except TimeoutError as error:
+                raise self._no_answer(f"describing topic {name}") from error
             except KafkaException as exception:
                 if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._translate(exception, f"describing topic {name}") from exception
@@ -151,6 +156,8 @@ class Admin:
         future = self._client.create_topics([new], request_timeout=REQUEST_TIMEOUT_S)[request.name]
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise self._no_answer(f"creating topic {request.name}") from error
         except KafkaException as exception:
             code = error_of(exception).code()
             # A time-out is ambiguous: the description below tells the truth.

@@ -12,7 +12,7 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import Beginning, Topic, TopicDecision, check_progress_topic, decide
+from sinkpipeline.core.topics import Beginning, TopicDecision, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
@@ -106,19 +106,24 @@ def _purify(sink: SinkSettings) -> Finding:
         source=source,
         refuse_existing_data=sink.refuse_existing_data,
     )
-    return Finding(sink.id, decision, None, tuple(_warnings(sink, brokers, data, decision)))
+    for request, create in ((sink.data, decision.create_data), (sink.progress, decision.create_progress)):
+        if create and (request.replication_factor or 1) > brokers:
+            raise SinkPipelineError(
+                Reason.TOPIC_CREATION_FAILED,
+                f"topic {request.name} can't have replication factor {request.replication_factor}: there "
+                f"{'is' if brokers == 1 else 'are'} {brokers} broker{'s' if brokers > 1 else ''}",
+                "lower replicationFactor, or add brokers",
+            )
+    return Finding(sink.id, decision, None, tuple(_warnings(sink, brokers, decision)))
 
 
-def _warnings(sink: SinkSettings, brokers: int, data: Topic | None, decision: TopicDecision) -> Iterator[str]:
+def _warnings(sink: SinkSettings, brokers: int, decision: TopicDecision) -> Iterator[str]:
     yield from decision.drift
     if brokers > 1 and "," not in sink.connection.bootstrap_servers:
         yield (
             f"bootstrapServers names one of {brokers} brokers: "
             "while that one is down nothing can start; name at least two"
         )
-    replication = sink.data.replication_factor
-    if data is None and replication is not None and replication > brokers:
-        yield f"replicationFactor {replication} can't be met by {brokers} brokers"
 
 
 def _require(admin: Admin, topic: str, operations: tuple[str, ...]) -> None:

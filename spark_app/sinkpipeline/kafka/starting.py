@@ -17,7 +17,8 @@ import logging
 import random
 import re
 import time
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from types import MappingProxyType
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress, check, encode
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_progress_topic, decide, remember
 from sinkpipeline.kafka.admin import Admin
@@ -47,6 +48,7 @@ _PATIENCE_S = 2.0
 class StartedSink:
     """A sink whose fences are held. `control` belongs to whoever has this, and is closed by them."""
 
+    run: str
     control: TransactionalProducer
     progress: Progress
     """Of every source partition; its meta carries our run."""
@@ -64,13 +66,19 @@ class StartedSink:
 
 @dataclass(kw_only=True)
 class SinkStarter:
-    """Starts one sink, as often as its driver asks; `run` is the driver's, so that a later start is no newer driver."""
+    """Starts one sink, as often as its driver asks.
+
+    Every attempt has a run of its own: a task that outlived an earlier one of this driver finds another run in `meta`,
+    and stops without writing.
+    """
 
     settings: SinkSettings
-    run: str
     source_admin: Admin
     admin: Admin
+    new_run: Callable[[], str] = lambda: str(uuid.uuid4())
     started_before: bool = field(default=False, init=False)
+    _runs: set[str] = field(default_factory=set, init=False)
+    """The runs of this driver, which are no newer driver's."""
     _found: Memory | None = field(default=None, init=False)
     """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
 
@@ -111,7 +119,7 @@ class SinkStarter:
         """
         with self._log() as log:
             meta = log.observe(self.settings.id).meta
-        if meta is not None and meta.run not in (seen.run, self.run):
+        if meta is not None and meta.run != seen.run and meta.run not in self._runs:
             raise starting.superseded(self.settings.id, meta.run)
 
     def _attempt(self, memory: Memory | None, memory_is_exact: bool, seen: _Seen) -> StartedSink:  # noqa: FBT001
@@ -152,8 +160,7 @@ class SinkStarter:
                 meta = log.observe(self.settings.id).meta
                 seen.run = None if meta is None else meta.run
                 starting.check_owner(self.settings.id, meta, self.settings.owner)
-                if self.started_before:
-                    starting.check_run(self.settings.id, meta, self.run)
+                self._check_driver(meta)
                 return
         seen.run = None if progress.meta is None else progress.meta.run
         self._decide(progress, progress_topic, view, memory)
@@ -187,10 +194,15 @@ class SinkStarter:
             data_config = self.admin.topic_config(data_topic.name)
             # 3.
             seeding = memory if decision.beginning is Beginning.SEED else None
+            remembered_source = {} if seeding is None else seeding.source
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
-            meta = starting.take_over(previous, run=self.run, owner=settings.owner, epoch=epoch, source=view.topics)
+            run = self.new_run()
+            self._runs.add(run)
+            meta = starting.take_over(
+                previous, run=run, owner=settings.owner, epoch=epoch, source={**remembered_source, **view.topics}
+            )
             control.write(settings.progress.name, encode(settings.id, Progress(meta=meta)))
             failpoint("starting-after-meta")
             # 4.
@@ -200,7 +212,7 @@ class SinkStarter:
             tail = log.resume_since(settings.id, control, progress.end)
         self._check_same(progress_topic)
         progress = starting.overlay(progress, tail)
-        starting.check_run(settings.id, progress.meta, self.run)
+        starting.check_run(settings.id, progress.meta, run)
         check(progress)
         # 6.
         known = seeding.partitions if seeding is not None else progress.partitions
@@ -224,12 +236,13 @@ class SinkStarter:
         failpoint("starting-before-first-start")
         control.write(settings.progress.name, encode(settings.id, progress))
         return StartedSink(
+            run=run,
             control=control,
             progress=progress,
             source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
-            max_message_bytes=int(data_config.get("max.message.bytes", "1048588")),
+            max_message_bytes=_client_limit(int(data_config.get("max.message.bytes", "1048588"))),
             recreated_progress_topic=recreated,
             may_duplicate=_may_duplicate(known, view) if seeding is not None and not memory_is_exact else None,
             drift=decision.drift,
@@ -240,8 +253,7 @@ class SinkStarter:
     ) -> tuple[TopicDecision, Topic | None]:
         settings = self.settings
         starting.check_owner(settings.id, progress.meta, settings.owner)
-        if self.started_before:
-            starting.check_run(settings.id, progress.meta, self.run)
+        self._check_driver(progress.meta)
         self._found = remember(progress) or self._found
         starting.check_source(progress.meta, view.topics)
         data_topic = self._describe_data_topic()
@@ -255,6 +267,11 @@ class SinkStarter:
             refuse_existing_data=settings.refuse_existing_data,
         )
         return decision, data_topic
+
+    def _check_driver(self, meta: Meta | None) -> None:
+        """A driver that has been superseded doesn't come back."""
+        if self.started_before and meta is not None and meta.run not in self._runs:
+            raise starting.superseded(self.settings.id, meta.run)
 
     def _check_same(self, progress_topic: Topic) -> None:
         """What was read is this sink's progress only if the topic is still the one that was described before."""
@@ -349,6 +366,11 @@ def view_source(source: SourceSettings, admin: Admin) -> SourceView:
         ),
         high_watermarks=MappingProxyType(high_watermarks),
     )
+
+
+def _client_limit(topic_limit: int) -> int:
+    """The topic's limit within what the client takes as its own; the broker has the last word on either side."""
+    return min(max(topic_limit, 1_000), 1_000_000_000)
 
 
 def now_ms() -> int:

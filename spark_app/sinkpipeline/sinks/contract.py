@@ -112,7 +112,7 @@ def refused(partition: SourcePartition, offset: int, end: int, why: str) -> Sink
     return SinkPipelineError(
         Reason.RECORD_REFUSED,
         f"the record at {_place(partition)}, {which} was refused: {why}",
-        "raise max.message.bytes of the data topic, or leave such records out with transform.where",
+        "if it is too large, raise max.message.bytes of the data topic; or leave such records out with transform.where",
     )
 
 

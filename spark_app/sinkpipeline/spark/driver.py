@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +78,12 @@ class Driver:
                 trigger_ms=self.pipeline.spec.trigger.interval.milliseconds,
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
             )
-            run = str(uuid.uuid4())
             self._runners = [
                 SinkRunner(
                     spark=spark,
                     query=query,
                     starter=SinkStarter(
                         settings=sink,
-                        run=run,
                         source_admin=admins[sink.source.connection],
                         admin=admins[sink.connection],
                     ),
@@ -165,13 +162,10 @@ class Driver:
         except SinkPipelineError as error:
             _LOG.debug("lag is unknown: %s", error)
             for runner in self._runners:
-                runner.set_lag(None)
+                runner.set_ends(None)
             return
         for runner in self._runners:
-            progress = runner.report.progress
-            if progress is not None:
-                states = progress.partitions
-                runner.set_lag(sum(max(0, end - states[each].next) for each, end in ends.items() if each in states))
+            runner.set_ends(ends)
 
     def _publish(self) -> None:
         self._status = render(

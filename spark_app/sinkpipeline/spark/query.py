@@ -177,11 +177,13 @@ class SinkQuery:
         shutil.rmtree(self._checkpoint.directory, ignore_errors=True)
 
     def snapshot(self) -> None:
-        """Writes all keys in one control transaction.
+        """Writes all keys in one control transaction; nothing while an outcome is in doubt, as it could move back.
 
         Raises:
             Restart: another writer of the control id, or an outcome in doubt: the next start reads the truth.
         """
+        if not self.exact:
+            return
         self._write(self.progress)
         self._records_since_snapshot = 0
 
@@ -231,7 +233,7 @@ class SinkQuery:
         frontier = self.progress.partitions
         plan = BatchPlan(
             settings=self._settings,
-            run=self._starter.run,
+            run=self._started.run,
             data_partitions=self._started.data_topic.partitions,
             max_message_bytes=self._started.max_message_bytes,
             progress_topic_id=self._started.progress_topic.id,
@@ -295,7 +297,10 @@ class SinkQuery:
     def _observe(self) -> None:
         """Reads on in the progress topic, so that tasks need not read far; a newer driver shows here first."""
         seen = self._follower.poll()
-        check_run(self._settings.id, seen.meta, self._starter.run)
+        check_run(self._settings.id, seen.meta, self._started.run)
+        known = self.progress.partitions
+        if any(each not in known or state.next > known[each].next for each, state in seen.partitions.items()):
+            raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
 
     def _check_topics(self) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,7 @@ from sinkpipeline.core.failure import FailurePolicy, Failures
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory, remember
+from sinkpipeline.core.topics import Memory, recall, remember
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.spark.query import QuerySettings, Restart, SinkQuery
 
@@ -50,20 +51,32 @@ class SinkRunner:
         self._memory_is_exact = False
         self._policy = policy
         self._failures = Failures()
+        self._healthy_since: float | None = None
+        """When this start first proved to work: a batch delivered, or topics and progress as they should be."""
+        self._started = False
+        self._ends: Mapping[SourcePartition, int] | None = None
         self._on_change = on_change
         self._stop = threading.Event()
         self._lock = threading.Lock()
         settings = starter.settings
         self.id = settings.id
-        self._report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once)
+        # What is remembered stays in the status until more is known: a start that is killed must not forget it.
+        recalled = None if memory is None else recall(memory, settings.owner)
+        self._report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled)
         self.rows_this_run = 0
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
         self._thread = InheritableThread(target=self._run, name=f"sink-{settings.id.sink}", daemon=True)
 
     @property
     def report(self) -> SinkReport:
+        """Lag is of this frontier: reckoned when it is asked for, from the end offsets as last seen."""
         with self._lock:
-            return self._report
+            report, ends = self._report, self._ends
+        if ends is None or report.progress is None:
+            return report
+        states = report.progress.partitions
+        lag = sum(max(0, end - states[each].next) for each, end in ends.items() if each in states)
+        return replace(report, lag=lag)
 
     @property
     def ended(self) -> bool:
@@ -82,14 +95,18 @@ class SinkRunner:
     def reached(self, targets: Mapping[SourcePartition, int]) -> bool:
         """Whether the frontier has come to these offsets."""
         progress = self.report.progress
-        return progress is not None and all(
-            partition in progress.partitions and progress.partitions[partition].next >= end
-            for partition, end in targets.items()
+        return (
+            self._started
+            and progress is not None
+            and all(
+                partition in progress.partitions and progress.partitions[partition].next >= end
+                for partition, end in targets.items()
+            )
         )
 
-    def set_lag(self, lag: int | None) -> None:
-        with self._lock:
-            self._report = replace(self._report, lag=lag)
+    def set_ends(self, ends: Mapping[SourcePartition, int] | None) -> None:
+        """The source's end offsets as last seen; None where they are unknown."""
+        self._ends = ends
 
     def _change(self, **changes: object) -> None:
         with self._lock:
@@ -102,11 +119,14 @@ class SinkRunner:
                 try:
                     self._start_and_run()
                 except Restart as restart:
-                    _LOG.info("%s: starting again: %s", self.id.sink, restart)
-                    self._change(state=SinkState.STARTING)
-                    self._stop.wait(_RESTART_DELAY_S)
+                    if not self._start_again(restart):
+                        return
                 except SinkPipelineError as error:
                     if not self._may_try_again(error):
+                        return
+                except (Py4JError, ConnectionError) as error:
+                    gone = f"Spark's JVM is gone ({type(error).__name__})"
+                    if not self._may_try_again(SinkPipelineError(Reason.SPARK_FAILED, gone, "look at the log file")):
                         return
             self._change(state=SinkState.SUSPENDED)
         except Exception as error:  # noqa: BLE001 - a thread's last resort: told in the status, the stack in the log
@@ -116,7 +136,17 @@ class SinkRunner:
             )
             self._change(state=SinkState.FAILED, error=bug)
 
+    def _start_again(self, restart: Restart) -> bool:
+        """At once and uncounted; but a start that has not proved to work before counts as a failure."""
+        if self._healthy_since is None and not self._stop.is_set():
+            return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
+        _LOG.info("%s: starting again: %s", self.id.sink, restart)
+        self._change(state=SinkState.STARTING)
+        self._stop.wait(_RESTART_DELAY_S)
+        return True
+
     def _start_and_run(self) -> None:
+        self._healthy_since = None
         started = self._starter.start(self._memory, memory_is_exact=self._memory_is_exact)
         if started.recreated_progress_topic:
             _LOG.warning(
@@ -131,6 +161,7 @@ class SinkRunner:
             )
             self._change(may_duplicate=started.may_duplicate)
         self._change(progress=started.progress, drift=started.drift)
+        self._started = True
         query = SinkQuery(self._spark, self._query_settings, self._starter, started, self._progressed)
         try:
             query.start()
@@ -146,19 +177,32 @@ class SinkRunner:
         checked = time.monotonic()
         while not query.wait(_WAIT_S):
             if self._stop.is_set():
-                query.stop()
-                query.snapshot()
+                self._end(query)
                 return
             if time.monotonic() - checked >= _CHECK_EVERY_S:
                 query.check_world()
+                self._is_healthy()
                 checked = time.monotonic()
         if query.error is not None:
             raise query.error
         if not self._stop.is_set():
             raise SinkPipelineError(Reason.SPARK_FAILED, "the query ended without a reason", "it is started again")
 
+    def _end(self, query: SinkQuery) -> None:
+        """A clean stop: the running batch has finished well, in the world that it began in."""
+        query.stop()
+        if query.error is not None:
+            raise query.error
+        query.check_world()
+        query.snapshot()
+
+    def _is_healthy(self) -> None:
+        if self._healthy_since is None:
+            self._healthy_since = time.monotonic()
+
     def _progressed(self, progress: Progress, rows: int) -> None:
         self.rows_this_run += rows
+        self._is_healthy()
         self._change(progress=progress)
 
     def _remember(self, query: SinkQuery) -> None:
@@ -172,7 +216,8 @@ class SinkRunner:
             _LOG.error("%s: %s", self.id.sink, error)
             self._change(state=SinkState.FAILED, error=error)
             return False
-        self._failures = self._failures.after_failure(self._policy, time.monotonic())
+        since = self._healthy_since
+        self._failures = self._failures.after_failure(self._policy, 0.0 if since is None else time.monotonic() - since)
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(
                 Reason.CIRCUIT_OPEN,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -29,6 +33,7 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 _MAX_TASK_ATTEMPTS = 4
+_TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
 
 def with_task_attempts(master: str) -> str:
@@ -78,21 +83,51 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
         settings = SparkConf(loadDefaults=False)
         for key, value in _settings(name, master, conf, directory, log4j).items():
             settings.set(key, value)
+        interrupt = signal.getsignal(signal.SIGINT)
+        gateway = None
         try:
-            gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+            # A session of its own: a signal to our process group would end the JVM in the middle of a batch.
+            how = {"stdout": log, "stderr": log, "start_new_session": True}
+            gateway = launch_gateway(settings, how)  # type: ignore[no-untyped-call]
             context = SparkContext(gateway=gateway, conf=settings)
+            session = SparkSession(context)
         except (Py4JError, PySparkException, OSError, RuntimeError) as error:
+            _end(gateway)
             raise SinkPipelineError(
-                Reason.SPARK_FAILED, f"Spark did not start: {error}", f"Java 17 is needed; the log is {log_file}"
+                Reason.SPARK_FAILED,
+                f"Spark did not start with master {master}: {_why(error, log_file)}",
+                f"Java 17 is needed (JAVA_HOME, or java on the PATH); the log is {log_file}",
             ) from error
+        if threading.current_thread() is threading.main_thread():
+            # SparkContext takes Ctrl-C for itself, and would cancel the batch that a stop lets finish.
+            signal.signal(signal.SIGINT, interrupt)
         try:
-            yield SparkSession(context)
+            yield session
         finally:
             with contextlib.suppress(Py4JError, OSError):
                 context.stop()
+            _end(gateway)
+
+
+def _end(gateway: Any) -> None:
+    """Ends the JVM, which also ends when its standard input does."""
+    if gateway is not None:
+        with contextlib.suppress(Py4JError, OSError):
             gateway.shutdown()
-            with contextlib.suppress(OSError):
-                gateway.proc.stdin.close()
-            gateway.proc.wait(30)
-            # Else the next session of this process would talk to a JVM that is gone.
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        with contextlib.suppress(OSError):
+            gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+    # Else the next session of this process would talk to a JVM that is gone.
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
+def _why(error: Exception, log_file: Path) -> str:
+    """One line: Java's own last word where there is one."""
+    with contextlib.suppress(OSError):
+        said = [line for line in log_file.read_text(errors="replace").splitlines()[-50:] if _TELLING.search(line)]
+        if said:
+            return said[-1].strip()[:300]
+    try:
+        return str(error).splitlines()[0][:300]
+    except Exception:  # noqa: BLE001 - py4j asks a JVM that may be gone for the text
+        return type(error).__name__

@@ -62,7 +62,8 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
     except SinkPipelineError as error:
         # Read to the end: a worker that leaves input behind is ended by Spark, and its kept producers with it.
         ahead.drain()
-        told = Receipt(partition=partition) if writer is None else writer.receipt()
+        # Without a writer nothing was read, so what an earlier attempt did is not known.
+        told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
         return _completed(told, retried=retried, error=error)
     return _completed(Receipt() if writer is None else writer.receipt(), retried=retried, error=None)
 

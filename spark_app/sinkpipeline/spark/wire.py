@@ -20,14 +20,25 @@ if TYPE_CHECKING:
 
 _HEADERS = "to_json(transform(headers, header -> struct(header.key AS k, base64(header.value) AS v)))"
 
+_BAD_KEY = "exists(headers, header -> header.key IS NULL OR instr(header.key, char(0)) > 0)"
+_BAD_KEY_ERROR = "InvalidHeader: a header has no name, or one with a NUL character"
+
 
 def to_wire(rows: DataFrame) -> DataFrame:
-    """The same columns; `headers` is JSON text, null where there are none."""
-    return rows.withColumn("headers", F.expr(f"CASE WHEN size(headers) > 0 THEN {_HEADERS} END"))
+    """The same columns; `headers` is JSON text, null where there are none.
+
+    A header that Kafka's client would alter in silence makes its record an error.
+    """
+    return rows.withColumns(
+        {
+            "error": F.expr(f"CASE WHEN error IS NULL AND {_BAD_KEY} THEN '{_BAD_KEY_ERROR}' ELSE error END"),
+            "headers": F.expr(f"CASE WHEN size(headers) > 0 THEN {_HEADERS} END"),
+        }
+    )
 
 
 def headers_from_wire(text: str | None) -> Headers:
     """The headers of one row; Spark leaves a null out of its JSON."""
     if text is None:
         return None
-    return [(each["k"], None if "v" not in each else base64.b64decode(each["v"])) for each in json.loads(text)]
+    return [(each.get("k", ""), None if "v" not in each else base64.b64decode(each["v"])) for each in json.loads(text)]
