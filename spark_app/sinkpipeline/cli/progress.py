@@ -21,7 +21,7 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import describe, view_source
+from sinkpipeline.kafka.views import describe, view_source
 
 _PIPED_WIDTH = 250
 

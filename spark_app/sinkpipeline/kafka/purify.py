@@ -16,7 +16,7 @@ from sinkpipeline.core.topics import Beginning, TopicDecision, check_progress_to
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import describe, holds_data, source_topics
+from sinkpipeline.kafka.views import describe, holds_data, source_topics
 
 _PREFLIGHT_S = 5.0
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +32,8 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.views import describe, holds_data, view_source
 
 _LOG = logging.getLogger("sinkpipeline.start")
 
@@ -309,63 +309,6 @@ class _Seen:
     """The run that an attempt found, in step 2 if it came so far."""
 
     run: str | None = None
-
-
-def describe(admin: Admin, name: str) -> Topic | None:
-    """A topic with its configuration, or None where it is missing."""
-    topic = admin.topics([name])[name]
-    return None if topic is None else replace(topic, config=admin.topic_config(name))
-
-
-def holds_data(admin: Admin, topic: Topic) -> bool:
-    partitions = [SourcePartition(topic.name, number) for number in range(topic.partitions)]
-    beginnings = admin.beginning_offsets(partitions)
-    ends = admin.end_offsets(partitions, read_committed=False)
-    return any(ends[partition] > beginnings[partition] for partition in partitions)
-
-
-def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
-    """The source's topics.
-
-    Raises:
-        SinkPipelineError: SourceTopicMissing.
-    """
-    names: Iterable[str] = source.topics
-    if source.pattern is not None:
-        pattern = re.compile(source.pattern)
-        names = sorted(name for name in admin.topic_names() if pattern.fullmatch(name))
-        if not names:
-            raise SinkPipelineError(
-                Reason.SOURCE_TOPIC_MISSING,
-                f"no topic of {source.connection.bootstrap_servers} matches topicPattern {source.pattern}",
-                "create the topic, or correct source.kafka.topicPattern",
-            )
-    found = {}
-    for name, topic in admin.topics(list(names)).items():
-        if topic is None:
-            raise SinkPipelineError(
-                Reason.SOURCE_TOPIC_MISSING,
-                f"source topic {name} does not exist on {source.connection.bootstrap_servers}",
-                "create the topic, or correct source.kafka.topics",
-            )
-        found[name] = topic
-    return found
-
-
-def view_source(source: SourceSettings, admin: Admin) -> SourceView:
-    topics = source_topics(source, admin)
-    partitions = [
-        SourcePartition(name, number) for name, topic in sorted(topics.items()) for number in range(topic.partitions)
-    ]
-    high_watermarks = admin.end_offsets(partitions, read_committed=False)
-    return SourceView(
-        topics=MappingProxyType({name: topic.id for name, topic in topics.items()}),
-        beginnings=MappingProxyType(admin.beginning_offsets(partitions)),
-        ends=MappingProxyType(
-            admin.end_offsets(partitions, read_committed=True) if source.read_committed else high_watermarks
-        ),
-        high_watermarks=MappingProxyType(high_watermarks),
-    )
 
 
 def _client_limit(topic_limit: int) -> int:

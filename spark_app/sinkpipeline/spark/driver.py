@@ -19,7 +19,8 @@ from sinkpipeline.core.status import memory_of, render
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
-from sinkpipeline.kafka.starting import SinkStarter, now_ms, source_topics
+from sinkpipeline.kafka.starting import SinkStarter, now_ms
+from sinkpipeline.kafka.views import source_topics
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import spark_session
@@ -178,6 +179,8 @@ class Driver:
         self.observe(self._status, {runner.id.sink: runner.rows_this_run for runner in self._runners})
 
     def _stop_all(self) -> None:
+        if self.stop.is_set():
+            _LOG.info("stopping after the running batch; a second signal ends the run at once")
         for runner in self._runners:
             runner.stop()
         deadline = time.monotonic() + _STOP_DEADLINE_S
