@@ -9,7 +9,7 @@ import pytest
 from sinkpipeline.spark.wire import headers_from_wire, to_wire
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -27,14 +27,29 @@ Headers = list[tuple[str, bytes | None]] | None
     ids=["none", "one", "null, empty and repeated", "any bytes"],
 )
 def test_round_trip(spark: SparkSession, headers: Headers) -> None:
-    rows = spark.createDataFrame([(headers,)], "headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
-
-    [row] = to_wire(rows).collect()
+    row = sent(spark, headers)
 
     assert headers_from_wire(row.headers) == headers
+    assert row.error is None
 
 
 def test_an_empty_list_is_none(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([([],)], "headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
+    assert sent(spark, []).headers is None
 
-    assert to_wire(rows).collect()[0].headers is None
+
+@pytest.mark.parametrize("key", [None, "a\0b"])
+def test_a_header_that_would_be_altered_in_silence_is_an_error(spark: SparkSession, key: str | None) -> None:
+    row = sent(spark, [("good", b"1"), (key, b"2")])
+
+    assert row.error.startswith("InvalidHeader: ")
+    headers_from_wire(row.headers)
+
+
+def test_an_error_before_stays(spark: SparkSession) -> None:
+    assert sent(spark, [(None, b"2")], error="NullValue: it is null").error == "NullValue: it is null"
+
+
+def sent(spark: SparkSession, headers: object, error: str | None = None) -> Row:
+    schema = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, error STRING"
+    [row] = to_wire(spark.createDataFrame([(headers, error)], schema)).collect()
+    return row
