@@ -20,9 +20,9 @@ lint: install
 check: lint ## Linters, types, import contracts and the tests that start nothing
 	$(RUN) -m pytest tests/unit tests/contract
 
-# Four at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
+# Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
 test: lint ## What check does, and every test
-	$(RUN) -m pytest --numprocesses 4 --dist worksteal tests/e2e tests/spark tests/kafka tests/contract tests/unit
+	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/e2e tests/spark tests/kafka tests/contract tests/unit
 
 demo: install ## Run dev/demo.py against a Kafka broker on this machine
 	PYTHONPATH=dev $(RUN) -m demo
