@@ -169,7 +169,8 @@ def produce(
     servers: str, topic: str, records: Iterable[bytes | tuple[bytes | None, bytes | None]], *, partition: int = 0
 ) -> None:
     """Produces values, or (key, value) pairs, to one partition."""
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0})
+    config = {"enable.idempotence": True, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
+    producer = Producer({"bootstrap.servers": servers, **config})
     producer.list_topics(topic, DEADLINE_S)  # else the first record waits half a second for the leader
     failed: list[KafkaError] = []
     for record in records:
