@@ -73,8 +73,21 @@ class App:
     def call(self, *arguments: str, deadline_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """A command that ends by itself."""
         return subprocess.run(
-            [COMMAND, *arguments], capture_output=True, text=True, timeout=deadline_s, cwd=self.directory, check=False
+            [COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            cwd=self.directory,
+            env=self.environment,
+            check=False,
         )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Whoever is killed leaves its temporary files below the test's own directory."""
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return {**os.environ, "TMPDIR": str(temporary), "SINKPIPELINE_FAILPOINT_DIR": str(self.failpoints)}
 
     def run_until_idle(self, *more: str) -> None:
         done = self.call(*self._run_arguments(), "--until-idle", *more)
@@ -153,7 +166,7 @@ class Run:
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 cwd=app.directory,
-                env={**os.environ, "SINKPIPELINE_FAILPOINT_DIR": str(app.failpoints)},
+                env=app.environment,
                 start_new_session=True,
             )
 

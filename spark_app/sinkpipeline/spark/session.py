@@ -47,7 +47,9 @@ def with_task_attempts(master: str) -> str:
 
 def _settings(name: str, master: str, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
     """Spark's configuration: our defaults, then the manifest's, then what delivery depends on."""
-    java_options = filter(None, [conf.get("spark.driver.extraJavaOptions"), f"-Dlog4j2.configurationFile=file:{log4j}"])
+    # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
+    ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
+    java_options = filter(None, [conf.get("spark.driver.extraJavaOptions"), ours])
     local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": directory}
     return {
         "spark.ui.enabled": "false",
