@@ -308,3 +308,22 @@ def refusal(document: object) -> SinkPipelineError:
     with pytest.raises(SinkPipelineError) as caught:
         memory_of(document, IDENTITY, "one")
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        ({}, "True", "TopicsAsRequested"),
+        ({"state": SinkState.STARTING}, "Unknown", "NotYetKnown"),
+        ({"state": SinkState.RETRYING, "error": ERROR}, "Unknown", "NotYetKnown"),
+        (
+            {"state": SinkState.FAILED, "error": SinkPipelineError(Reason.DATA_TOPIC_LOST, "gone", "decide")},
+            "False",
+            "DataTopicLost",
+        ),
+    ],
+    ids=["running", "remembered only", "unreachable", "lost"],
+)
+def test_topics_are_ready_only_where_they_were_looked_at(facts: dict[str, Any], status: str, reason: str) -> None:
+    found = condition(rendered(sink(**facts)), "TopicsReady")
+    assert (found["status"], found["reason"]) == (status, reason)

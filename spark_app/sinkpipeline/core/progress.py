@@ -62,7 +62,7 @@ class Meta:
 
     epoch: int
     run: str
-    """The uuid of the driver start that may write."""
+    """The uuid of the start that may write; every start of a sink has its own."""
     owner: Owner
     partitions: Mapping[str, int] | None
     """Source topic to number of partitions that have progress; None until the first start is complete."""

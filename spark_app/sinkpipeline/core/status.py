@@ -17,6 +17,18 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.topics import Memory
 
+_OF_TOPICS = frozenset(
+    {
+        Reason.SOURCE_TOPIC_MISSING,
+        Reason.SOURCE_RECREATED,
+        Reason.DATA_TOPIC_LOST,
+        Reason.DATA_TOPIC_NOT_EMPTY,
+        Reason.TOPIC_CREATION_FAILED,
+        Reason.PROGRESS_TOPIC_INVALID,
+        Reason.PROGRESS_LOST,
+    }
+)
+
 
 class SinkState(str, enum.Enum):
     STARTING = "Starting"
@@ -181,8 +193,12 @@ def _ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
 
 def _topics_ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
     drift = [sentence for report in sinks for sentence in report.drift]
-    if any(report.progress is None for report in sinks):
-        return "Unknown", "NotYetKnown", "not every sink's topics were looked at"
+    lost = [report.error for report in sinks if report.error is not None and report.error.reason in _OF_TOPICS]
+    if lost:
+        return "False", lost[0].reason.value, "; ".join(error.message for error in lost)
+    # Progress alone proves nothing: before a start has looked, it is what an earlier status remembered.
+    if any(report.progress is None or report.error or report.state is SinkState.STARTING for report in sinks):
+        return "Unknown", "NotYetKnown", "not every sink's topics could be looked at"
     return "True", ("Drifted" if drift else "TopicsAsRequested"), "; ".join(drift)
 
 

@@ -53,6 +53,7 @@ class Driver:
     observe: Callable[[Mapping[str, Any], Mapping[str, int]], None]
     stop: threading.Event = field(default_factory=threading.Event)
 
+    _changed: threading.Event = field(default_factory=threading.Event, init=False)
     _runners: list[SinkRunner] = field(default_factory=list, init=False)
     _status: dict[str, Any] | None = field(default=None, init=False)
 
@@ -147,8 +148,6 @@ class Driver:
                 return
             self._changed.wait(_TICK_S)
             self._changed.clear()
-
-    _changed: threading.Event = field(default_factory=threading.Event, init=False)
 
     def _wake(self) -> None:
         self._changed.set()

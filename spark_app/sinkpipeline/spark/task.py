@@ -12,6 +12,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -64,13 +65,8 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
         ahead.drain()
         # Without a writer nothing was read, so what an earlier attempt did is not known.
         told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
-        return _completed(told, retried=retried, error=error)
-    return _completed(Receipt() if writer is None else writer.receipt(), retried=retried, error=None)
-
-
-def _completed(receipt: Receipt, *, retried: bool, error: SinkPipelineError | None) -> Receipt:
-    fields = {name: getattr(receipt, name) for name in receipt.__dataclass_fields__}
-    return Receipt(**{**fields, "retried": retried, "error": error})
+        return replace(told, retried=retried, error=error)
+    return replace(Receipt() if writer is None else writer.receipt(), retried=retried)
 
 
 def _writer(plan: BatchPlan, partition: SourcePartition, *, retried: bool) -> SinkWriter:
