@@ -22,7 +22,8 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall, remember
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
-from sinkpipeline.spark.query import QuerySettings, Restart, SinkQuery
+from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.spark.query import QuerySettings, SinkQuery
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 
@@ -194,7 +195,7 @@ class SinkRunner:
         if query.error is not None:
             raise query.error
         query.check_world()
-        query.snapshot()
+        query.delivery.snapshot()
 
     def _is_healthy(self) -> None:
         if self._healthy_since is None:
@@ -207,8 +208,8 @@ class SinkRunner:
 
     def _remember(self, query: SinkQuery) -> None:
         """This driver's own frontier is the memory of its next start."""
-        self._memory = remember(query.progress)
-        self._memory_is_exact = query.exact
+        self._memory = remember(query.delivery.progress)
+        self._memory_is_exact = query.delivery.exact
 
     def _may_try_again(self, error: SinkPipelineError) -> bool:
         """Counts a failure, reports it, and waits; false where the sink has failed for good."""

@@ -1,0 +1,221 @@
+"""The driver's side of one started sink's delivery: what happens before and after the tasks of each micro-batch.
+
+    begin: compare the topic ids ─► ranges begin at the frontier? ─► the plan for the tasks
+    end:   fold their receipts ─► advance what nobody reported
+
+Whatever goes wrong ends the delivery. The next start fences every partition and reads the truth before it goes on, so
+nothing here has to be undone. It knows nothing of Spark: who calls it has cut the batch and runs the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from sinkpipeline.core.batch import OffsetRange, Receipt, check_contiguous, first_error, fold_receipts, unfinished
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress, encode
+from sinkpipeline.core.starting import check_run, partition_counts
+from sinkpipeline.core.topics import data_topic_lost
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.producers import Fenced, InDoubt
+from sinkpipeline.kafka.progress_log import ProgressFollower
+from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
+from sinkpipeline.sinks.contract import BatchPlan
+
+SNAPSHOT_EVERY = 20_000
+"""Progress records of ours after which all keys are written again, so that the suffix a start must read stays short."""
+
+
+class Restart(Exception):
+    """The sink must be started again; this is not a failure."""
+
+
+class SinkDelivery:
+    """From one start of a sink to the next. Any thread may read `progress` and `exact`; the rest is for one at a time.
+
+    Raises (all methods):
+        Restart: the next start reads the truth, with our frontier as its memory.
+        SinkPipelineError: what ends the query with a reason.
+    """
+
+    def __init__(
+        self, starter: SinkStarter, started: StartedSink, on_progress: Callable[[Progress, int], None]
+    ) -> None:
+        self._settings = starter.settings
+        self._starter = starter
+        self._started = started
+        self._control = started.control
+        self._on_progress = on_progress
+        self.progress = started.progress
+        self.exact = True
+        """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
+        self._owners: dict[SourcePartition, str] = {}
+        self._records_since_snapshot = 0
+        self._follower = ProgressFollower(
+            self._settings.connection,
+            self._settings.progress.name,
+            self._settings.group_id,
+            self._settings.id,
+            started.progress.end,
+        )
+        self._verified = started.progress.end
+
+    @property
+    def frontier(self) -> Mapping[SourcePartition, PartitionProgress]:
+        """The progress of every partition that the source has now."""
+        return {each: state for each, state in self.progress.partitions.items() if each.topic in self._started.source}
+
+    def close(self) -> None:
+        self._follower.close()
+        self._control.close()
+
+    def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
+        """The plan for the tasks of a batch; empty ranges get none. A range that starts below 0 is of a new partition.
+
+        Raises:
+            SinkPipelineError: SourceDataLost, Superseded, and as `check_world`.
+        """
+        # 1. Is the world still the one that we started in?
+        self.check_world()
+        # 2. Does Spark go on where we are?
+        ranges = self._with_new_partitions(ranges)
+        check_contiguous(ranges, self.progress.partitions)
+        ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
+        # 3. From here on tasks may write rows and progress.
+        self.exact = not self._settings.exactly_once
+        frontier = self.progress.partitions
+        return BatchPlan(
+            settings=self._settings,
+            run=self._started.run,
+            data_partitions=self._started.data_topic.partitions,
+            max_message_bytes=self._started.max_message_bytes,
+            progress_topic_id=self._started.progress_topic.id,
+            verified=self._verified,
+            ranges=ranges,
+            frontier={partition: frontier[partition] for partition in ranges},
+            owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
+        )
+
+    def end(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
+        """Takes the receipts of all tasks, and advances the ranges that nobody reported.
+
+        Raises:
+            SinkPipelineError: the error of a task.
+        """
+        receipts = list(receipts)
+        self._take(receipts)
+        error = first_error(receipts)
+        if error is not None:
+            raise error
+        self._advance(receipts, plan.ranges)
+        failpoint("after-batch")
+        if self._records_since_snapshot >= SNAPSHOT_EVERY:
+            self.snapshot()
+
+    def check_world(self) -> None:
+        """Are the topics still the same ones, is the sink still ours?
+
+        Raises:
+            SinkPipelineError: SourceRecreated, DataTopicLost, BrokerUnreachable, Superseded.
+        """
+        self._check_topics()
+        self._observe()
+
+    def snapshot(self) -> None:
+        """Writes all keys in one control transaction; nothing while an outcome is in doubt, as it could move back."""
+        if not self.exact:
+            return
+        self._write(self.progress)
+        self._records_since_snapshot = 0
+
+    def _take(self, receipts: list[Receipt]) -> None:
+        """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce."""
+        before = self.progress.partitions
+        partitions = fold_receipts(before, receipts)
+        if not self._settings.exactly_once:
+            changed = {each: state for each, state in partitions.items() if state != before[each]}
+            if changed:
+                self._write(Progress(partitions=MappingProxyType(changed)))
+        self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
+        self.exact = not any(receipt.in_doubt for receipt in receipts)
+        for receipt in receipts:
+            if receipt.partition is not None and receipt.owner is not None:
+                self._owners[receipt.partition] = receipt.owner
+            self._verified = max(self._verified, receipt.verified or 0)
+            self._records_since_snapshot += receipt.commits
+        self._on_progress(self.progress, sum(receipt.delivered for receipt in receipts))
+
+    def _advance(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
+        rest = unfinished(ranges, self.progress.partitions, at=now_ms())
+        if not rest:
+            return
+        reported = {receipt.partition for receipt in receipts}
+        if any(receipt.retried for receipt in receipts) and not rest.keys() <= reported:
+            # An attempt that was lost may have delivered rows of these: they are fenced and read first.
+            raise Restart("a task was tried again, and a partition reported nothing")
+        self._write(Progress(partitions=MappingProxyType(rest)))
+        self.progress = replace(self.progress, partitions=MappingProxyType({**self.progress.partitions, **rest}))
+        self._on_progress(self.progress, 0)
+
+    def _with_new_partitions(self, ranges: Mapping[SourcePartition, OffsetRange]) -> dict[SourcePartition, OffsetRange]:
+        """Writes partitions that appeared under control, before their first row is delivered."""
+        new = sorted(ranges.keys() - self.progress.partitions.keys())
+        if not new:
+            return dict(ranges)
+        meta = self.progress.meta
+        if meta is None or any(partition.topic not in self._started.source for partition in new):
+            # A topic that a pattern found: the start takes down its id.
+            raise Restart("a new topic matches topicPattern")
+        beginnings = self._starter.source_admin.beginning_offsets(new)
+        states = {each: PartitionProgress(epoch=meta.epoch, next=beginnings[each], at=now_ms()) for each in new}
+        partitions = {**self.progress.partitions, **states}
+        grown = replace(meta, partitions=MappingProxyType(partition_counts(partitions)))
+        self._write(Progress(meta=grown, partitions=MappingProxyType(states)))
+        self.progress = replace(self.progress, meta=grown, partitions=MappingProxyType(partitions))
+        return {
+            partition: replace(offsets, start=states[partition].next) if offsets.start < 0 else offsets
+            for partition, offsets in ranges.items()
+        }
+
+    def _observe(self) -> None:
+        """Reads on in the progress topic, so that tasks need not read far; a newer driver shows here first."""
+        seen = self._follower.poll()
+        check_run(self._settings.id, seen.meta, self._started.run)
+        known = self.progress.partitions
+        if any(each not in known or state.next > known[each].next for each, state in seen.partitions.items()):
+            raise Restart("the progress topic knows more than this driver")
+        self._verified = max(self._verified, self._follower.position)
+
+    def _check_topics(self) -> None:
+        """Compares the ids of source, data and progress topics with those of the start."""
+        found = self._starter.source_admin.topics(tuple(self._started.source))
+        for name, topic_id in self._started.source.items():
+            topic = found[name]
+            if topic is None or topic.id != topic_id:
+                raise SinkPipelineError(
+                    Reason.SOURCE_RECREATED,
+                    f"source topic {name} was deleted{'' if topic is None else ' and created again'} while it was read",
+                    "its offsets mean other records now; start anew under another identity",
+                )
+        names = (self._settings.data.name, self._settings.progress.name)
+        topics = self._starter.admin.topics(names)
+        data, progress = topics[names[0]], topics[names[1]]
+        if data is None or data.id != self._started.data_topic.id:
+            if self.progress.rows > 0:
+                raise data_topic_lost(
+                    names[0], f"it was {'deleted' if data is None else 're-created'} while rows were delivered into it"
+                )
+            raise Restart("the data topic changed before a row was delivered")
+        if progress is None or progress.id != self._started.progress_topic.id:
+            raise Restart("the progress topic was deleted or re-created")
+
+    def _write(self, progress: Progress) -> None:
+        try:
+            records = encode(self._settings.id, progress)
+            self._control.write(self._settings.progress.name, records)
+        except (Fenced, InDoubt) as trouble:
+            raise Restart(f"the control transaction was not confirmed ({type(trouble).__name__})") from trouble
+        self._records_since_snapshot += len(records)
