@@ -3,10 +3,10 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint test demo format lock clean
+.PHONY: help install check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## Everything that tests and the demo need: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
@@ -22,10 +22,26 @@ check: lint ## Linters, types, import contracts and the tests that start nothing
 
 # Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
 test: lint ## What check does, and every test
-	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/e2e tests/spark tests/kafka tests/contract tests/unit
+	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
 
 demo: install ## Run dev/demo.py against a Kafka broker on this machine
 	PYTHONPATH=dev $(RUN) -m demo
+
+# SOAK="--seconds 3600 --seed 7" repeats one, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
+soak: install ## Kill and cut at random, for as long as one likes, and count what was delivered
+	PYTHONPATH=dev:tests $(RUN) -m soak $(SOAK)
+
+bench-throughput: install ## A backlog: Spark's own Kafka sink, AtLeastOnce, ExactlyOnce
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m throughput $(BENCH)
+
+bench-latency: install ## What a small batch costs, and how soon a record is visible, beside Spark's own sink
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m latency $(BENCH)
+
+bench-resume: install ## A start on progress topics of up to 10 million records
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m resume $(BENCH)
+
+bench-moves: install ## What moving a source partition to another Python worker costs
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m moves $(BENCH)
 
 format: install ## Format, and fix what the linter can fix
 	$(RUN) -m ruff format

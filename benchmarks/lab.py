@@ -1,0 +1,207 @@
+"""What the benchmarks share: a broker, a source topic, one Spark session, and the pipelines that are compared.
+
+All pipelines of a run share one broker, one JVM and one source topic, and take turns, so that what is measured is their
+ratio. Broker, JVM and Python workers share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+
+from local_kafka import LocalKafka
+from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.spark.driver import row_plan
+from sinkpipeline.spark.query import QuerySettings
+from sinkpipeline.spark.runner import SinkRunner
+from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.source import read_stream
+from support.app import manifest
+from support.topics import create_topic, produce, unique
+from support.waiting import wait_until
+
+SPARK = "Spark"
+"""Spark's own Kafka sink, at-least-once."""
+AT_LEAST_ONCE = "AtLeastOnce"
+EXACTLY_ONCE = "ExactlyOnce"
+VARIANTS = (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE)
+
+DEADLINE_S = 1200.0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What was measured between two moments."""
+
+    seconds: float
+    rows: int
+    cpu_s: Mapping[str, float]
+    """CPU seconds of broker, jvm and workers. A worker that ended in between is not counted."""
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows / self.seconds
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """A broker and a Spark session, with one source topic."""
+
+    kafka: LocalKafka
+    spark: SparkSession
+    directory: Path
+    source: str = "source"
+    sink_partitions: int = 4
+    trigger: Mapping[str, Any] = field(default_factory=lambda: {"interval": "0s"})
+
+    def fill(self, rows: int, partitions: int, size: int = 100) -> None:
+        """Creates the source topic with rows of `size` bytes in all its partitions."""
+        create_topic(self.kafka.bootstrap_servers, self.source, partitions=partitions)
+        for partition in range(partitions):
+            records = ((b"%08d" % number, b"x" * (size - 8)) for number in range(rows // partitions))
+            produce(self.kafka.bootstrap_servers, self.source, records, partition=partition)
+
+    def drain(self, variant: str) -> Stretch:
+        """Delivers the whole source topic: from the query's start, the sink being started, to the last row."""
+        return self._spark_drain() if variant == SPARK else self._our_drain(variant)
+
+    def _spark_drain(self) -> Stretch:
+        with self.spark_query() as (query, ends):
+            before = self._cpu(), time.monotonic()
+            query.processAllAvailable()
+            return self._stretch(*before, sum(ends.values()))
+
+    def _our_drain(self, guarantee: str) -> Stretch:
+        with self.our_query(guarantee) as (runner, ends):
+            before = self._cpu(), time.monotonic()
+            self.until(runner, lambda: runner.reached(ends))
+            return self._stretch(*before, sum(ends.values()))
+
+    @contextmanager
+    def spark_query(self) -> Iterator[tuple[Any, Mapping[SourcePartition, int]]]:
+        """Spark's own sink on the same source, read with the same options as ours; keys and values pass."""
+        name = unique("spark")
+        pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
+        settings = resolve_sinks(pipeline, None)[0]
+        create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
+        ends = self._ends()
+        beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
+        most = pipeline.spec.trigger.max_offsets_per_trigger
+        query = (
+            read_stream(self.spark, settings.source, "bench", beginning, most)
+            .select("key", "value")
+            .writeStream.format("kafka")
+            .queryName(name)
+            .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
+            .option("topic", f"{name}-out")
+            .option("checkpointLocation", (self.directory / name).as_uri())
+            .trigger(processingTime=f"{pipeline.spec.trigger.interval.milliseconds} milliseconds")
+            .start()
+        )
+        try:
+            yield query, ends
+        finally:
+            query.stop()
+
+    @contextmanager
+    def our_query(self, guarantee: str) -> Iterator[tuple[SinkRunner, Mapping[SourcePartition, int]]]:
+        """Our sink, started; with the source's end offsets."""
+        name = unique(guarantee.lower())
+        pipeline = parse_manifest(self._document(name, guarantee))
+        settings = resolve_sinks(pipeline, None)[0]
+        admin = Admin(settings.connection)
+        trigger = pipeline.spec.trigger
+        runner = SinkRunner(
+            spark=self.spark,
+            query=QuerySettings(
+                rows=row_plan(pipeline),
+                trigger_ms=trigger.interval.milliseconds,
+                max_offsets_per_trigger=trigger.max_offsets_per_trigger,
+            ),
+            starter=SinkStarter(settings=settings, source_admin=admin, admin=admin),
+            memory=None,
+            policy=FailurePolicy(max_consecutive_failures=1),
+            on_change=lambda: None,
+        )
+        ends = self._ends()
+        runner.start()
+        try:
+            self.until(runner, lambda: runner.report.state.value == "Running")
+            yield runner, ends
+        finally:
+            runner.stop()
+            runner.join(60)
+
+    def until(self, runner: SinkRunner, condition: Callable[[], bool]) -> None:
+        def met() -> bool:
+            if runner.report.error is not None:
+                raise runner.report.error
+            return condition()
+
+        wait_until(met, "the pipeline has come so far", DEADLINE_S)
+
+    def _ends(self) -> dict[SourcePartition, int]:
+        admin = Admin(resolve_sinks(parse_manifest(self._document("any", AT_LEAST_ONCE)), None)[0].connection)
+        topic = admin.topics([self.source])[self.source]
+        assert topic is not None
+        partitions = [SourcePartition(self.source, number) for number in range(topic.partitions)]
+        return admin.end_offsets(partitions, read_committed=True)
+
+    def _document(self, name: str, guarantee: str) -> dict[str, Any]:
+        document = manifest(self.kafka.bootstrap_servers, name, [self.source], trigger=dict(self.trigger), spark={})
+        sink = document["spec"]["sinks"][0]
+        sink["deliveryGuarantee"] = guarantee
+        sink["kafka"]["topic"]["partitions"] = self.sink_partitions
+        return document
+
+    def _cpu(self) -> dict[str, float]:
+        seconds = {"broker": 0.0, "jvm": 0.0, "workers": 0.0}
+        for pid in self.kafka.pids.values():
+            seconds["broker"] += _cpu_of(psutil.Process(pid))
+        for process in psutil.Process().children(recursive=True):
+            if process.pid not in self.kafka.pids.values():
+                try:
+                    name = "jvm" if "java" in process.name() else "workers"
+                    seconds[name] += _cpu_of(process)
+                except psutil.NoSuchProcess:
+                    continue
+        return seconds
+
+    def _stretch(self, cpu: Mapping[str, float], began: float, rows: int) -> Stretch:
+        seconds = time.monotonic() - began
+        return Stretch(seconds, rows, {name: value - cpu[name] for name, value in self._cpu().items()})
+
+
+def _cpu_of(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@contextmanager
+def lab(master: str, conf: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Lab]:
+    """A laboratory of its own: a broker with its full compiler, and a session on `master`."""
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.executor.cores": "1",
+        **(conf or {}),
+    }
+    with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=()) as kafka:
+        home = Path(directory)
+        with spark_session("bench", master, conf, home / "spark.log") as spark:
+            yield Lab(kafka=kafka, spark=spark, directory=home, **settings)

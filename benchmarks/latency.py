@@ -1,0 +1,136 @@
+"""What a small batch costs, and how soon a record is visible, beside Spark's own Kafka sink.
+
+`make bench-latency`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m latency [--rounds N] [--seconds N]`
+
+1. The fixed cost: a backlog is delivered in batches of 100 rows, back to back; milliseconds per batch.
+2. Append to visible: records are appended at a steady rate, and each one's age is taken when a `read_committed`
+   consumer sees it. Trigger interval 0. Broker, Spark, producer and consumer share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from rich.console import Console
+from rich.table import Table
+
+from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, VARIANTS, Lab, lab
+
+BATCH = 100
+_TICK_S = 0.01
+_WARM_UP_S = 8.0
+
+
+def fixed_cost(master: str, partitions: int, batches: int, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds per batch of 100 rows, by variant."""
+    trigger = {"interval": "0s", "maxOffsetsPerTrigger": BATCH}
+    found: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    with lab(master, trigger=trigger) as bench:
+        bench.fill(BATCH * batches, partitions)
+        for number in range(rounds + 1):
+            for variant in VARIANTS:
+                stretch = bench.drain(variant)
+                if number:
+                    found[variant].append(1000 * stretch.seconds / batches)
+    return found
+
+
+def visible_after(bench: Lab, variant: str, rate: int, seconds: float) -> list[float]:
+    """The age in milliseconds of each record when it became visible; the first seconds are left out."""
+    servers = bench.kafka.bootstrap_servers
+    with _query(bench, variant) as out, _appending(servers, bench.source, rate):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "bench",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        consumer.assign([TopicPartition(out, number, 0) for number in range(bench.sink_partitions)])
+        ages: list[float] = []
+        began = time.monotonic()
+        while time.monotonic() < began + _WARM_UP_S + seconds:
+            messages = consumer.consume(10_000, 0.005)
+            now = time.monotonic()
+            if now >= began + _WARM_UP_S:
+                ages += [1000 * (now - float(message.value())) for message in messages if message.error() is None]
+        consumer.close()
+    return ages
+
+
+@contextmanager
+def _query(bench: Lab, variant: str) -> Iterator[str]:
+    """A running query; the name of the topic that it writes."""
+    if variant == SPARK:
+        with bench.spark_query() as (query, _):
+            yield f"{query.name}-out"
+    else:
+        with bench.our_query(variant) as (runner, _):
+            yield f"{runner.id.sink}-out"
+
+
+@contextmanager
+def _appending(servers: str, topic: str, rate: int) -> Iterator[None]:
+    """Appends records that hold the moment of their making, `rate` a second in steps of 10 ms."""
+    stop = threading.Event()
+
+    def append() -> None:
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "enable.idempotence": True})
+        began, sent = time.monotonic(), 0
+        while not stop.wait(_TICK_S):
+            due = int((time.monotonic() - began) * rate)
+            for _ in range(due - sent):
+                producer.produce(topic, b"%.6f" % time.monotonic())
+            sent = due
+            producer.poll(0)
+        producer.flush(10)
+
+    thread = threading.Thread(target=append, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="latency", description=__doc__.splitlines()[0])
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    arguments = parser.parse_args()
+    console = Console(width=110)
+    cost = Table(title=f"milliseconds for a batch of {BATCH} rows, {arguments.master}", title_justify="left")
+    for column in ("partitions", *VARIANTS, "ExactlyOnce / Spark"):
+        cost.add_column(column, justify="right")
+    for partitions in (4, 16):
+        found = fixed_cost(arguments.master, partitions, arguments.batches, arguments.rounds)
+        medians = {variant: statistics.median(values) for variant, values in found.items()}
+        cells = (f"{medians[each]:.0f} ({min(found[each]):.0f} to {max(found[each]):.0f})" for each in VARIANTS)
+        cost.add_row(str(partitions), *cells, f"{medians[EXACTLY_ONCE] / medians[SPARK]:.2f}")
+    console.print(cost)
+    age = Table(title=f"milliseconds from append to visible, 4 partitions, {arguments.master}", title_justify="left")
+    for column in ("rows/s", "variant", "p50", "p99", "records"):
+        age.add_column(column, justify="left" if column == "variant" else "right")
+    for rate in (1_000, 10_000):
+        with lab(arguments.master) as bench:
+            bench.fill(0, 4)
+            for variant in (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE):
+                ages = visible_after(bench, variant, rate, arguments.seconds)
+                cuts = statistics.quantiles(ages, n=100)
+                age.add_row(f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
+    console.print(age)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How fast a backlog is drained: Spark's own Kafka sink, ours AtLeastOnce, and ours ExactlyOnce, in turns.
+
+`make bench-throughput`, or
+`PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m throughput --rows N --rounds N --batch N --master MASTER`
+
+A round lets each variant deliver the whole source topic, in another order each time; the first round warms the JVM up
+and is not counted. Start-up is not counted either (see resume.py). The last line is ExactlyOnce over Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, VARIANTS, Stretch, lab
+
+DEFAULTS = 0
+"""As `--batch`: the pipeline's own defaults."""
+
+
+def measure(master: str, rows: int, rounds: int, batch: int, partitions: int) -> dict[str, list[Stretch]]:
+    trigger = {"interval": "0s"} | ({"maxOffsetsPerTrigger": batch} if batch else {})
+    found: dict[str, list[Stretch]] = {variant: [] for variant in VARIANTS}
+    order = random.Random(1)  # noqa: S311 - no secret
+    with lab(master, trigger=trigger) as bench:
+        bench.fill(rows, partitions)
+        for number in range(rounds + 1):
+            for variant in order.sample(VARIANTS, len(VARIANTS)):
+                stretch = bench.drain(variant)
+                print(f"  round {number or 'warm-up'}: {variant} {stretch.rate:,.0f} rows/s", flush=True)
+                if number:
+                    found[variant].append(stretch)
+    return found
+
+
+def show(title: str, found: dict[str, list[Stretch]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for column in ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers"):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for variant, stretches in found.items():
+        rates = [each.rate for each in stretches]
+        spent = (
+            statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches)
+            for part in ("broker", "jvm", "workers")
+        )
+        table.add_row(
+            variant,
+            *(f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates))),
+            *(f"{seconds:.2f} s" for seconds in spent),
+        )
+    console = Console(width=110)
+    console.print(table)
+    console.print("broker, JVM, workers: CPU seconds per million rows, medians")
+    console.print(f"ExactlyOnce / AtLeastOnce: {_paired(found[EXACTLY_ONCE], found[AT_LEAST_ONCE])}")
+
+
+def _paired(above: Sequence[Stretch], below: Sequence[Stretch]) -> str:
+    """The ratios of the rounds: their median, and the range that they span."""
+    ratios = [a.rate / b.rate for a, b in zip(above, below, strict=True)]
+    return f"paired ratios {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}, n={len(ratios)})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="throughput", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=[200_000, 1_000_000, DEFAULTS], help="rows; 0: our defaults"
+    )
+    parser.add_argument("--master", nargs="+", default=["local-cluster[2,1,1024]", "local[2]"])
+    parser.add_argument("--partitions", type=int, default=4)
+    arguments = parser.parse_args()
+    last = 0.0
+    for master in arguments.master:
+        for batch in arguments.batch:
+            what = f"{arguments.rows:,} rows, {f'batches of {batch:,}' if batch else 'our defaults'}, {master}"
+            print(what, flush=True)
+            found = measure(master, arguments.rows, arguments.rounds, batch, arguments.partitions)
+            show(what, found)
+            medians = {variant: statistics.median(each.rate for each in found[variant]) for variant in VARIANTS}
+            last = medians[EXACTLY_ONCE] / medians[SPARK]
+    print(f"ExactlyOnce / Spark: ratio {last:.2f}")
+
+
+if __name__ == "__main__":
+    main()
