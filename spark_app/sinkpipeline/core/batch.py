@@ -45,6 +45,10 @@ class Receipt:
     """Whether a transaction of the task may be committed beyond `progress`."""
     claims: int = 0
     """How often the task made a new producer: 0 where it kept the worker's."""
+    claiming_s: float = 0.0
+    """The seconds that took: fence, sentinel, read."""
+    oversized: bool = False
+    """The task stopped before a record that is larger than the batch's bound for one row."""
     error: SinkPipelineError | None = None
 
     def to_json(self) -> str:

@@ -28,6 +28,7 @@ class BatchPlan:
     run: str
     data_partitions: int
     max_message_bytes: int
+    data_topic_id: str
     progress_topic_id: str
     verified: int
     """The driver has seen every progress record below this offset, and the run in it was ours."""
@@ -109,10 +110,14 @@ def undecodable(partition: SourcePartition, offset: int, why: str) -> SinkPipeli
 def refused(partition: SourcePartition, offset: int, end: int, why: str) -> SinkPipelineError:
     """The error for records that Kafka refuses; `end` is exclusive."""
     which = f"offset {offset}" if end == offset + 1 else f"one of offsets {offset} to {end - 1}"
+    if "timestamp" in why.lower():
+        cure = "correct transform.select.timestamp, or widen message.timestamp.{before,after}.max.ms of the data topic"
+    else:
+        cure = "if it is too large, raise max.message.bytes of the data topic"
     return SinkPipelineError(
         Reason.RECORD_REFUSED,
         f"the record at {_place(partition)}, {which} was refused: {why}",
-        "if it is too large, raise max.message.bytes of the data topic; or leave such records out with transform.where",
+        f"{cure}; or leave such records out with transform.where",
     )
 
 

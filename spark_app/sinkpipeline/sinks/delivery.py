@@ -18,7 +18,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, encode
 from sinkpipeline.core.starting import check_run, partition_counts
-from sinkpipeline.core.topics import data_topic_lost
+from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt
 from sinkpipeline.kafka.progress_log import ProgressFollower
@@ -31,6 +31,13 @@ SNAPSHOT_EVERY = 20_000
 
 class Restart(Exception):
     """The sink must be started again; this is not a failure."""
+
+
+class OversizedRecord(Restart):
+    """The tasks stopped before a record that is too large for how rows travel; the next start must let it pass."""
+
+    def __init__(self) -> None:
+        super().__init__("a record is larger than what Arrow batches by count allow: from now on they are measured")
 
 
 class SinkDelivery:
@@ -92,6 +99,7 @@ class SinkDelivery:
             run=self._started.run,
             data_partitions=self._started.data_topic.partitions,
             max_message_bytes=self._started.max_message_bytes,
+            data_topic_id=self._started.data_topic.id,
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,
             ranges=ranges,
@@ -109,7 +117,9 @@ class SinkDelivery:
         self._take(receipts)
         error = first_error(receipts)
         if error is not None:
-            raise error
+            raise self.explained(error)
+        if any(receipt.oversized for receipt in receipts):
+            raise OversizedRecord
         self._advance(receipts, plan.ranges)
         failpoint("after-batch")
         if self._records_since_snapshot >= SNAPSHOT_EVERY:
@@ -119,10 +129,23 @@ class SinkDelivery:
         """Are the topics still the same ones, is the sink still ours?
 
         Raises:
-            SinkPipelineError: SourceRecreated, DataTopicLost, BrokerUnreachable, Superseded.
+            SinkPipelineError: SourceTopicMissing, SourceRecreated, DataTopicLost, BrokerUnreachable, Superseded.
         """
         self._check_topics()
         self._observe()
+
+    def explained(self, error: SinkPipelineError) -> Exception:
+        """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
+        if error.reason is Reason.SUPERSEDED:
+            return error
+        try:
+            self._check_topics()
+            self._check_retained()
+        except Restart as restart:
+            return restart
+        except SinkPipelineError as truth:
+            return error if truth.reason.retry else truth
+        return error
 
     def snapshot(self) -> None:
         """Writes all keys in one control transaction; nothing while an outcome is in doubt, as it could move back."""
@@ -189,19 +212,33 @@ class SinkDelivery:
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
 
+    def _check_retained(self) -> None:
+        """Compares the source's offsets with the frontier. The tasks may be ahead of it, so the next start decides."""
+        frontier, admin = self.frontier, self._starter.source_admin
+        beginnings, ends = admin.beginning_offsets(frontier), admin.end_offsets(frontier, read_committed=False)
+        for partition, state in sorted(frontier.items()):
+            low, high = beginnings[partition], ends[partition]
+            if not low <= state.next <= high:
+                raise Restart(f"the source has offsets {low} to {high} of {partition}, the frontier is {state.next}")
+
     def _check_topics(self) -> None:
         """Compares the ids of source, data and progress topics with those of the start."""
-        found = self._starter.source_admin.topics(tuple(self._started.source))
+        names = (self._settings.data.name, self._settings.progress.name)
+        found, topics = self._describe(tuple(self._started.source), names)
         for name, topic_id in self._started.source.items():
             topic = found[name]
-            if topic is None or topic.id != topic_id:
+            if topic is None:
+                raise SinkPipelineError(
+                    Reason.SOURCE_TOPIC_MISSING,
+                    f"source topic {name} was deleted while it was read",
+                    "leave it out of source.kafka; or create it, and say where to go on with `sinkpipeline reset`",
+                )
+            if topic.id != topic_id:
                 raise SinkPipelineError(
                     Reason.SOURCE_RECREATED,
-                    f"source topic {name} was deleted{'' if topic is None else ' and created again'} while it was read",
-                    "its offsets mean other records now; start anew under another identity",
+                    f"source topic {name} was deleted and created again while it was read",
+                    "its offsets mean other records now; say where to go on with `sinkpipeline reset`",
                 )
-        names = (self._settings.data.name, self._settings.progress.name)
-        topics = self._starter.admin.topics(names)
         data, progress = topics[names[0]], topics[names[1]]
         if data is None or data.id != self._started.data_topic.id:
             if self.progress.rows > 0:
@@ -211,6 +248,16 @@ class SinkDelivery:
             raise Restart("the data topic changed before a row was delivered")
         if progress is None or progress.id != self._started.progress_topic.id:
             raise Restart("the progress topic was deleted or re-created")
+
+    def _describe(
+        self, source: tuple[str, ...], sink: tuple[str, ...]
+    ) -> tuple[Mapping[str, Topic | None], Mapping[str, Topic | None]]:
+        """The topics of the source and of the sink, by one question where both are of one cluster."""
+        source_admin, admin = self._starter.source_admin, self._starter.admin
+        if source_admin is admin:
+            found = admin.topics((*source, *sink))
+            return found, found
+        return source_admin.topics(source), admin.topics(sink)
 
     def _write(self, progress: Progress) -> None:
         try:

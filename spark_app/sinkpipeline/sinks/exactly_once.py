@@ -68,6 +68,7 @@ class ExactlyOnceWriter:
         self._open_rows = self._open_size = 0
         self._opened_at = 0.0
         self._delivered = self._commits = self._claims = self._recoveries = 0
+        self._claiming_s = 0.0
         self._verified: int | None = None
         self._in_doubt = False
         self._producer: TransactionalProducer | None = None
@@ -103,6 +104,7 @@ class ExactlyOnceWriter:
             verified=self._verified,
             in_doubt=self._in_doubt,
             claims=self._claims,
+            claiming_s=self._claiming_s,
         )
 
     def _guard(self, step: Callable[[], None]) -> None:
@@ -132,6 +134,7 @@ class ExactlyOnceWriter:
                 self._producer.close()
                 self._producer = None
             time.sleep(random.uniform(0, _MAX_DELAY_S))  # noqa: S311 - no secret
+            self._check_topics()
             with self._log() as log:
                 # Before anything is fenced in return: a newer driver goes first. The claim checks it again for certain.
                 check_run(self._settings.id, log.observe(self._settings.id).meta, self._plan.run)
@@ -144,6 +147,7 @@ class ExactlyOnceWriter:
 
     def _claim(self) -> None:
         """Takes the partition over: fence, sentinel, read, and the check that the run is still ours."""
+        began = time.monotonic()
         self._claims += 1
         self._producer = TransactionalProducer(
             self._settings.connection,
@@ -152,12 +156,7 @@ class ExactlyOnceWriter:
         )
         with self._log() as log:
             tail = log.resume_since(self._settings.id, self._producer, self._plan.verified)
-        name = self._settings.progress.name
-        topic = self._worker.admin(self._settings.connection).topics([name])[name]
-        if topic is None or topic.id != self._plan.progress_topic_id:
-            raise SinkPipelineError(
-                Reason.TOPICS_CHANGED, f"progress topic {name} was deleted or re-created", "the sink starts again"
-            )
+        self._check_topics()
         check_run(self._settings.id, tail.meta, self._plan.run)
         found = tail.partitions.get(self._partition)
         if found is not None:
@@ -169,7 +168,18 @@ class ExactlyOnceWriter:
         self._in_doubt = False
         self._produced = self._state.next
         self._open_rows = self._open_size = 0
+        self._claiming_s += time.monotonic() - began
         failpoint("after-init")
+
+    def _check_topics(self) -> None:
+        """Leaves it to the driver to decide about topics that are not the ones of the start any more."""
+        settings, plan = self._settings, self._plan
+        ids = {settings.data.name: plan.data_topic_id, settings.progress.name: plan.progress_topic_id}
+        for name, topic in self._worker.admin(settings.connection).topics(ids).items():
+            if topic is None or topic.id != ids[name]:
+                raise SinkPipelineError(
+                    Reason.TOPICS_CHANGED, f"topic {name} was deleted or re-created", "the sink starts again"
+                )
 
     def _log(self) -> ProgressLog:
         return ProgressLog(self._settings.connection, self._settings.progress.name, self._settings.group_id)
@@ -240,8 +250,8 @@ class ExactlyOnceWriter:
         self._in_doubt = True
         try:
             producer.commit()
-        except RecordRefused:
-            self._in_doubt = False
+        except (RecordRefused, InDoubt) as trouble:
+            self._in_doubt = isinstance(trouble, InDoubt) and not trouble.aborted
             raise
         self._in_doubt = False
         failpoint("after-commit")

@@ -19,10 +19,10 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.delivery import Restart, SinkDelivery
-from sinkpipeline.spark.source import Checkpoint, read_stream
+from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import to_wire
+from sinkpipeline.spark.wire import count_batches, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("sinkpipeline.query")
 
 _MAX_MESSAGE = 600
+_PY4J = "An error occurred while calling "
+"""How py4j begins the text of an error; Java's own words follow it."""
 
 
 class _Stopping(Exception):
@@ -58,9 +60,13 @@ class SinkQuery:
         starter: SinkStarter,
         started: StartedSink,
         on_progress: Callable[[Progress, int], None],
+        *,
+        counted: bool,
     ) -> None:
+        """`counted`: how Arrow batches are bounded, see `wire`."""
         self._spark = spark
         self._query_settings = query
+        self._counted = counted
         self._settings = starter.settings
         self.delivery = SinkDelivery(starter, started, on_progress)
         self.error: Exception | None = None
@@ -85,7 +91,8 @@ class SinkQuery:
             )
             self._query = (
                 output_rows(stream, self._query_settings.rows)
-                .writeStream.queryName(str(self._settings.id))
+                # With a name of each start's own: Spark may still be stopping the query of the one before.
+                .writeStream.queryName(f"{self._settings.id} {self._checkpoint.directory.name}")
                 .foreachBatch(self._on_batch)
                 .option("checkpointLocation", self._checkpoint.directory.as_uri())
                 .trigger(processingTime=f"{self._query_settings.trigger_ms} milliseconds")
@@ -102,7 +109,7 @@ class SinkQuery:
             ended = self._query.awaitTermination(timeout_s)  # type: ignore[arg-type] # a fraction is fine
         except (PySparkException, Py4JError) as error:
             if self.error is None:
-                self.error = spark_error(error)
+                self.error = self.delivery.explained(spark_error(error))
             return True
         return bool(ended)
 
@@ -144,7 +151,7 @@ class SinkQuery:
                 self.error = error
                 raise
             except (PySparkException, Py4JError) as error:
-                self.error = spark_error(error)
+                self.error = self.delivery.explained(spark_error(error))
                 raise
             except Exception as error:
                 self.error = SinkPipelineError(
@@ -157,15 +164,26 @@ class SinkQuery:
 
     def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
-        told = to_wire(rows).mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
+        if batch_id == 0 and self._counted:
+            count_batches(rows)
+        wire = to_wire(
+            rows,
+            several_topics=len({partition.topic for partition in plan.ranges}) > 1,
+            targets=self._query_settings.rows.select.partition is not None,
+            counted=self._counted,
+        )
+        told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
         self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
 
 
 def spark_error(error: Exception) -> SinkPipelineError:
     """Our error for Spark's: its condition and the line that matters, without the stack of Java."""
     text = str(error)
+    refusal = refusal_of(text)
+    if refusal is not None:
+        return refusal
     condition = error.getCondition() if isinstance(error, PySparkException) else None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip() and not line.startswith(_PY4J)]
     if "Traceback (most recent call last)" in text:
         # The Python worker's own last line says what happened; Java's stack follows it.
         python = [line for line in lines if not line.startswith(("at ", "File ", "Caused by", "..."))]

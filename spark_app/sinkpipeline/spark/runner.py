@@ -22,7 +22,7 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall, remember
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
-from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks.delivery import OversizedRecord, Restart
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -55,6 +55,10 @@ class SinkRunner:
         self._healthy_since: float | None = None
         """When this start first proved to work: a batch delivered, or topics and progress as they should be."""
         self._started = False
+        self._owes_a_start = False
+        """Whether a stop has to wait for one more start, which settles what the last one left open."""
+        self._counted = True
+        """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
         self._ends: Mapping[SourcePartition, int] | None = None
         self._on_change = on_change
         self._stop = threading.Event()
@@ -116,10 +120,12 @@ class SinkRunner:
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() or self._owes_a_start:
                 try:
                     self._start_and_run()
                 except Restart as restart:
+                    if isinstance(restart, OversizedRecord):
+                        self._counted = False
                     if not self._start_again(restart):
                         return
                 except SinkPipelineError as error:
@@ -139,6 +145,8 @@ class SinkRunner:
 
     def _start_again(self, restart: Restart) -> bool:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
+        # Nobody after this driver knows its frontier for certain, if the progress topic was lost in the last batch.
+        self._owes_a_start = self._stop.is_set()
         if self._healthy_since is None and not self._stop.is_set():
             return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
@@ -148,6 +156,7 @@ class SinkRunner:
 
     def _start_and_run(self) -> None:
         self._healthy_since = None
+        self._owes_a_start = False
         started = self._starter.start(self._memory, memory_is_exact=self._memory_is_exact)
         if started.recreated_progress_topic:
             _LOG.warning(
@@ -163,7 +172,12 @@ class SinkRunner:
             self._change(may_duplicate=started.may_duplicate)
         self._change(progress=started.progress, drift=started.drift)
         self._started = True
-        query = SinkQuery(self._spark, self._query_settings, self._starter, started, self._progressed)
+        if self._stop.is_set():
+            started.control.close()
+            return
+        query = SinkQuery(
+            self._spark, self._query_settings, self._starter, started, self._progressed, counted=self._counted
+        )
         try:
             query.start()
             self._change(state=SinkState.RUNNING, error=None)

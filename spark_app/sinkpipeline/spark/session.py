@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -33,6 +34,9 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 _MAX_TASK_ATTEMPTS = 4
+_END_S = 10.0
+"""How long the JVM may take to end: before it does, it waits half a minute for brokers that don't answer."""
+_JVM_EXIT_S = 30.0
 _TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
 
@@ -118,7 +122,12 @@ def _end(gateway: Any) -> None:
             gateway.shutdown()
         with contextlib.suppress(OSError):
             gateway.proc.stdin.close()
-        gateway.proc.wait(30)
+        try:
+            gateway.proc.wait(_JVM_EXIT_S)
+        except subprocess.TimeoutExpired:
+            # Everything it had to do is done by now.
+            gateway.proc.kill()
+            gateway.proc.wait()
     # Else the next session of this process would talk to a JVM that is gone.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 

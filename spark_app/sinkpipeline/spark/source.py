@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,9 +13,14 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
 from sinkpipeline.kafka.settings import SourceSettings
 
+_REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+(?:Authorization|Authentication))Exception: (.*)")
+_TIMEOUTS = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), str(int(REQUEST_TIMEOUT_S * 1000)))
+"""The Java client waits that long for a leader that is gone before it looks for the new one: by default a minute."""
+
+_SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (Invalid value .*)")
 _DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 
 
@@ -29,10 +35,14 @@ def read_stream(
     offsets: dict[str, dict[str, int]] = {}
     for partition, state in sorted(frontier.items()):
         offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
+    # Ours only together: the one may not be longer than the other.
+    properties = (
+        source.properties if _TIMEOUTS.keys() & source.properties.keys() else {**_TIMEOUTS, **source.properties}
+    )
     options = {
         # Spark asks for the offsets twice with every poll; the client's default of 500 records makes that often.
         "kafka.max.poll.records": "10000",
-        **{f"kafka.{name}": value for name, value in source.properties.items()},
+        **{f"kafka.{name}": value for name, value in properties.items()},
         **security_options(source.connection),
         "kafka.bootstrap.servers": source.connection.bootstrap_servers,
         "kafka.isolation.level": "read_committed" if source.read_committed else "read_uncommitted",
@@ -46,7 +56,8 @@ def read_stream(
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
     if source.pattern is not None:
-        options["subscribePattern"] = source.pattern
+        # Spark looks for the pattern anywhere in a name; ours is the whole name.
+        options["subscribePattern"] = f"^(?:{source.pattern})$"
     else:
         options["subscribe"] = ",".join(source.topics)
     return spark.readStream.format("kafka").options(**options).load()
@@ -82,13 +93,44 @@ def security_options(connection: Connection) -> dict[str, str]:
     return options
 
 
+def refusal_of(text: str) -> SinkPipelineError | None:
+    """What the Java client says in the stack of an error of Spark: that it is refused, or refuses; else None."""
+    settings = _SETTINGS.search(text)
+    if settings is not None:
+        return SinkPipelineError(
+            Reason.MANIFEST_INVALID,
+            f"Spark's Kafka client refuses the settings of the source: {settings[1].strip()}",
+            "correct source.kafka.properties",
+        )
+    found = _REFUSAL.search(text)
+    if found is None:
+        return None
+    kind, what = found[1], found[2].strip()
+    if kind.endswith("Authentication"):
+        return SinkPipelineError(
+            Reason.AUTHENTICATION_FAILED,
+            f"the brokers of the source refused Spark's credentials: {what}",
+            "check source.kafka.auth, and the Secrets it names",
+        )
+    topics = re.search(r"topics: \[(.*)\]", what)
+    needs = f"Read on topic {topics[1]}" if topics is not None else "a right on the source"
+    return SinkPipelineError(
+        Reason.AUTHORIZATION_FAILED,
+        f"{needs} is not granted, while Spark reads the source: {what}",
+        "grant it to the principal; docs/rights.md lists all that is needed",
+    )
+
+
 def _file_reference(path: str) -> str:
     file = Path(path)
     return f"${{directory:{file.parent}:{file.name}}}"
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    """As it stands between double quotes for Java; a dollar sign could begin a reference to a file."""
+    return "".join(
+        f"\\{ord(each):03o}" if each in '"\\$' or (not each.isprintable() and each.isascii()) else each for each in text
+    )
 
 
 class Checkpoint:

@@ -26,7 +26,7 @@ from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import this_worker
-from sinkpipeline.spark.wire import headers_from_wire
+from sinkpipeline.spark.wire import note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
 
@@ -54,12 +54,17 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
     try:
         while (batch := ahead.next(writer)) is not None:
             if partition is None:
-                partition = SourcePartition(batch.column(0)[0].as_py(), batch.column(1)[0].as_py())
+                partition = _partition_of(plan, batch)
             if writer is None:
                 writer = _writer(plan, partition, retried=retried)
             writer.write(_to_rows(batch, partition))
         if writer is not None:
             writer.finish()
+    except _Oversized:
+        # What is not committed yet is replayed by the sink's next start, which measures.
+        ahead.drain()
+        told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
+        return replace(told, retried=retried, oversized=True)
     except SinkPipelineError as error:
         # Read to the end: a worker that leaves input behind is ended by Spark, and its kept producers with it.
         ahead.drain()
@@ -111,31 +116,52 @@ class _ReadAhead:
             pass
 
 
+class _Oversized(Exception):
+    """A record that is too large for counted Arrow batches came without its content."""
+
+
+def _partition_of(plan: BatchPlan, batch: pa.RecordBatch) -> SourcePartition:
+    """The source partition of a task, which its first row names; the topic where the batch has several."""
+    topics = {partition.topic for partition in plan.ranges}
+    topic = batch["topic"][0].as_py() if "topic" in batch.schema.names else topics.pop()
+    return SourcePartition(topic, batch["partition"][0].as_py())
+
+
 def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
-    topics, partitions, offsets, keys, values, targets, timestamps, headers, errors = batch.columns
-    low, high = pc.min_max(partitions).values()
-    if low.as_py() != partition.partition or high.as_py() != partition.partition or _other(topics, partition.topic):
+    """The columns as lists.
+
+    Raises:
+        _Oversized: the batch holds a record without its content.
+    """
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    low, high = pc.min_max(columns["partition"]).values()
+    other = "topic" in columns and not pc.all(pc.equal(columns["topic"], partition.topic)).as_py()
+    if low.as_py() != partition.partition or high.as_py() != partition.partition or other:
         raise SinkPipelineError(
             Reason.INTERNAL_ERROR,
             f"a task that began with {partition} was given rows of another partition",
             "remove settings of spark.conf that repartition, coalesce or split the source",
         )
+    notes = [] if _all_null(columns["notes"]) else [note_from_wire(text) for text in columns["notes"].to_pylist()]
+    if any(note.oversized for note in notes):
+        raise _Oversized
+    targets = columns.get("target_partition")
     return RowBatch(
-        offsets=offsets.to_pylist(),
-        keys=keys.to_pylist(),
-        values=values.to_pylist(),
-        target_partitions=None if _all_null(targets) else pc.fill_null(targets, -1).to_pylist(),
-        # Kafka's -1 (no timestamp) becomes 0, by which the client means now.
-        timestamps=pc.max_element_wise(pc.fill_null(timestamps, 0), 0).to_pylist(),
-        headers=None if _all_null(headers) else [headers_from_wire(each) for each in headers.to_pylist()],
-        errors=None if _all_null(errors) else errors.to_pylist(),
+        offsets=columns["offset"].to_pylist(),
+        keys=columns["key"].to_pylist(),
+        values=columns["value"].to_pylist(),
+        target_partitions=None if targets is None or _all_null(targets) else pc.fill_null(targets, -1).to_pylist(),
+        timestamps=_sendable(columns["timestamp_ms"]).to_pylist(),
+        headers=[note.headers for note in notes] or None,
+        errors=[note.error for note in notes] or None,
         size=batch.nbytes,
     )
 
 
+def _sendable(timestamps: Any) -> Any:
+    """The client takes 0 for now, so 1970's first millisecond becomes its second; all others are kept, also -1."""
+    return pc.fill_null(pc.if_else(pc.equal(timestamps, 0), 1, timestamps), 0)
+
+
 def _all_null(column: Any) -> bool:
     return bool(column.null_count == len(column))
-
-
-def _other(topics: Any, topic: str) -> bool:
-    return not pc.all(pc.equal(topics, topic)).as_py()

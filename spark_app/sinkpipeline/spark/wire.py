@@ -1,44 +1,102 @@
-"""How rows travel from Spark to a Python worker: as `transform.output_rows` gives them, but with headers as text.
+"""How rows travel from Spark to a Python worker.
 
-Spark 4.0 asks for the size of an Arrow batch after every row, and a column of lists of structs answers that in a time
-that grows with the batch: with headers as they are, two thirds of the JVM's time went there, headers or not. Most
-records have none, and a null text costs nothing.
+Spark 4.0 asks every column of an Arrow batch for its size after every row, which costs a third of the JVM's time with
+small rows. So there are as few columns as can be, and two ways to bound an Arrow batch's memory:
+
+- *counted*: `COUNTED_ROWS` rows, none larger than `COUNTED_ROW_BYTES`. A larger one is only marked, in
+  `notes`; then the sink starts again, measured.
+- *measured*: Spark's own way, by `spark.sql.execution.arrow.maxBytesPerBatch`. With large rows its price is nothing.
+
+`notes` is JSON text, null for most rows: `error` (why a record could not be decoded), `headers`, `oversized`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere with Spark
 
 from sinkpipeline.kafka.producers import Headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HEADERS = "to_json(transform(headers, header -> struct(header.key AS k, base64(header.value) AS v)))"
+COUNTED_ROWS = 5_000
+COUNTED_ROW_BYTES = 16 * 1024
+
+_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_DO_NOT_MEASURE = str(2**31 - 1)
 
 _BAD_KEY = "exists(headers, header -> header.key IS NULL OR instr(header.key, char(0)) > 0)"
 _BAD_KEY_ERROR = "InvalidHeader: a header has no name, or one with a NUL character"
+_ERROR = f"CASE WHEN error IS NULL AND {_BAD_KEY} THEN '{_BAD_KEY_ERROR}' ELSE error END"
+_HEADERS = (
+    "CASE WHEN size(headers) > 0 THEN transform(headers, each -> struct(each.key AS k, base64(each.value) AS v)) END"
+)
+_NOTES = f"""
+    CASE WHEN error IS NOT NULL OR size(headers) > 0
+         THEN to_json(struct({_ERROR} AS error, {_HEADERS} AS headers)) END
+"""
+_SIZE = " + ".join(f"coalesce(octet_length({each}), 0)" for each in ("key", "value", "notes"))
+_FITS = f"{_SIZE} <= {COUNTED_ROW_BYTES}"
+_OVERSIZED = '{"oversized":true}'
+_COUNTED = {
+    "key": f"CASE WHEN {_FITS} THEN key END",
+    "value": f"CASE WHEN {_FITS} THEN value END",
+    "notes": f"CASE WHEN {_FITS} THEN notes ELSE '{_OVERSIZED}' END",
+}
 
 
-def to_wire(rows: DataFrame) -> DataFrame:
-    """The same columns; `headers` is JSON text, null where there are none.
+@dataclass(frozen=True)
+class Note:
+    """What `notes` says of one row."""
+
+    error: str | None = None
+    headers: Headers = None
+    oversized: bool = False
+
+
+def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = True, counted: bool = False) -> DataFrame:
+    """partition, offset, key, value, timestamp_ms, notes; and topic and target_partition where they are needed.
 
     A header that Kafka's client would alter in silence makes its record an error.
+
+    Args:
+        rows: as `transform.output_rows` gives them.
+        several_topics: whether the rows are of more than one topic.
+        targets: whether the rows choose their target partitions.
+        counted: whether `count_batches` was called.
     """
-    return rows.withColumns(
-        {
-            "error": F.expr(f"CASE WHEN error IS NULL AND {_BAD_KEY} THEN '{_BAD_KEY_ERROR}' ELSE error END"),
-            "headers": F.expr(f"CASE WHEN size(headers) > 0 THEN {_HEADERS} END"),
-        }
-    )
+    names = ["partition", "offset", "key", "value", "timestamp_ms"]
+    names += ["topic"] if several_topics else []
+    names += ["target_partition"] if targets else []
+    # Whole lists of texts: every call that builds a column is a round trip to the JVM, in every batch.
+    noted = rows.selectExpr(*names, f"{_NOTES} AS notes")
+    if not counted:
+        return noted
+    return noted.selectExpr(*(f"{_COUNTED.get(name, name)} AS {name}" for name in (*names, "notes")))
 
 
-def headers_from_wire(text: str | None) -> Headers:
-    """The headers of one row; Spark leaves a null out of its JSON."""
+def count_batches(rows: DataFrame) -> None:
+    """Bounds the Arrow batches of jobs in the session of `rows`, a query's own, by count alone."""
+    conf = rows.sparkSession.conf
+    wanted = int(conf.get(_ROWS) or 0)
+    conf.set(_ROWS, str(min(wanted, COUNTED_ROWS) if wanted > 0 else COUNTED_ROWS))
+    conf.set(_BYTES, _DO_NOT_MEASURE)
+
+
+def note_from_wire(text: str | None) -> Note:
+    """The note of one row; Spark leaves a null out of its JSON."""
     if text is None:
-        return None
-    return [(each.get("k", ""), None if "v" not in each else base64.b64decode(each["v"])) for each in json.loads(text)]
+        return Note()
+    document = json.loads(text)
+    headers = document.get("headers")
+    return Note(
+        error=document.get("error"),
+        headers=None
+        if headers is None
+        else [(each.get("k", ""), None if "v" not in each else base64.b64decode(each["v"])) for each in headers],
+        oversized="oversized" in document,
+    )
