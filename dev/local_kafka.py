@@ -85,6 +85,7 @@ class LocalKafka:
         self._jvm_options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", *jvm_options]
         ports = iter(_free_ports(3 * brokers))
         self._nodes = {node: _Ports(next(ports), next(ports), next(ports)) for node in range(1, brokers + 1)}
+        self._advertised: dict[int, int] = {}
         self._running: dict[int, _Broker] = {}
 
     def __enter__(self) -> Self:
@@ -98,7 +99,21 @@ class LocalKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{ports.client}" for ports in self._nodes.values())
+        return ",".join(f"{HOST}:{port}" for port in {**self.client_ports, **self._advertised}.values())
+
+    @property
+    def direct_servers(self) -> str:
+        """The listener of the brokers themselves: never secured, and never behind a proxy."""
+        return ",".join(f"{HOST}:{ports.internal}" for ports in self._nodes.values())
+
+    @property
+    def client_ports(self) -> dict[int, int]:
+        """Where the listener CLIENT of each node really is."""
+        return {node: ports.client for node, ports in self._nodes.items()}
+
+    def advertise(self, ports: Mapping[int, int]) -> None:
+        """Before `start`: tells clients other ports for CLIENT, such as those of proxies."""
+        self._advertised = dict(ports)
 
     @property
     def pids(self) -> dict[int, int]:
@@ -210,8 +225,15 @@ class LocalKafka:
             "log.cleaner.enable": "true",
             # The default takes a quarter of the heap at once.
             "log.cleaner.dedupe.buffer.size": "8388608",
+            **self._advertised_listeners(node),
             **self._properties,
         }
+
+    def _advertised_listeners(self, node: int) -> dict[str, str]:
+        if node not in self._advertised:
+            return {}
+        client, internal = self._advertised[node], self._nodes[node].internal
+        return {"advertised.listeners": f"CLIENT://{HOST}:{client},INTERNAL://{HOST}:{internal}"}
 
     def _java(self, node: int, classpath: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [

@@ -3,15 +3,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from local_kafka import LocalKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.secure import SecureKafka
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One broker that the session's tests share: they keep apart by the names of their topics and groups."""
     with LocalKafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    """One broker that asks who we are and what we may do, shared likewise; with users of each test's own."""
+    from support.secure import SecureKafka  # noqa: PLC0415 - what makes certificates loads slowly
+
+    with SecureKafka(tmp_path_factory.mktemp("secure")) as cluster:
         yield cluster

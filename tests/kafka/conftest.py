@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from local_kafka import LocalKafka
-from sinkpipeline.kafka import connection, producers
+from sinkpipeline.kafka import admin, connection, errors, producers, progress_log
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.sinks import exactly_once
+from support.faults import FaultyKafka, faulty_kafka
 from support.one_sink import OneSink
 
 
@@ -29,3 +32,35 @@ def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers, "TRANSACTION_TIMEOUT_MS", 1_000)
     # The client accepts none that is longer than a transaction.
     monkeypatch.setattr(connection, "SOCKET_TIMEOUT_MS", 1_000)
+
+
+@pytest.fixture(scope="session")
+def _faulty_kafka() -> Iterator[FaultyKafka]:
+    with faulty_kafka({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}) as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def faulty(_faulty_kafka: FaultyKafka) -> Iterator[FaultyKafka]:
+    """A broker behind a proxy, whole again after each test."""
+    yield _faulty_kafka
+    _faulty_kafka.heal()
+
+
+@pytest.fixture
+def short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request without an answer is given up soon."""
+    monkeypatch.setattr(connection, "SOCKET_TIMEOUT_MS", 1_000)
+    for module in (admin, errors):
+        monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 4.0)
+
+
+@pytest.fixture
+def short_deadlines(short_requests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is tried again is given up soon."""
+    monkeypatch.setattr(TransactionalProducer.__init__, "__kwdefaults__", {"deadline_s": 3.0})
+    monkeypatch.setattr(TransactionalProducer.commit, "__defaults__", (3.0,))
+    monkeypatch.setattr(PlainProducer.flush, "__defaults__", (3.0,))
+    monkeypatch.setattr(producers, "COMMIT_DEADLINE_S", 3.0)
+    monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 3.0)
+    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)

@@ -567,15 +567,12 @@ def test_a_retry_that_cannot_read_says_that_it_does_not_know(sink: OneSink) -> N
     started = sink.start()
     plan = replace(plan_of(sink, started, 5), progress_topic_id="another")
     columns = {
-        "topic": [sink.source],
         "partition": pa.array([0], pa.int32()),
         "offset": [0],
         "key": pa.array([None], pa.binary()),
         "value": [b"0"],
-        "target_partition": pa.array([None], pa.int32()),
         "timestamp_ms": [0],
-        "headers": pa.array([None], pa.string()),
-        "error": pa.array([None], pa.string()),
+        "notes": pa.array([None], pa.string()),
     }
 
     receipt = run_task(plan, [pa.RecordBatch.from_pydict(columns)], retried=True)

@@ -129,6 +129,7 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
             run=progress.meta.run,
             data_partitions=started.data_topic.partitions,
             max_message_bytes=started.max_message_bytes,
+            data_topic_id=started.data_topic.id,
             progress_topic_id=started.progress_topic.id,
             verified=progress.end,
             ranges={at: OffsetRange(progress.partitions[at].next, end)},

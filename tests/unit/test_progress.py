@@ -249,7 +249,7 @@ def test_progress_that_contradicts_itself_is_refused(name: str) -> None:
     with pytest.raises(SinkPipelineError) as caught:
         check(CORRUPT[name])
     assert caught.value.reason is Reason.PROGRESS_CORRUPT
-    assert "sinkpipeline progress" in caught.value.remedy
+    assert "sinkpipeline reset" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

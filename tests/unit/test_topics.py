@@ -38,9 +38,16 @@ ANNOUNCED = Progress(meta=Meta(epoch=0, run="r", owner=Owner(cluster="c", name="
 """A first start that a crash interrupted."""
 
 
-def there(rows: int, *, next_: int = 10, data: str | None = "data-1", progress: str | None = "progress-1") -> Progress:
+def there(
+    rows: int,
+    *,
+    next_: int = 10,
+    data: str | None = "data-1",
+    progress: str | None = "progress-1",
+    epoch: int = 0,
+) -> Progress:
     meta = Meta(
-        epoch=0,
+        epoch=epoch,
         run="r",
         owner=Owner(cluster="c", name="n"),
         partitions={"raw": 1},
@@ -48,7 +55,7 @@ def there(rows: int, *, next_: int = 10, data: str | None = "data-1", progress: 
         data=data,
         progress=progress,
     )
-    return Progress(meta=meta, partitions={P0: PartitionProgress(epoch=0, next=next_, rows=rows)})
+    return Progress(meta=meta, partitions={P0: PartitionProgress(epoch=epoch, next=next_, rows=rows)})
 
 
 def memory(
@@ -185,11 +192,17 @@ CASES: dict[str, Case] = {
     "memory of another partition": Case(
         progress=there(5), memory=memory(5, partition=SourcePartition("raw", 1)), then=Reason.PROGRESS_REGRESSED
     ),
-    "memory ahead, of another epoch": Case(
-        progress=there(5), memory=memory(6, next_=11, epoch=1), then=(RESUME, NOTHING)
+    "memory ahead, of an epoch before a reset": Case(
+        progress=there(5, epoch=1), memory=memory(6, next_=11), then=(RESUME, NOTHING)
+    ),
+    "memory of a reset that the topic lost": Case(
+        progress=there(5), memory=memory(0, next_=0, epoch=1), then=Reason.PROGRESS_REGRESSED
     ),
     "memory ahead, of another progress topic": Case(
         progress=there(5), memory=memory(6, next_=11, progress="progress-0"), then=(RESUME, NOTHING)
+    ),
+    "memory of a later epoch, of another progress topic": Case(
+        progress=there(5), memory=memory(0, next_=0, epoch=1, progress="progress-0"), then=(RESUME, NOTHING)
     ),
     # The progress topic itself, before anything else.
     "two partitions": Case(progress_topic=replace(PROGRESS, partitions=2), then=Reason.PROGRESS_TOPIC_INVALID),

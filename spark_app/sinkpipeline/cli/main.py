@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from sinkpipeline.cli import progress as progress_command
+from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.cli import run as run_command
 from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
@@ -90,6 +91,46 @@ def run(
 def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
     progress_command.progress(manifest, secrets_dir, output)
+
+
+@cli.command(short_help="Say where a sink goes on.")
+@_FILE
+@_SECRETS
+@click.option("--sink", required=True, help="The sink's name.")
+@click.option(
+    "--to",
+    required=True,
+    multiple=True,
+    metavar="earliest|latest|OFFSETS",
+    help="Where it goes on: earliest, latest, or a list of TOPIC=earliest|latest and TOPIC:PARTITION=OFFSET. The "
+    "narrowest that names a partition decides; one that nothing names stays where it is.",
+)
+@click.option(
+    "--status-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="An earlier run's status, for a sink whose progress is gone. It is read only.",
+)
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def reset(
+    manifest: Path,
+    secrets_dir: Path | None,
+    sink: str,
+    to: tuple[str, ...],
+    status_file: Path | None,
+    output: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Say where a sink goes on: back, so that records are delivered again, or ahead, so that some never are.
+
+    Shows what it would do, asks, and does exactly that or nothing. A driver that runs ends with exit code 4. It is also
+    the way out where a sink refuses to start: DataTopicLost, SourceRecreated, SourceDataLost, ProgressLost,
+    ProgressCorrupt, ProgressRegressed.
+    """
+    reset_command.reset(manifest, secrets_dir, sink, to, status_file, output, yes=yes, dry_run=dry_run)
 
 
 def main() -> None:

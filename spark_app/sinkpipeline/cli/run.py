@@ -37,10 +37,10 @@ def run(
     if pipeline.spec.suspend:
         click.echo(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
         return
-    earlier = None if status_file is None else _read_status(status_file)
+    earlier = None if status_file is None else read_status(status_file)
     document = None if status_file is None else _StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
-    preflight(sinks)
+    warnings = preflight(sinks)
     log_file = log_file or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{pipeline.identity}.log"
     try:
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,10 @@ def run(
             "give --log-file another path",
         ) from error
     with display([sink.id.sink for sink in sinks], log_file) as show:
-        logging.getLogger("sinkpipeline").info("running %s; Spark logs to %s", pipeline.identity, log_file)
+        logger = logging.getLogger("sinkpipeline")
+        logger.info("running %s; Spark logs to %s", pipeline.identity, log_file)
+        for warning in warnings:
+            logger.warning("%s", warning)
 
         def observe(status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
             if document is not None:
@@ -89,7 +92,7 @@ def _stop_on_signal(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _read_status(path: Path) -> object | None:
+def read_status(path: Path) -> object | None:
     try:
         document: object = json.loads(path.read_text())
     except FileNotFoundError:

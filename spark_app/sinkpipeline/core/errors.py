@@ -62,6 +62,8 @@ class Reason(str, enum.Enum):
     PROGRESS_REGRESSED = "ProgressRegressed"
     PROGRESS_LOST = "ProgressLost"
     PROGRESS_VERSION_UNKNOWN = "ProgressVersionUnknown"
+    NOTHING_TO_RESET = "NothingToReset"
+    FRONTIER_MOVED = "FrontierMoved"
     LOG_FILE_INVALID = "LogFileInvalid"
     STATUS_FILE_INVALID = "StatusFileInvalid"
     IDENTITY_IN_USE = "IdentityInUse"

@@ -22,7 +22,7 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 
 VERSION = 1
 
-_INSPECT = "look at the progress topic with `sinkpipeline progress`; if nobody can explain it, use another identity"
+_INSPECT = "find out who wrote it; then say where to go on with `sinkpipeline reset`, or use another identity"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +87,8 @@ class Progress:
     partitions: Mapping[SourcePartition, PartitionProgress] = field(default_factory=lambda: MappingProxyType({}))
     end: int = 0
     """Every record of the progress topic below this offset has been seen (from where the read began)."""
+    faults: Mapping[str, SinkPipelineError] = field(default_factory=lambda: MappingProxyType({}))
+    """By key, what can't be believed: only a reset, which replaces it, is given progress that has any."""
 
     @property
     def complete(self) -> bool:
@@ -170,17 +172,27 @@ class ProgressFold:
         self._prefix = sink.prefix.encode()
         self._meta: Meta | None = None
         self._partitions: dict[SourcePartition, PartitionProgress] = {}
+        self._faults: dict[str, SinkPipelineError] = {}
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Takes the next record.
+        """Takes the next record. What is wrong with it stands against the result, until a tombstone removes its key.
 
         Raises:
-            SinkPipelineError: ProgressCorrupt, ProgressRegressed or ProgressVersionUnknown.
+            SinkPipelineError: ProgressVersionUnknown.
         """
         if key is None or not key.startswith(self._prefix):
             return
         text = key.decode(errors="replace")
-        where = f"record {text} at offset {offset} of the progress topic"
+        if value is None:
+            self._faults.pop(text, None)
+        try:
+            self._take(text, value, f"record {text} at offset {offset} of the progress topic")
+        except SinkPipelineError as fault:
+            if fault.reason is Reason.PROGRESS_VERSION_UNKNOWN:
+                raise
+            self._faults.setdefault(text, fault)
+
+    def _take(self, text: str, value: bytes | None, where: str) -> None:
         if text == self._sink.meta_key:
             self._meta = None if value is None else _decode_meta(value, where)
             return
@@ -194,8 +206,21 @@ class ProgressFold:
         check_forward(partition, self._partitions.get(partition), new, where)
         self._partitions[partition] = new
 
-    def result(self, end: int) -> Progress:
-        return Progress(meta=self._meta, partitions=MappingProxyType(dict(self._partitions)), end=end)
+    def result(self, end: int, *, with_faults: bool = False) -> Progress:
+        """What the records say.
+
+        Raises:
+            SinkPipelineError: ProgressCorrupt or ProgressRegressed, the first of all; never `with_faults`.
+        """
+        faults = dict(self._faults)
+        if faults and not with_faults:
+            raise next(iter(faults.values()))
+        return Progress(
+            meta=self._meta,
+            partitions=MappingProxyType(dict(self._partitions)),
+            end=end,
+            faults=MappingProxyType(faults),
+        )
 
 
 def check_forward(
@@ -218,8 +243,10 @@ def check(progress: Progress) -> None:
     """Refuses progress that contradicts itself.
 
     Raises:
-        SinkPipelineError: ProgressCorrupt.
+        SinkPipelineError: ProgressCorrupt, or the first fault.
     """
+    for fault in progress.faults.values():
+        raise fault
     meta, partitions = progress.meta, progress.partitions
     if meta is None:
         if partitions:

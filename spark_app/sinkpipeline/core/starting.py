@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -10,6 +10,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance, check_forward
+from sinkpipeline.core.topics import Memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def check_source(meta: Meta | None, source: Mapping[str, str]) -> None:
             raise SinkPipelineError(
                 Reason.SOURCE_RECREATED,
                 f"source topic {topic} was re-created: its id was {topic_id}, is {source[topic]}",
-                "its offsets mean other records now; start anew under another identity",
+                "its offsets mean other records now; say where to go on with `sinkpipeline reset`",
             )
 
 
@@ -81,8 +82,27 @@ def overlay(known: Progress, newer: Progress) -> Progress:
         check_forward(partition, known.partitions.get(partition), state)
     partitions = {**known.partitions, **newer.partitions}
     return Progress(
-        meta=newer.meta or known.meta, partitions=MappingProxyType(partitions), end=max(known.end, newer.end)
+        meta=newer.meta or known.meta,
+        partitions=MappingProxyType(partitions),
+        end=max(known.end, newer.end),
+        faults=MappingProxyType({**known.faults, **newer.faults}),
     )
+
+
+def without_leftovers(progress: Progress, memory: Memory, topic_id: str) -> Progress:
+    """Of a progress topic that was re-created: without what we and our tasks wrote into it before anybody noticed.
+
+    `memory` is exact, so it holds all of that. What goes beyond it is somebody else's, and stays to be refused.
+    """
+    meta = progress.meta
+    written_back = meta is not None and meta.partitions is not None and meta.progress != memory.progress
+    if memory.progress == topic_id or written_back:
+        return progress
+    for partition, state in progress.partitions.items():
+        known = memory.partitions.get(partition)
+        if known is None or state.epoch != known.epoch or state.next > known.next:
+            return progress
+    return Progress(end=progress.end)
 
 
 def plan_partitions(
@@ -95,10 +115,7 @@ def plan_partitions(
     skip_lost: bool,
     at: int,
 ) -> dict[SourcePartition, PartitionProgress]:
-    """The progress of every partition at the start.
-
-    A partition that is new in a known topic begins at its beginning, as nothing of it was ever seen; a new topic begins
-    at `starting_offsets`, unless it was `discovered` by a pattern, which is to miss nothing.
+    """The progress of every partition at the start; `new_offset` tells where those begin that are not known.
 
     Args:
         known: what the progress topic (or the memory) says.
@@ -117,10 +134,7 @@ def plan_partitions(
     for partition in view.beginnings:
         state = known.get(partition)
         if state is None:
-            from_beginning = (
-                partition.topic in known_topics or discovered or starting_offsets is StartingOffsets.EARLIEST
-            )
-            offset = view.beginnings[partition] if from_beginning else view.ends[partition]
+            offset = new_offset(partition, known_topics, view, starting_offsets=starting_offsets, discovered=discovered)
             planned[partition] = PartitionProgress(epoch=epoch, next=offset, at=at)
         else:
             planned[partition] = check_retained(
@@ -132,6 +146,23 @@ def plan_partitions(
                 at=at,
             )
     return planned
+
+
+def new_offset(
+    partition: SourcePartition,
+    known_topics: Collection[str],
+    view: SourceView,
+    *,
+    starting_offsets: StartingOffsets,
+    discovered: bool,
+) -> int:
+    """Where a partition begins that the sink does not know.
+
+    One that is new in a known topic begins at its beginning, as nothing of it was ever seen; a new topic begins at
+    `starting_offsets`, unless it was `discovered` by a pattern, which is to miss nothing.
+    """
+    from_beginning = partition.topic in known_topics or discovered or starting_offsets is StartingOffsets.EARLIEST
+    return view.beginnings[partition] if from_beginning else view.ends[partition]
 
 
 def check_retained(
@@ -146,7 +177,8 @@ def check_retained(
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,
             f"{partition} ends at offset {end}, before the frontier {state.next}: the source lost records at its end",
-            "such records can't be skipped; find out what happened to the source (unclean leader election?)",
+            "such records can't be skipped; find out what happened to the source (unclean leader election?), then say "
+            "where to go on with `sinkpipeline reset`",
         )
     if state.next >= beginning:
         return state

@@ -222,7 +222,7 @@ def _seed(
     source: Mapping[str, str],
 ) -> Beginning:
     lost = f"this sink's progress is gone ({'its topic is missing' if progress_topic is None else 'no record is left'})"
-    remedy = "decide where to go on: a new identity starts anew, the old one needs its progress topic back"
+    remedy = "say where to go on with `sinkpipeline reset` and this status, or bring the progress topic back"
     if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id):
         raise data_topic_lost(data_request.name, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
     for topic, topic_id in sorted(memory.source.items()):
@@ -245,33 +245,73 @@ def _with_progress(
     meta = progress.meta
     if meta is None or progress_topic is None:
         raise ValueError("progress exists, so it was read from a topic that holds its meta record")
+    check_not_copied(meta, progress_topic)
+    check_data_topic(progress, data_topic, data_request)
+    if memory is not None:
+        check_remembered(progress, memory, progress_topic)
+
+
+def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) -> None:
+    """Refuses progress that is behind what is remembered of the same topic: it lost records.
+
+    Raises:
+        SinkPipelineError: ProgressRegressed.
+    """
+    epoch = 0 if progress.meta is None else progress.meta.epoch
+    if memory.progress != progress_topic.id or memory.epoch < epoch:
+        return
+    if memory.epoch > epoch:
+        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress topic says {epoch}: it lost a reset")
+    for partition, remembered in sorted(memory.partitions.items()):
+        state = progress.partitions.get(partition)
+        if state is None or state.next < remembered.next:
+            raise _regressed(
+                f"the status remembers {partition} at {remembered.next}, the progress topic says "
+                f"{'nothing' if state is None else state.next}"
+            )
+
+
+def check_data_topic(progress: Progress, data_topic: Topic | None, data_request: TopicRequest) -> None:
+    """Refuses to go on without the topic into which rows were delivered.
+
+    Raises:
+        SinkPipelineError: DataTopicLost.
+    """
+    if progress.meta is None or progress.rows == 0:
+        return
+    if data_topic is None:
+        raise data_topic_lost(data_request.name, f"it is missing, and {progress.rows} rows were delivered into it")
+    before = progress.meta.data
+    if before is not None and before != data_topic.id:
+        raise data_topic_lost(data_request.name, f"it was re-created: its id was {before}, is {data_topic.id}")
+
+
+def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
+    """Refuses progress that was written to another topic than the one that it stands in.
+
+    Raises:
+        SinkPipelineError: ProgressLost.
+    """
     if meta.progress is not None and meta.progress != progress_topic.id:
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
             f"the records in {progress_topic.name} were written to a topic with id {meta.progress}, this one has "
             f"{progress_topic.id}: a copy may be older than what was delivered",
-            "restore nothing into a progress topic; use a new identity, or the original topic",
+            "bring the original topic back, or say where to go on with `sinkpipeline reset`",
         )
-    if progress.rows > 0:
-        if data_topic is None:
-            raise data_topic_lost(data_request.name, f"it is missing, and {progress.rows} rows were delivered into it")
-        if meta.data is not None and meta.data != data_topic.id:
-            raise data_topic_lost(data_request.name, f"it was re-created: its id was {meta.data}, is {data_topic.id}")
-    if memory is not None and memory.epoch == meta.epoch and memory.progress == progress_topic.id:
-        for partition, remembered in sorted(memory.partitions.items()):
-            state = progress.partitions.get(partition)
-            if state is None or state.next < remembered.next:
-                raise SinkPipelineError(
-                    Reason.PROGRESS_REGRESSED,
-                    f"the status remembers {partition} at {remembered.next}, the progress topic says "
-                    f"{'nothing' if state is None else state.next}",
-                    "find out who changed the progress topic; without the status file it would be believed",
-                )
 
 
 def data_topic_lost(name: str, fact: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.DATA_TOPIC_LOST,
         f"data topic {name} is lost: {fact}",
-        "nothing is created or delivered until a person decides: restore it, or start anew under another identity",
+        "nothing is created or delivered until a person decides: say where to go on with `sinkpipeline reset`",
+    )
+
+
+def _regressed(message: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.PROGRESS_REGRESSED,
+        message,
+        "find out who changed the progress topic; then say where to go on with `sinkpipeline reset` and this status",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
@@ -19,28 +20,24 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.errors import error_of, translate
+from sinkpipeline.kafka.diagnosis import LogIn, diagnose
+from sinkpipeline.kafka.errors import error_of, made, repeated, translate
 
 T = TypeVar("T")
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How a broker without topic ids spells the id of every topic."""
 
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _VISIBLE_DEADLINE_S = 30.0
 _POLL_S = 0.05
-
-
-class _LogIn:
-    """A refused log-in reaches the caller of a request as a time-out; what went wrong is only told here."""
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-
-    def remember(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
-            self.error = error
+_ATTEMPT_S = 3.0
+"""Of one attempt: the client would wait for a broker that is gone, and not ask another one."""
+_REFUSAL_S = 1.0
+"""A refused log-in is told within half a second: after this time it is worth asking for."""
+_PATIENCE_S = 3.0
 
 
 class Admin:
@@ -51,45 +48,84 @@ class Admin:
     """
 
     def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._servers = connection.bootstrap_servers
-        self._log_in = _LogIn()
+        self._log_in = LogIn()
         config = connection.client_config({"socket.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1000))})
         config["error_cb"] = self._log_in.remember
-        self._client = AdminClient(config)
+        # Else it connects to a broker that is gone without a pause, and so takes a whole core while it waits.
+        config["enable.sparse.connections"] = False
+        self._client = made(AdminClient, config)
 
     def _translate(
-        self, exception: KafkaException, doing: str, otherwise: Reason = Reason.KAFKA_ERROR
+        self, exception: KafkaException, doing: str, needs: str, otherwise: Reason = Reason.KAFKA_ERROR
     ) -> SinkPipelineError:
+        error = translate(exception, doing, self._servers, otherwise, needs=needs)
+        if error.reason is Reason.KAFKA_ERROR:
+            # A leader of a newer epoch refuses what the client goes on to ask by the older one.
+            self._look_around()
+        if error.reason is not Reason.BROKER_UNREACHABLE:
+            return error
+        self._look_around()
         self._client.poll(0)  # error callbacks are served only here
-        return translate(self._log_in.error or exception, doing, self._servers, otherwise)
+        if self._log_in.error is not None:
+            error = translate(self._log_in.error, doing, self._servers)
+        return diagnose(self._connection) or error
 
-    def _result(self, future: Future[T], doing: str) -> T:
+    def _answered(self) -> None:
+        """What was wrong with a log-in before is over."""
+        self._client.poll(0)
+        self._log_in.error = None
+
+    def _result(self, future: Future[T], doing: str, needs: str) -> T:
         try:
             # The client's own deadline is REQUEST_TIMEOUT_S; the margin only guards against a future that never ends.
-            return future.result(REQUEST_TIMEOUT_S + 5)
+            result = future.result(REQUEST_TIMEOUT_S + 5)
         except KafkaException as exception:
-            raise self._translate(exception, doing) from exception
+            raise self._translate(exception, doing, needs) from exception
         except TimeoutError as error:
             raise self._no_answer(doing) from error
+        self._answered()
+        return result
+
+    def _look_around(self) -> None:
+        """Learns who leads what: else the next attempt asks the same broker, which may have gone for good."""
+        with contextlib.suppress(KafkaException):
+            self._client.list_topics(timeout=_ATTEMPT_S)
 
     def _no_answer(self, doing: str) -> SinkPipelineError:
+        self._look_around()
         return SinkPipelineError(
             Reason.BROKER_UNREACHABLE, f"no answer from {self._servers} while {doing}", "check that the brokers run"
         )
 
     def brokers(self, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
-        """The number of brokers: the cheapest proof that the cluster answers."""
-        try:
-            return len(self._client.list_topics(topic="", timeout=timeout_s).brokers)
-        except KafkaException as exception:
-            raise self._translate(exception, "connecting") from exception
+        """The number of brokers: the cheapest proof that the cluster answers. A refusal is told at once."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                brokers = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S))).brokers
+            except KafkaException as exception:
+                error = self._translate(exception, "connecting", "Describe on the cluster")
+                if error.reason is not Reason.BROKER_UNREACHABLE or left <= _REFUSAL_S:
+                    raise error from exception
+                time.sleep(_POLL_S)
+            else:
+                self._answered()
+                return len(brokers)
 
+    @repeated
     def topic_names(self) -> frozenset[str]:
+        """Every topic but the brokers' own, which a pattern of Spark's doesn't match either."""
         try:
-            return frozenset(self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+            topics = self._client.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         except KafkaException as exception:
-            raise self._translate(exception, "listing topics") from exception
+            raise self._translate(exception, "listing topics", "Describe on the topics") from exception
+        self._answered()
+        return frozenset(topics) - _INTERNAL
 
+    @repeated
     def topics(self, names: Collection[str]) -> dict[str, Topic | None]:
         """Describes topics by one request, without their configuration; None for a missing one.
 
@@ -98,7 +134,7 @@ class Admin:
         """
         if not names:
             return {}
-        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=REQUEST_TIMEOUT_S)
+        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_ATTEMPT_S)
         found: dict[str, Topic | None] = {}
         for name, future in futures.items():
             try:
@@ -107,7 +143,8 @@ class Admin:
                 raise self._no_answer(f"describing topic {name}") from error
             except KafkaException as exception:
                 if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._translate(exception, f"describing topic {name}") from exception
+                    needs = f"Describe on topic {name}"
+                    raise self._translate(exception, f"describing topic {name}", needs) from exception
                 found[name] = None
                 continue
             topic_id = str(description.topic_id)
@@ -123,37 +160,65 @@ class Admin:
                 partitions=len(description.partitions),
                 replication_factor=len(description.partitions[0].replicas) if description.partitions else 0,
             )
+        self._answered()
         return found
 
+    @repeated
     def denied(self, name: str, operations: Collection[str]) -> frozenset[str]:
         """Which of these operations (such as "READ") the principal may not do on a topic that exists."""
         future = self._client.describe_topics(
-            TopicCollection([name]), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+            TopicCollection([name]), include_authorized_operations=True, request_timeout=_ATTEMPT_S
         )[name]
-        description = self._result(future, f"reading our rights on topic {name}")
+        description = self._result(future, f"reading our rights on topic {name}", f"Describe on topic {name}")
         allowed = {operation.name for operation in description.authorized_operations or ()}
         return frozenset(operations) - allowed
 
+    @repeated
     def topic_config(self, name: str) -> Mapping[str, str]:
         """The effective configuration of a topic."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        future = self._client.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-        entries = self._result(future, f"reading the configuration of topic {name}")
+        future = self._client.describe_configs([resource], request_timeout=_ATTEMPT_S)[resource]
+        needs = f"DescribeConfigs on topic {name}"
+        entries = self._result(future, f"reading the configuration of topic {name}", needs)
         return MappingProxyType({key: entry.value for key, entry in entries.items() if entry.value is not None})
 
-    def create_topic(self, request: TopicRequest) -> Topic:
-        """Creates a topic and waits until it can be described; one that is there already is success.
+    def check_creation(self, request: TopicRequest) -> None:
+        """Whether the brokers would create a topic; nothing is created.
 
         Raises:
             SinkPipelineError: also TopicCreationFailed.
         """
+        future = self._create(request, validate_only=True)
+        try:
+            future.result(REQUEST_TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise self._no_answer(f"asking for the creation of topic {request.name}") from error
+        except KafkaException as exception:
+            if error_of(exception).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._refused_creation(exception, request) from exception
+
+    def _create(self, request: TopicRequest, *, validate_only: bool = False) -> Future[None]:
         new = NewTopic(
             request.name,
             num_partitions=-1 if request.partitions is None else request.partitions,
             replication_factor=-1 if request.replication_factor is None else request.replication_factor,
             config=dict(request.config),
         )
-        future = self._client.create_topics([new], request_timeout=REQUEST_TIMEOUT_S)[request.name]
+        futures = self._client.create_topics([new], request_timeout=REQUEST_TIMEOUT_S, validate_only=validate_only)
+        return futures[request.name]
+
+    def _refused_creation(self, exception: KafkaException, request: TopicRequest) -> SinkPipelineError:
+        needs = f"Create on topic {request.name}"
+        return self._translate(exception, f"creating topic {request.name}", needs, Reason.TOPIC_CREATION_FAILED)
+
+    @repeated
+    def create_topic(self, request: TopicRequest) -> Topic:
+        """Creates a topic and waits until it can be described; one that is there already is success.
+
+        Raises:
+            SinkPipelineError: also TopicCreationFailed.
+        """
+        future = self._create(request)
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
         except TimeoutError as error:
@@ -162,9 +227,7 @@ class Admin:
             code = error_of(exception).code()
             # A time-out is ambiguous: the description below tells the truth.
             if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
-                raise self._translate(
-                    exception, f"creating topic {request.name}", Reason.TOPIC_CREATION_FAILED
-                ) from exception
+                raise self._refused_creation(exception, request) from exception
         deadline = time.monotonic() + _VISIBLE_DEADLINE_S
         while time.monotonic() < deadline:
             topic = self.topics([request.name])[request.name]
@@ -186,6 +249,7 @@ class Admin:
         """The end offsets: the last stable offset, or the high watermark without `read_committed`."""
         return self._offsets(partitions, _LATEST, read_committed=read_committed)
 
+    @repeated
     def _offsets(
         self, partitions: Collection[SourcePartition], spec: OffsetSpec, *, read_committed: bool
     ) -> dict[SourcePartition, int]:
@@ -195,11 +259,45 @@ class Admin:
         futures = self._client.list_offsets(
             {ClientPartition(each.topic, each.partition): spec for each in partitions},
             isolation_level=level,
-            request_timeout=REQUEST_TIMEOUT_S,
+            request_timeout=_ATTEMPT_S,
         )
-        return {
-            SourcePartition(each.topic, each.partition): self._result(
-                future, f"reading the offsets of {each.topic}"
-            ).offset
-            for each, future in futures.items()
-        }
+        found: dict[SourcePartition, int] = {}
+        for each, future in futures.items():
+            doing = f"reading the offsets of {each.topic}"
+            offset = self._result(future, doing, f"Describe on topic {each.topic}").offset
+            if offset < 0:
+                # So the client tells that the leader did not answer: a result like any other, with an offset of -1001.
+                raise self._no_answer(doing)
+            found[SourcePartition(each.topic, each.partition)] = offset
+        return found
+
+
+def check_not_refused(connection: Connection) -> None:
+    """Says that the brokers refuse us, which other clients that wait for them are not told; else does nothing.
+
+    Raises:
+        SinkPipelineError: AuthenticationFailed.
+    """
+    try:
+        Admin(connection).brokers(_PATIENCE_S)
+    except SinkPipelineError as error:
+        if error.reason is Reason.AUTHENTICATION_FAILED:
+            raise
+
+
+class Patience:
+    """Of a client that waits for an answer: once, after a while, it is asked whether we are refused."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._ends: float | None = time.monotonic() + _PATIENCE_S
+
+    def check(self) -> None:
+        """To be called now and then while nothing comes.
+
+        Raises:
+            SinkPipelineError: AuthenticationFailed.
+        """
+        if self._ends is not None and time.monotonic() > self._ends:
+            self._ends = None
+            check_not_refused(self._connection)

@@ -6,7 +6,9 @@ into a log without carrying a secret.
 
 from __future__ import annotations
 
+import base64
 import logging
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,11 @@ REQUEST_TIMEOUT_S = 10.0
 """The deadline of one admin request; a dead broker must not hold the cores that other sinks need."""
 
 SOCKET_TIMEOUT_MS = 20_000
+
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
+_PKCS8_KEY = "-----BEGIN PRIVATE KEY-----"
+_EDWARDS_CURVE = b"\x06\x03\x2b\x65"
+"""The beginning of its object identifier, as the key's algorithm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +93,10 @@ class Connection:
 
 
 def secret_file(secrets_dir: Path | None, secret: str, key: str) -> str:
-    """The path of one key of a Secret.
+    """The path of one key of a Secret, as both clients can take it.
 
     Raises:
-        SinkPipelineError: SecretNotFound.
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     if secrets_dir is None:
         raise SinkPipelineError(
@@ -97,7 +104,14 @@ def secret_file(secrets_dir: Path | None, secret: str, key: str) -> str:
             f"the manifest refers to key {key} of Secret {secret}, and no directory of Secrets was given",
             f"give --secrets-dir DIR, where DIR/{secret}/{key} holds it",
         )
-    path = secrets_dir / secret / key
+    path = secrets_dir.absolute() / secret / key
+    if set(str(path)) & set(":}"):
+        raise SinkPipelineError(
+            Reason.USAGE_INVALID,
+            f"the path of the directory of Secrets, {secrets_dir}, holds a colon or a closing brace, which the Java "
+            "client can't take in a reference to a file",
+            "give --secrets-dir another path",
+        )
     read_secret(path)
     return str(path)
 
@@ -106,25 +120,82 @@ def password_file(secrets_dir: Path | None, secret: str, key: str) -> str:
     """The path of a password that both clients can use.
 
     Raises:
-        SinkPipelineError: SecretNotFound, SecretInvalid.
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     path = secret_file(secrets_dir, secret, key)
-    if set(read_secret(Path(path))) & set('"\\\r\n'):
-        raise SinkPipelineError(
-            Reason.SECRET_INVALID,
-            f"key {key} of Secret {secret} holds a line break, a double quote or a backslash, which the Java client "
-            "can't take from a file into its login configuration",
+    password = read_secret(Path(path))
+    if not password:
+        raise _invalid(Path(path), "is empty", "write the password into it")
+    if set(password) & set('"\\\r\n'):
+        raise _invalid(
+            Path(path),
+            "holds a line break, a double quote or a backslash, which the Java client can't take from a file into its "
+            "login configuration",
             "write the password without a line break at its end (printf, not echo), or choose another one",
         )
     return path
 
 
+def check_tls(tls: Tls) -> Tls:
+    """Refuses files that one of the two clients could not use, before either is asked to.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid.
+    """
+    if tls.ca_file is not None:
+        path = Path(tls.ca_file)
+        try:
+            if _CERTIFICATE not in read_secret(path):
+                raise _invalid(path, "holds no certificate", "write the CA's certificate into it, as PEM")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(tls.ca_file)
+        except ssl.SSLError as error:
+            raise _invalid(path, f"is no certificate: {error.reason}", "write the CA's certificate as PEM") from error
+    if tls.certificate_file is not None and tls.key_file is not None:
+        _check_pair(Path(tls.certificate_file), Path(tls.key_file))
+    return tls
+
+
+def _check_pair(certificate: Path, key: Path) -> None:
+    if _CERTIFICATE not in read_secret(certificate):
+        raise _invalid(certificate, "holds no certificate", "write the client's certificate chain into it, as PEM")
+    pem = read_secret(key)
+    if "ENCRYPTED" in pem:
+        # The client would ask for the password on the terminal, and wait.
+        raise _invalid(
+            key, "is an encrypted private key", "decrypt it: openssl pkcs8 -topk8 -nocrypt -in tls.key -out plain.key"
+        )
+    if _PKCS8_KEY not in pem:
+        raise _invalid(
+            key,
+            "is no private key of PKCS #8 (BEGIN PRIVATE KEY), the only kind that the Java client reads",
+            "convert it: openssl pkcs8 -topk8 -nocrypt -in tls.key -out new.key; "
+            "with cert-manager: privateKey.encoding: PKCS8",
+        )
+    body = pem.partition(_PKCS8_KEY)[2].partition("-----")[0]
+    if _EDWARDS_CURVE in base64.b64decode(body)[:32]:
+        raise _invalid(key, "is a key of Ed25519 or Ed448, which the Java client can't read", "use one of RSA or EC")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise _invalid(
+            key,
+            f"and the certificate in {certificate.name} can't be used together: {error.reason}",
+            "write a certificate and its own private key into the Secret, both as PEM",
+        ) from error
+
+
+def _invalid(path: Path, what: str, remedy: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.SECRET_INVALID, f"key {path.name} of Secret {path.parent.name} {what}", remedy)
+
+
 def read_secret(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _invalid(path, "is not UTF-8 text", "write it as text") from error
+    except OSError as error:
         raise SinkPipelineError(
             Reason.SECRET_NOT_FOUND,
-            f"key {path.name} of Secret {path.parent.name} can't be read from {path.parent.parent}",
+            f"key {path.name} of Secret {path.parent.name} can't be read from {path.parent.parent}: {error.strerror}",
             "create the Secret with that key",
         ) from error

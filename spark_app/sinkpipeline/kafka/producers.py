@@ -13,14 +13,21 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import error_of, is_record_error, translate
+from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
 COMMIT_DEADLINE_S = 60.0
+_DELIVERY_TIMEOUT_MS = 45_000
+"""Shorter than a commit may take: records that can't be delivered then fail it, and its outcome is known."""
+
 _INIT_STEP_S = 0.03
 """One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones don't."""
+
+_FLUSH_STEP_S = 1.0
+_PROOF_STEP_S = 0.01
 
 Headers = list[tuple[str, str | bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
@@ -32,7 +39,14 @@ class Fenced(Exception):
 
 
 class InDoubt(Exception):
-    """A transaction may or may not have been committed, and the producer can't be used again."""
+    """A transaction may or may not have been committed, and the producer can't be used again.
+
+    `aborted` where it was not, for certain.
+    """
+
+    def __init__(self, text: str, *, aborted: bool = False) -> None:
+        super().__init__(text)
+        self.aborted = aborted
 
 
 class RecordRefused(Exception):
@@ -54,11 +68,26 @@ class _Deliveries:
     """
 
     def __init__(self) -> None:
-        self.error: KafkaError | None = None
+        self._first: tuple[KafkaError, Message] | None = None
 
-    def report(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None and self.error is None:
-            self.error = error
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._first is None:
+            self._first = (error, message)
+
+    @property
+    def error(self) -> KafkaError | None:
+        """None too where it was purged: it fell with a transaction whose own error tells why."""
+        if self._first is None or self._first[0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            return None
+        return self._first[0]
+
+    @property
+    def failed(self) -> bool:
+        return self._first is not None
+
+    @property
+    def topic(self) -> str | None:
+        return None if self._first is None else self._first[1].topic()
 
 
 class TransactionalProducer:
@@ -68,7 +97,7 @@ class TransactionalProducer:
         Fenced: somebody else holds the id, or the broker timed the transaction out.
         InDoubt: anything else that went wrong; the transaction may be committed or not.
         RecordRefused: a retry would be refused again.
-        SinkPipelineError: from `__init__` only: BrokerUnreachable, AuthorizationFailed and the like.
+        SinkPipelineError: AuthorizationFailed; from `__init__` also AuthenticationFailed, BrokerUnreachable, ...
     """
 
     def __init__(
@@ -80,21 +109,25 @@ class TransactionalProducer:
         deadline_s: float = INIT_DEADLINE_S,
     ) -> None:
         self.transactional_id = transactional_id
+        self._connection = connection
         self._servers = connection.bootstrap_servers
         self._deliveries = _Deliveries()
+        self._topics: set[str] = set()
         self._open = False
         base = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
-        self._producer = Producer(
+        self._producer = made(
+            Producer,
             {
                 **connection.client_config({**base, **(properties or {})}),
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "message.timeout.ms": min(_DELIVERY_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS),
                 "partitioner": "murmur2_random",
                 # Topics are described before they are written to: one that is missing here was deleted.
                 "topic.metadata.propagation.max.ms": 10_000,
                 "on_delivery": self._deliveries.report,
                 "delivery.report.only.error": True,
-            }
+            },
         )
         try:
             self._init(deadline_s)
@@ -104,6 +137,7 @@ class TransactionalProducer:
 
     def _init(self, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
+        patience = Patience(self._connection)
         while True:
             try:
                 self._producer.init_transactions(_INIT_STEP_S)
@@ -112,8 +146,8 @@ class TransactionalProducer:
                 if error.code() == KafkaError._FENCED:
                     raise Fenced(self.transactional_id) from exception
                 if not error.retriable() or time.monotonic() > deadline:
-                    doing = f"taking the transactional id {self.transactional_id}"
-                    raise translate(exception, doing, self._servers) from exception
+                    raise self._translate(error) from exception
+                patience.check()
                 self._producer.poll(0)
             else:
                 return
@@ -131,13 +165,14 @@ class TransactionalProducer:
 
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         """Produces rows into the open transaction, waiting while the queue is full."""
+        self._topics.add(topic)
         try:
             _produce_rows(self._producer, topic, rows)
         except KafkaException as exception:
             raise self._failed(exception) from exception
 
-    def produce_record(self, topic: str, key: str, value: bytes) -> None:
-        """Produces one record to partition 0 of a topic into the open transaction."""
+    def produce_record(self, topic: str, key: str, value: bytes | None) -> None:
+        """Produces one record, or a tombstone, to partition 0 of a topic into the open transaction."""
         self.produce_rows(topic, [(value, key.encode(), 0, 0, None)])
 
     def commit(self, deadline_s: float = COMMIT_DEADLINE_S) -> None:
@@ -154,7 +189,7 @@ class TransactionalProducer:
             else:
                 return
 
-    def write(self, topic: str, records: Iterable[tuple[str, bytes]]) -> None:
+    def write(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
         """One transaction of records for partition 0 of a topic."""
         self.begin()
         for key, value in records:
@@ -174,7 +209,18 @@ class TransactionalProducer:
         cause = self._deliveries.error or error
         if is_record_error(cause):
             return RecordRefused(cause.str())
-        return InDoubt(f"{self.transactional_id}: {cause.str()}")
+        if is_authorization_error(cause):
+            return self._translate(cause)
+        # A commit is asked for only after every record was delivered.
+        aborted = self._deliveries.failed and error.txn_requires_abort()
+        return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted)
+
+    def _translate(self, error: KafkaError) -> SinkPipelineError:
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topics = (self._deliveries.error and self._deliveries.topic) or " or ".join(sorted(self._topics))
+            return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
+        needs = f"Write on transactional id {self.transactional_id}"
+        return translate(error, f"taking the transactional id {self.transactional_id}", self._servers, needs=needs)
 
 
 class PlainProducer:
@@ -186,9 +232,13 @@ class PlainProducer:
     """
 
     def __init__(self, connection: Connection, properties: Mapping[str, str] | None = None) -> None:
+        self._connection = connection
         self._servers = connection.bootstrap_servers
         self._deliveries = _Deliveries()
-        self._producer = Producer(
+        self._topics: set[str] = set()
+        self._proved = False
+        self._producer = made(
+            Producer,
             {
                 **connection.client_config(properties),
                 "enable.idempotence": True,
@@ -197,10 +247,11 @@ class PlainProducer:
                 # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
                 "on_delivery": self._deliveries.report,
                 "delivery.report.only.error": True,
-            }
+            },
         )
 
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
+        self._topics.add(topic)
         try:
             _produce_rows(self._producer, topic, rows)
         except KafkaException as exception:
@@ -212,8 +263,12 @@ class PlainProducer:
 
     def flush(self, timeout_s: float = COMMIT_DEADLINE_S) -> None:
         """Returns only if every record produced so far was acknowledged."""
+        deadline = time.monotonic() + timeout_s
+        patience = Patience(self._connection)
         try:
-            remaining = self._producer.flush(timeout_s)
+            self._prove(patience, deadline)
+            while (remaining := self._producer.flush(min(_FLUSH_STEP_S, timeout_s))) and time.monotonic() < deadline:
+                patience.check()
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
         if self._deliveries.error is not None:
@@ -225,6 +280,17 @@ class PlainProducer:
                 "check that the brokers run",
             )
 
+    def _prove(self, patience: Patience, deadline: float) -> None:
+        """Waits for the first acknowledgement, without which the producer may have been refused an id of its own.
+
+        That is fatal, and then a flush calls back with the exception pending, which may lose it. poll() stops instead.
+        """
+        waiting = len(self._producer)
+        while not self._proved and waiting and len(self._producer) == waiting and time.monotonic() < deadline:
+            self._producer.poll(_PROOF_STEP_S)
+            patience.check()
+        self._proved = self._proved or len(self._producer) < waiting
+
     def close(self) -> None:
         self._producer.purge()
         del self._producer
@@ -232,7 +298,8 @@ class PlainProducer:
     def _failed(self, error: KafkaError) -> Exception:
         if is_record_error(error):
             return RecordRefused(error.str())
-        return translate(error, "producing", self._servers)
+        topics = self._deliveries.topic or " or ".join(sorted(self._topics))
+        return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
 
 
 def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row]) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -28,8 +29,10 @@ from typing_extensions import Self, override
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
 from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
+from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.consumers import NO_COORDINATOR, make_consumer, passes, read_failed, uncommitted
+from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import Headers, PlainProducer, TransactionalProducer
 
 READ_DEADLINE_S = 90.0
@@ -76,12 +79,14 @@ class ProgressLog:
     ProgressRegressed or ProgressVersionUnknown for what it found, BrokerUnreachable, AuthorizationFailed.
     """
 
-    def __init__(self, connection: Connection, topic: str, group_id: str) -> None:
+    def __init__(self, connection: Connection, topic: str, group_id: str, *, with_faults: bool = False) -> None:
+        """Opens a reader; `with_faults`, it returns progress that can't be believed, for a reset to replace it."""
         self._connection = connection
         self._group_id = group_id
+        self._with_faults = with_faults
         self.topic = topic
         self._servers = connection.bootstrap_servers
-        self._consumer = _consumer(connection, group_id)
+        self._consumer = make_consumer(connection, group_id)
 
     def __enter__(self) -> Self:
         return self
@@ -100,11 +105,12 @@ class ProgressLog:
         Suffixes of doubling length from the end, until one holds `meta` and the key of every partition that it lists,
         or the whole log.
         """
-        return self._search(sink, self._fenced_sentinel(producer), fencing=True)
+        return self._search(sink, self._fenced_sentinel(producer), holding=producer.transactional_id)
 
     def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
         """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
-        return self._read(sink, offset, nonce=self._fenced_sentinel(producer), fencing=True)
+        nonce = self._fenced_sentinel(producer)
+        return self._read(sink, offset, nonce=nonce, holding=producer.transactional_id)
 
     def _fenced_sentinel(self, producer: TransactionalProducer) -> str:
         nonce = str(uuid.uuid4())
@@ -118,8 +124,18 @@ class ProgressLog:
         """Reads to the end offset and writes nothing; never a basis for creating or starting anything."""
         return self._search(sink, None)
 
-    def decide(self, sink: SinkId, patience_s: float | None = None) -> Progress:
+    def decide(
+        self,
+        sink: SinkId,
+        patience_s: float | None = None,
+        believe: Callable[[Progress], Progress] = lambda progress: progress,
+    ) -> Progress:
         """Reads with an unfenced sentinel: exact at the sentinel, a lower bound for a running driver.
+
+        Args:
+            sink: whose progress.
+            patience_s: how long an open transaction may hold the read back.
+            believe: what of it must be sound; all of it is returned.
 
         Raises:
             OpenTransaction: one holds the read back for longer than `patience_s`.
@@ -132,10 +148,12 @@ class ProgressLog:
                 producer.flush()
                 progress = self._search(sink, nonce, patience_s=patience_s)
                 try:
-                    check(progress)
+                    check(believe(progress))
                 except SinkPipelineError:
                     # The sentinel may stand in the middle of a running driver's transaction of several records.
                     if attempt == _DECIDE_ATTEMPTS:
+                        if self._with_faults:
+                            return progress
                         raise
                 else:
                     return progress
@@ -144,7 +162,7 @@ class ProgressLog:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _search(
-        self, sink: SinkId, nonce: str | None, *, fencing: bool = False, patience_s: float | None = None
+        self, sink: SinkId, nonce: str | None, *, holding: str | None = None, patience_s: float | None = None
     ) -> Progress:
         """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now."""
         extent = self._extent()
@@ -152,7 +170,7 @@ class ProgressLog:
         while True:
             start = max(extent.low, extent.high - length)
             bound = None if nonce is not None else extent.high
-            progress = self._read(sink, start, nonce=nonce, bound=bound, fencing=fencing, patience_s=patience_s)
+            progress = self._read(sink, start, nonce=nonce, bound=bound, holding=holding, patience_s=patience_s)
             if progress.complete:
                 return progress
             if start == extent.low:
@@ -167,11 +185,14 @@ class ProgressLog:
             )
         return progress
 
+    @repeated
     def _extent(self) -> _Extent:
         try:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
         except KafkaException as exception:
-            raise translate(exception, f"reading the offsets of {self.topic}", self._servers) from exception
+            doing, needs = f"reading the offsets of {self.topic}", f"Describe on topic {self.topic}"
+            check_not_refused(self._connection)
+            raise translate(exception, doing, self._servers, needs=needs) from exception
         return _Extent(low, high)
 
     def _read(
@@ -181,7 +202,7 @@ class ProgressLog:
         *,
         nonce: str | None,
         bound: int | None = None,
-        fencing: bool = False,
+        holding: str | None = None,
         patience_s: float | None = None,
     ) -> Progress:
         """Folds from `start` on, until the sentinel comes back or the position reaches `bound`."""
@@ -197,7 +218,7 @@ class ProgressLog:
                 if error is None:
                     position = _offset(message) + 1
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
-                        return fold.result(position)
+                        return fold.result(position, with_faults=self._with_faults)
                     fold.apply(message.key(), message.value(), position - 1)
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)
@@ -209,13 +230,13 @@ class ProgressLog:
             if position > before:
                 waiting = _Waiting(patience_s, at_the_end=waiting.at_the_end)
             elif bound is None or position < bound:
-                self._held_back(sink, position, waiting, fencing=fencing)
-        return fold.result(position)
+                self._held_back(sink, position, waiting, holding)
+        return fold.result(position, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, *, fencing: bool) -> None:
+    def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, holding: str | None) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
-        if waiting.at_the_end and fencing and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
-            self._fence_writer(sink, position)
+        if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
+            self._fence_writer(sink, position, holding)
         if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
             writer = self._writer_at(position) or "somebody unknown"
             _LOG.warning("waiting for the open transaction of %s, at offset %d of %s", writer, position, self.topic)
@@ -230,15 +251,15 @@ class ProgressLog:
                 "check that the partition has a leader",
             )
 
-    def _fence_writer(self, sink: SinkId, position: int) -> None:
+    def _fence_writer(self, sink: SinkId, position: int, holding: str) -> None:
         """Ends a transaction of one of this sink's own tasks that holds the read back.
 
         Its task is dead, or would be fenced by the next start anyway; waiting for its time-out could take a minute, and
         for as long the very task that would end it may find no free core. A live task of ours reads the truth and goes
-        on.
+        on. What the reader itself wrote is committed, and only its marker is late: ending that would fence the reader.
         """
         writer = self._writer_at(position)
-        if writer is not None and writer.startswith(sink.prefix) and writer != sink.control_id:
+        if writer is not None and writer.startswith(sink.prefix) and writer not in (sink.control_id, holding):
             _LOG.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
             TransactionalProducer(self._connection, writer).close()
 
@@ -246,21 +267,23 @@ class ProgressLog:
         """The end that an event tells; None for one that will pass."""
         if error.code() == KafkaError._PARTITION_EOF:
             return _offset(message)
-        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        if passes(error):
             return None
-        raise translate(error, f"reading progress topic {self.topic}", self._servers, Reason.PROGRESS_UNREADABLE)
+        raise read_failed(error, f"reading progress topic {self.topic}", self.topic, self._servers)
 
+    @repeated
     def _uncommitted_end(self) -> int:
-        with _uncommitted(self._connection, self._group_id) as consumer:
+        with uncommitted(self._connection, self._group_id) as consumer:
             try:
                 _, high = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
             except KafkaException as exception:
-                raise translate(exception, f"reading the end of {self.topic}", self._servers) from exception
+                doing, needs = f"reading the end of {self.topic}", f"Describe on topic {self.topic}"
+                raise translate(exception, doing, self._servers, needs=needs) from exception
         return int(high)
 
     def _writer_at(self, offset: int) -> str | None:
         """The transactional id that wrote the record at an offset, committed or not; None where nothing tells."""
-        with _uncommitted(self._connection, self._group_id) as consumer:
+        with uncommitted(self._connection, self._group_id) as consumer:
             consumer.assign([TopicPartition(self.topic, 0, offset)])
             message = consumer.poll(5)
             if message is None or message.error() is not None:
@@ -304,7 +327,7 @@ class ProgressFollower:
         self._topic = topic
         self._servers = connection.bootstrap_servers
         self._fold = ProgressFold(sink)
-        self._consumer = _consumer(connection, group_id)
+        self._consumer = make_consumer(connection, group_id)
         self.position = start or 0
         """Every record below it was seen."""
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING if start is None else start)])
@@ -324,10 +347,8 @@ class ProgressFollower:
                     self._fold.apply(message.key(), message.value(), self.position - 1)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self.position = max(self.position, _offset(message))
-                elif not error.retriable():
-                    raise translate(
-                        error, f"following progress topic {self._topic}", self._servers, Reason.PROGRESS_UNREADABLE
-                    )
+                elif not error.retriable() and error.code() != NO_COORDINATOR:
+                    raise read_failed(error, f"following progress topic {self._topic}", self._topic, self._servers)
         return self._fold.result(self.position)
 
     def close(self) -> None:
@@ -341,39 +362,6 @@ def _take(consumer: Consumer, timeout_s: float) -> list[Message]:
         return list(messages)
     message = consumer.poll(timeout_s)
     return [] if message is None else [message]
-
-
-def _consumer(connection: Connection, group_id: str, isolation_level: str = "read_committed") -> Consumer:
-    return Consumer(
-        {
-            **connection.client_config(),
-            # Only assigned, never subscribed or committed: the group is named for ACLs and leaves nothing behind.
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            # The default jumps to the end, and would read as "no progress".
-            "auto.offset.reset": "error",
-            "isolation.level": isolation_level,
-            "fetch.wait.max.ms": 50,
-            "fetch.error.backoff.ms": 50,
-        }
-    )
-
-
-class _uncommitted:  # noqa: N801 - a context manager, used like a function
-    """A consumer that sees what is not committed: for end offsets, and for naming who holds them back."""
-
-    def __init__(self, connection: Connection, group_id: str) -> None:
-        self._consumer = _consumer(connection, group_id, "read_uncommitted")
-
-    def __enter__(self) -> Consumer:
-        return self._consumer
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._consumer.close()
 
 
 def _offset(message: Message) -> int:

@@ -5,7 +5,7 @@ Everything here describes or observes. What passes can still fail later; then th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core import starting
@@ -14,9 +14,11 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import Beginning, TopicDecision, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import describe, holds_data, source_topics
+from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
 
 _PREFLIGHT_S = 5.0
 
@@ -49,22 +51,29 @@ class Finding:
         return f"{begins}, creates {' and '.join(created) or 'nothing'}"
 
 
-def preflight(sinks: Sequence[SinkSettings]) -> None:
+def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     """Connects to the source and to the sinks; one sink that can't be reached is left to its own retries.
 
+    Returns:
+        What a person should be warned of before a run.
+
     Raises:
-        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source, or of every sink.
+        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source, or of every sink;
+            ManifestInvalid.
     """
-    Admin(sinks[0].source.connection).brokers(_PREFLIGHT_S)
+    for sink in sinks:
+        _check_properties(sink)
+    source = sinks[0].source.connection
+    brokers = {source: Admin(source).brokers(_PREFLIGHT_S)}
     errors = []
-    for connection in {sink.connection for sink in sinks} - {sinks[0].source.connection}:
+    for connection in dict.fromkeys(sink.connection for sink in sinks if sink.connection != source):
         try:
-            Admin(connection).brokers(_PREFLIGHT_S)
+            brokers[connection] = Admin(connection).brokers(_PREFLIGHT_S)
         except SinkPipelineError as error:
-            errors.append((connection, error))
-    broken = {connection for connection, _ in errors}
-    if all(sink.connection in broken for sink in sinks):
-        raise errors[0][1]
+            errors.append(error)
+    if not any(sink.connection in brokers for sink in sinks):
+        raise errors[0]
+    return tuple(_one_of_several(brokers))
 
 
 def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
@@ -77,26 +86,28 @@ def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
 
 
 def _purify(sink: SinkSettings) -> Finding:
+    _check_properties(sink)
     source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
-    source_admin.brokers(_PREFLIGHT_S)
-    brokers = admin.brokers(_PREFLIGHT_S)
+    counts = {sink.source.connection: source_admin.brokers(_PREFLIGHT_S)}
+    counts[sink.connection] = brokers = admin.brokers(_PREFLIGHT_S)
     topics = source_topics(sink.source, source_admin)
     for name in topics:
-        _require(source_admin, name, ("READ", "DESCRIBE"))
+        _require(source_admin, name, ("READ",))
     data = describe(admin, sink.data.name)
     if data is not None:
-        _require(admin, data.name, ("WRITE", "DESCRIBE"))
+        _require(admin, data.name, ("WRITE",))
         data = replace(data, holds_data=holds_data(admin, data))
     progress_topic = describe(admin, sink.progress.name)
     progress = Progress()
     if progress_topic is not None:
         check_progress_topic(progress_topic)
-        _require(admin, progress_topic.name, ("READ", "WRITE", "DESCRIBE"))
+        _require(admin, progress_topic.name, ("READ", "WRITE"))
         with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
             progress = log.observe(sink.id)
     source = {name: topic.id for name, topic in topics.items()}
     starting.check_owner(sink.id, progress.meta, sink.owner)
-    starting.check_source(progress.meta, source)
+    starting.check_source(progress.meta if progress.exists else None, source)
+    check_visible(sink.source, source_admin, progress.meta, topics)
     decision = decide(
         progress=progress,
         progress_topic=progress_topic,
@@ -114,16 +125,24 @@ def _purify(sink: SinkSettings) -> Finding:
                 f"{'is' if brokers == 1 else 'are'} {brokers} broker{'s' if brokers > 1 else ''}",
                 "lower replicationFactor, or add brokers",
             )
-    return Finding(sink.id, decision, None, tuple(_warnings(sink, brokers, decision)))
+        if create:
+            admin.check_creation(request)
+    return Finding(sink.id, decision, None, (*decision.drift, *_one_of_several(counts)))
 
 
-def _warnings(sink: SinkSettings, brokers: int, decision: TopicDecision) -> Iterator[str]:
-    yield from decision.drift
-    if brokers > 1 and "," not in sink.connection.bootstrap_servers:
-        yield (
-            f"bootstrapServers names one of {brokers} brokers: "
-            "while that one is down nothing can start; name at least two"
-        )
+def _check_properties(sink: SinkSettings) -> None:
+    """The client knows which values its properties can have; a task would be told too late."""
+    PlainProducer(sink.connection, sink.properties).close()
+
+
+def _one_of_several(brokers: Mapping[Connection, int]) -> Iterator[str]:
+    """Told before a run, because nobody sees it until that broker is down."""
+    for connection, count in brokers.items():
+        if count > 1 and "," not in connection.bootstrap_servers:
+            yield (
+                f"bootstrapServers {connection.bootstrap_servers} names one of {count} brokers: "
+                "while that one is down nothing can start; name at least two"
+            )
 
 
 def _require(admin: Admin, topic: str, operations: tuple[str, ...]) -> None:
@@ -131,6 +150,6 @@ def _require(admin: Admin, topic: str, operations: tuple[str, ...]) -> None:
     if denied:
         raise SinkPipelineError(
             Reason.AUTHORIZATION_FAILED,
-            f"the principal may not {' or '.join(sorted(denied))} topic {topic}",
-            "grant these operations on the topic",
+            f"{' and '.join(each.capitalize() for each in sorted(denied))} on topic {topic} is not granted",
+            "grant it to the principal; docs/rights.md lists all that is needed",
         )

@@ -9,7 +9,7 @@ from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
-from sinkpipeline.kafka.connection import Connection, Sasl, Tls, password_file, secret_file
+from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls, password_file, secret_file
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 
 FILE_CLUSTER = "file"
@@ -20,18 +20,22 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
     """Finds the Secrets of a connection as files, `secrets_dir/<secret>/<key>`.
 
     Raises:
-        SinkPipelineError: SecretNotFound.
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     auth = connection.auth
     tls = sasl = None
     if auth is not None and auth.tls is not None:
         ca, certificate = auth.tls.ca_secret_ref, auth.tls.cert_secret_ref
-        tls = Tls(
-            ca_file=None if ca is None else secret_file(secrets_dir, ca.name, ca.key),
-            certificate_file=None
-            if certificate is None
-            else secret_file(secrets_dir, certificate.name, certificate.cert_key),
-            key_file=None if certificate is None else secret_file(secrets_dir, certificate.name, certificate.key_key),
+        tls = check_tls(
+            Tls(
+                ca_file=None if ca is None else secret_file(secrets_dir, ca.name, ca.key),
+                certificate_file=None
+                if certificate is None
+                else secret_file(secrets_dir, certificate.name, certificate.cert_key),
+                key_file=None
+                if certificate is None
+                else secret_file(secrets_dir, certificate.name, certificate.key_key),
+            )
         )
     if auth is not None and auth.sasl is not None:
         password = auth.sasl.password_secret_ref

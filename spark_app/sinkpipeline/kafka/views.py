@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
@@ -42,7 +43,7 @@ def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
             raise SinkPipelineError(
                 Reason.SOURCE_TOPIC_MISSING,
                 f"no topic of {source.connection.bootstrap_servers} matches topicPattern {source.pattern}",
-                "create the topic, or correct source.kafka.topicPattern",
+                "create the topic, or correct topicPattern; a topic without the right to Describe it is not seen",
             )
     found = {}
     for name, topic in admin.topics(list(names)).items():
@@ -54,6 +55,19 @@ def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
             )
         found[name] = topic
     return found
+
+
+def check_visible(source: SourceSettings, admin: Admin, meta: Meta | None, found: Collection[str]) -> None:
+    """Of a topicPattern: a topic that it found once and finds no more was deleted, or it is hidden from us.
+
+    Kafka lists no topic that the principal may not Describe; left out, such a one would stand still in silence.
+
+    Raises:
+        SinkPipelineError: AuthorizationFailed.
+    """
+    known = set() if meta is None or meta.partitions is None else set(meta.partitions)
+    if source.pattern is not None:
+        admin.topics(sorted(known - set(found)))
 
 
 def view_source(source: SourceSettings, admin: Admin) -> SourceView:

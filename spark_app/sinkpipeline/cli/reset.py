@@ -1,0 +1,122 @@
+"""`sinkpipeline reset`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.run import read_status
+from sinkpipeline.core.errors import ExitCode
+from sinkpipeline.core.reset import Move, ResetPlan
+from sinkpipeline.core.status import memory_of
+from sinkpipeline.core.targets import parse_targets, usage_invalid
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.purify import preflight
+from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
+
+_PIPED_WIDTH = 250
+
+
+def reset(
+    manifest: Path,
+    secrets_dir: Path | None,
+    sink: str,
+    to: Sequence[str],
+    status_file: Path | None,
+    output: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Shows the plan, asks, and carries it out. The plan goes to stdout, everything else to stderr."""
+    targets = parse_targets(to)
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise usage_invalid(
+            "standard input is no terminal, so nobody can be asked whether the sink is to be reset",
+            "give --yes to reset it without asking, or --dry-run to see what would be done",
+        )
+    settings = _find(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
+    earlier = None if status_file is None else read_status(status_file)
+    preflight([settings])
+    resetting = SinkReset(
+        settings=settings,
+        source_admin=Admin(settings.source.connection),
+        admin=Admin(settings.connection),
+        memory=None if earlier is None else memory_of(earlier, settings.id.identity, sink),
+    )
+    plan = resetting.plan(targets)
+    _show(plan, output)
+    for line in _told(plan, settings):
+        click.echo(line, err=True)
+    if dry_run:
+        click.echo("nothing was changed (--dry-run)", err=True)
+        return
+    if not yes and not click.confirm(f"Reset sink {sink}?", err=True):
+        click.echo("nothing was changed", err=True)
+        sys.exit(ExitCode.FAILED)
+    resetting.carry_out(plan)
+    click.echo(f"sink {sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
+
+
+def _find(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
+    found = {settings.id.sink: settings for settings in sinks}
+    if name not in found:
+        raise usage_invalid(f"the manifest has no sink {name}", f"name one of {', '.join(sorted(found))}")
+    return found[name]
+
+
+def _show(plan: ResetPlan, output: str) -> None:
+    lines = [_line(plan, move) for move in plan.moves]
+    if output == "json":
+        click.echo(json.dumps(lines, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("SINK", "TOPIC"):
+        table.add_column(name)
+    for name in ("PARTITION", "FROM", "TO", "AGAIN", "SKIPPED"):
+        table.add_column(name, justify="right")
+    table.add_column("NOTE")
+    for line in lines:
+        table.add_row(*("-" if value is None else str(value) for value in line.values()))
+    console = Console()
+    # Piped, a table is as wide as it needs to be.
+    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)
+
+
+def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:
+    return {
+        "sink": plan.sink.sink,
+        "topic": move.partition.topic,
+        "partition": move.partition.partition,
+        "from": move.old,
+        "to": move.new,
+        "again": move.again,
+        "skipped": move.skipped,
+        "note": move.note.value,
+    }
+
+
+def _told(plan: ResetPlan, settings: SinkSettings) -> Iterator[str]:
+    """What the table doesn't say, one sentence a line."""
+    data = settings.data.name
+    if plan.doubt is not None:
+        yield f"warning: the progress is not believed: {plan.doubt.reason.value}: {plan.doubt.message}"
+        yield "warning: nobody knows how far the sink got: records may be delivered AGAIN, or skipped"
+    if again := sum(move.again or 0 for move in plan.moves):
+        limit = ": exactly once holds within an epoch" if settings.exactly_once else ""
+        yield f"warning: up to {again} records are delivered AGAIN into {data}{limit}"
+    if skipped := sum(move.skipped or 0 for move in plan.moves):
+        yield f"warning: up to {skipped} records are SKIPPED: they are not delivered, and not counted as lost"
+    yield (
+        f"epoch {plan.old_epoch} becomes {plan.epoch}, counts begin at 0, data topic {data} is taken as it is or "
+        f"created; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}"
+    )

@@ -1,0 +1,56 @@
+"""Consumers that are only ever assigned: no group is joined, no offset is committed, nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaError
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.errors import is_refused_log_in, made, translate
+
+
+def make_consumer(connection: Connection, group_id: str, isolation_level: str = "read_committed") -> Consumer:
+    return made(
+        Consumer,
+        {
+            **connection.client_config(),
+            # The client insists on one; for those who look at the broker's connections, and its denials.
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            # The default jumps to the end, and would read as "no progress".
+            "auto.offset.reset": "error",
+            "isolation.level": isolation_level,
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 50,
+        },
+    )
+
+
+@contextmanager
+def uncommitted(connection: Connection, group_id: str) -> Iterator[Consumer]:
+    """A consumer that sees what is not committed: for end offsets, and for naming who holds them back."""
+    consumer = make_consumer(connection, group_id, "read_uncommitted")
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether an event of a consumer is no reason to stop reading."""
+    if error.code() == KafkaError._AUTHENTICATION:
+        return not is_refused_log_in(error)
+    return error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, NO_COORDINATOR)
+
+
+NO_COORDINATOR = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""The client looks for the coordinator of its group, whom nobody here needs, and may not."""
+
+
+def read_failed(error: KafkaError, doing: str, topic: str, bootstrap_servers: str) -> SinkPipelineError:
+    return translate(error, doing, bootstrap_servers, Reason.PROGRESS_UNREADABLE, needs=f"Read on topic {topic}")

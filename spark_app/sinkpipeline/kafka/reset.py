@@ -1,0 +1,172 @@
+"""Resetting a sink: a person says where it goes on.
+
+A reset is a start (steps 0 to 5 of `kafka/starting.py`), and then one control transaction: a new epoch, every partition
+at its new offset with counts of zero, no data topic. So a driver that runs ends, its late tasks can't write, and a
+crash at any point leaves either the old frontier or the new one. It goes on only if the sink is where it was shown to
+be. What a start refuses it repairs: a lost data topic, a re-created source, progress that is lost or not believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from typing_extensions import override
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Meta, Progress
+from sinkpipeline.core.reset import (
+    ResetPlan,
+    check_unmoved,
+    encode_reset,
+    find_doubt,
+    is_done,
+    plan_reset,
+    reset_progress,
+)
+from sinkpipeline.core.starting import check_owner, new_offset, superseded
+from sinkpipeline.core.targets import Targets
+from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, recall
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.starting import SinkTakeover, now_ms
+from sinkpipeline.kafka.views import check_visible, view_source
+
+
+@dataclass(kw_only=True)
+class SinkReset(SinkTakeover):
+    """Resets one sink: `plan` to show what would be done, and `carry_out` to do exactly that."""
+
+    memory: Memory | None = None
+    """What an earlier status remembers, for a sink whose progress is gone."""
+    _met: set[str] = field(default_factory=set, init=False)
+    """The runs that were there before ours: any other is a newer driver's."""
+
+    def plan(self, targets: Targets) -> ResetPlan:
+        """Reads without fencing, and changes nothing.
+
+        Raises:
+            SinkPipelineError: NothingToReset, UsageInvalid, IdentityInUse, and as the reads of the progress topic.
+        """
+        topic = self._describe_progress_topic()
+        progress = Progress()
+        if topic is not None:
+            check_progress_topic(topic)
+            with self._log() as log:
+                progress = log.decide(self.settings.id)
+        check_owner(self.settings.id, progress.meta, self.settings.owner)
+        found, doubt = self._known(progress, topic)
+        source = self.settings.source
+        view = view_source(source, self.source_admin)
+        check_visible(source, self.source_admin, found.meta, view.topics)
+        known_topics = {partition.topic for partition in found.partitions}
+
+        def begin_new(partition: SourcePartition) -> int:
+            return new_offset(
+                partition,
+                known_topics,
+                view,
+                starting_offsets=source.starting_offsets,
+                discovered=source.pattern is not None,
+            )
+
+        return plan_reset(
+            self.settings.id,
+            found,
+            view,
+            targets,
+            doubt=doubt,
+            remembered_epoch=self._remembered_epoch,
+            begin_new=begin_new,
+        )
+
+    def carry_out(self, plan: ResetPlan) -> None:
+        """Does what the plan says.
+
+        Raises:
+            SinkPipelineError: FrontierMoved, Superseded, and as `plan`.
+        """
+        try:
+            self._repeat(lambda: self._attempt(plan))
+        except SinkPipelineError as error:
+            if error.reason is not Reason.SUPERSEDED:
+                raise
+            remedy = "look whether it was reset before (`sinkpipeline progress`); to reset it again, stop that driver"
+            raise SinkPipelineError(Reason.SUPERSEDED, error.message, remedy) from error
+
+    def _attempt(self, plan: ResetPlan) -> None:
+        view = view_source(self.settings.source, self.source_admin)
+        # 0.
+        topic = self._describe_progress_topic()
+        if topic is None:
+            self._known(Progress(), topic)
+            topic = self._create_progress_topic()
+        else:
+            self._look(topic)
+        # 1.
+        with self._hold(topic) as hold:
+            # 2.
+            progress = self._read(hold)
+            known, _ = self._known(progress, topic)
+            previous = progress.meta if progress.exists else None
+            epoch = self._remembered_epoch if known.meta is None else known.meta.epoch
+            meta = self._announce(previous, epoch=epoch, source=view.topics)
+            # 3. to 5.
+            remembered = self.memory.partitions if self.memory is not None else {}
+            progress = self._take_over(hold, progress, meta, {*remembered, *view.beginnings})
+            found, doubt = self._known(progress, topic)
+            if not is_done(plan, found):
+                # The source went on until its tasks were fenced, and the frontier with it.
+                view = view_source(self.settings.source, self.source_admin)
+                check_unmoved(plan, found, view, doubt=doubt, remembered_epoch=self._remembered_epoch)
+                failpoint("reset-before-transaction")
+                new = reset_progress(plan, meta, topic.id, now_ms())
+                hold.control.begin()
+                for key, value in encode_reset(self.settings.id, progress, new):
+                    hold.control.produce_record(topic.name, key, value)
+                failpoint("reset-before-commit")
+                hold.control.commit()
+                failpoint("reset-after-commit")
+        hold.control.close()
+
+    @property
+    def _remembered_epoch(self) -> int:
+        return 0 if self.memory is None else self.memory.epoch
+
+    def _known(self, progress: Progress, topic: Topic | None) -> tuple[Progress, SinkPipelineError | None]:
+        """What is to be reset, and why that is not believed.
+
+        Raises:
+            SinkPipelineError: NothingToReset; ProgressCorrupt where not even a reset may replace it.
+        """
+        found = progress
+        is_empty = not (progress.exists or progress.partitions or progress.faults)
+        if not progress.exists and self.memory is not None:
+            recalled = recall(self.memory, self.settings.owner)
+            if is_empty:
+                return recalled, None
+            # Tasks wrote it before anybody noticed that the progress topic was re-created.
+            found = replace(progress, meta=recalled.meta)
+        if is_empty or topic is None:
+            raise SinkPipelineError(
+                Reason.NOTHING_TO_RESET,
+                f"{self.settings.id} has no progress in {self.settings.progress.name}",
+                "a run starts it for the first time; if it has delivered before, give its last --status-file",
+            )
+        return found, find_doubt(self.settings.id, progress, topic, self.memory)
+
+    @override
+    def _meet(self, meta: Meta | None) -> None:
+        super()._meet(meta)
+        if meta is None:
+            return
+        if not self._runs:
+            self._met.add(meta.run)
+        elif meta.run not in self._runs | self._met:
+            # Perhaps it goes on from what an attempt in doubt has written.
+            raise superseded(self.settings.id, meta.run)
+
+    @override
+    def _log(self) -> ProgressLog:
+        settings = self.settings
+        return ProgressLog(settings.connection, settings.progress.name, settings.group_id, with_faults=True)
