@@ -66,11 +66,16 @@ class Admin:
             self._look_around()
         if error.reason is not Reason.BROKER_UNREACHABLE:
             return error
-        self._look_around()
+        refusal = self._refusal(doing)
+        if refusal is None:
+            self._look_around()
+        return refusal or error
+
+    def _refusal(self, doing: str) -> SinkPipelineError | None:
+        """Whether there is no answer because we are refused."""
         self._client.poll(0)  # error callbacks are served only here
-        if self._log_in.error is not None:
-            error = translate(self._log_in.error, doing, self._servers)
-        return diagnose(self._connection) or error
+        told = self._log_in.error
+        return diagnose(self._connection) or (None if told is None else translate(told, doing, self._servers))
 
     def _answered(self) -> None:
         """What was wrong with a log-in before is over."""
@@ -107,9 +112,9 @@ class Admin:
             try:
                 brokers = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S))).brokers
             except KafkaException as exception:
-                error = self._translate(exception, "connecting", "Describe on the cluster")
-                if error.reason is not Reason.BROKER_UNREACHABLE or left <= _REFUSAL_S:
-                    raise error from exception
+                refusal = self._refusal("connecting")
+                if refusal is not None or left <= _REFUSAL_S:
+                    raise refusal or translate(exception, "connecting", self._servers) from exception
                 time.sleep(_POLL_S)
             else:
                 self._answered()

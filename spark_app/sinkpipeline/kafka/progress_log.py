@@ -22,6 +22,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from typing_extensions import Self, override
@@ -72,6 +73,20 @@ class _Extent:
     high: int
 
 
+class _Record(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The records of one sink, in log order, and the position after all that were read."""
+
+    records: list[_Record]
+    end: int
+
+
 class ProgressLog:
     """The progress topic of one cluster, as one reader sees it. Not for several threads at a time.
 
@@ -110,7 +125,7 @@ class ProgressLog:
     def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
         """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
         nonce = self._fenced_sentinel(producer)
-        return self._read(sink, offset, nonce=nonce, holding=producer.transactional_id)
+        return self._fold(sink, self._read(sink, offset, nonce=nonce, holding=producer.transactional_id))
 
     def _fenced_sentinel(self, producer: TransactionalProducer) -> str:
         nonce = str(uuid.uuid4())
@@ -164,18 +179,20 @@ class ProgressLog:
     def _search(
         self, sink: SinkId, nonce: str | None, *, holding: str | None = None, patience_s: float | None = None
     ) -> Progress:
-        """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now."""
+        """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now.
+
+        A longer one is the shorter one with what stands before it: no record is read twice.
+        """
         extent = self._extent()
         length = _FIRST_SUFFIX
-        while True:
-            start = max(extent.low, extent.high - length)
-            bound = None if nonce is not None else extent.high
-            progress = self._read(sink, start, nonce=nonce, bound=bound, holding=holding, patience_s=patience_s)
-            if progress.complete:
-                return progress
-            if start == extent.low:
-                break
+        start = max(extent.low, extent.high - length)
+        bound = None if nonce is not None else extent.high
+        found = self._read(sink, start, nonce=nonce, bound=bound, holding=holding, patience_s=patience_s)
+        while not (progress := self._fold(sink, found)).complete and start > extent.low:
             length *= 2
+            end, start = start, max(extent.low, extent.high - length)
+            before = self._read(sink, start, bound=end, patience_s=patience_s)
+            found = _Found([*(each for each in before.records if each.offset < end), *found.records], found.end)
         if extent.low > 0 and not progress.complete:
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
@@ -200,13 +217,14 @@ class ProgressLog:
         sink: SinkId,
         start: int,
         *,
-        nonce: str | None,
+        nonce: str | None = None,
         bound: int | None = None,
         holding: str | None = None,
         patience_s: float | None = None,
-    ) -> Progress:
-        """Folds from `start` on, until the sentinel comes back or the position reaches `bound`."""
-        fold = ProgressFold(sink)
+    ) -> _Found:
+        """Reads from `start` on, until the sentinel comes back or the position reaches `bound`, perhaps beyond."""
+        prefix = sink.prefix.encode()
+        found: list[_Record] = []
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
         patience_s = READ_DEADLINE_S if patience_s is None else patience_s
@@ -218,8 +236,9 @@ class ProgressLog:
                 if error is None:
                     position = _offset(message) + 1
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
-                        return fold.result(position, with_faults=self._with_faults)
-                    fold.apply(message.key(), message.value(), position - 1)
+                        return _Found(found, position)
+                    if (message.key() or b"").startswith(prefix):
+                        found.append(_Record(message.key(), message.value(), position - 1))
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)
                     waiting.at_the_end = end == position
@@ -231,7 +250,13 @@ class ProgressLog:
                 waiting = _Waiting(patience_s, at_the_end=waiting.at_the_end)
             elif bound is None or position < bound:
                 self._held_back(sink, position, waiting, holding)
-        return fold.result(position, with_faults=self._with_faults)
+        return _Found(found, position)
+
+    def _fold(self, sink: SinkId, found: _Found) -> Progress:
+        fold = ProgressFold(sink)
+        for record in found.records:
+            fold.apply(*record)
+        return fold.result(found.end, with_faults=self._with_faults)
 
     def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, holding: str | None) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""

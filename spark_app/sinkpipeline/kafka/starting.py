@@ -94,7 +94,9 @@ class SinkTakeover:
     _runs: set[str] = field(default_factory=set, init=False)
     """The runs of this driver, which are no newer driver's."""
     _seen: str | None = field(default=None, init=False)
-    """The run that the current attempt found, in step 2 if it came so far."""
+    """The run that the newest attempt found, in step 2 if it came so far."""
+    _interrupted: bool = field(default=False, init=False)
+    """Whether an attempt may have been fenced: then whoever has announced itself since is newer than we are."""
 
     def _repeat(self, attempt: Callable[[], T]) -> T:
         """Attempts until one comes through.
@@ -102,14 +104,16 @@ class SinkTakeover:
         Raises:
             SinkPipelineError: Superseded, FencedRepeatedly, and what an attempt raises.
         """
+        self._interrupted = False
         for _ in range(_ATTEMPTS):
-            self._seen = None
             try:
                 return attempt()
-            except Fenced:
+            except (Fenced, InDoubt) as trouble:
+                # Not every fence is told as one: after the first refused record the client only says that it failed.
+                _LOG.info("%s: %s: %s; starting again", self.settings.id, type(trouble).__name__, trouble)
+                self._interrupted = True
                 self._still_ours()
-                _LOG.info("%s: fenced while starting, starting again", self.settings.id)
-            except (InDoubt, _TopicChanged) as error:
+            except _TopicChanged as error:
                 _LOG.info("%s: %s, starting again", self.settings.id, error)
             # Two drivers that start at once would otherwise fence each other in step.
             time.sleep(random.uniform(0.1, _MAX_DELAY_S))  # noqa: S311 - no secret
@@ -122,15 +126,21 @@ class SinkTakeover:
     def _still_ours(self) -> None:
         """Reads meta after a fence, before anything is fenced in return: a newer driver goes first.
 
-        What this read may miss, step 2 of the next attempt finds.
+        What this read may miss, the next attempt finds.
         """
+        if self._describe_progress_topic() is None:
+            return
         with self._log() as log:
-            meta = log.observe(self.settings.id).meta
+            self._refuse_newer(log.observe(self.settings.id).meta)
+
+    def _refuse_newer(self, meta: Meta | None) -> None:
         if meta is not None and meta.run != self._seen and meta.run not in self._runs:
             raise starting.superseded(self.settings.id, meta.run)
 
     def _meet(self, meta: Meta | None) -> None:
         """Takes down whose the sink is, and refuses what is somebody else's."""
+        if self._interrupted:
+            self._refuse_newer(meta)
         self._seen = None if meta is None else meta.run
         starting.check_owner(self.settings.id, meta, self.settings.owner)
 

@@ -135,19 +135,25 @@ class Driver:
         )
 
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
-        looked_at_lag = 0.0
-        while not self.stop.is_set():
-            now = time.monotonic()
-            if now - looked_at_lag >= _LAG_EVERY_S:
-                self._update_lag(source_admin)
-                looked_at_lag = now
-            self._publish()
-            if all(runner.ended for runner in self._runners) or self._superseded():
-                return
-            if self.until_idle and all(runner.ended or runner.reached(targets) for runner in self._runners):
-                return
-            self._changed.wait(_TICK_S)
-            self._changed.clear()
+        over = threading.Event()
+        threading.Thread(target=self._follow_lag, args=(source_admin, over), name="lag", daemon=True).start()
+        try:
+            while not self.stop.is_set():
+                self._publish()
+                if all(runner.ended for runner in self._runners) or self._superseded():
+                    return
+                if self.until_idle and all(runner.ended or runner.reached(targets) for runner in self._runners):
+                    return
+                self._changed.wait(_TICK_S)
+                self._changed.clear()
+        finally:
+            over.set()
+
+    def _follow_lag(self, source_admin: Admin, over: threading.Event) -> None:
+        """In a thread of its own: brokers that don't answer must hold up neither the status nor a stop."""
+        while not over.is_set():
+            self._update_lag(source_admin, over)
+            over.wait(_LAG_EVERY_S)
 
     def _wake(self) -> None:
         self._changed.set()
@@ -156,16 +162,15 @@ class Driver:
         errors = [runner.report.error for runner in self._runners]
         return any(error is not None and error.reason is Reason.SUPERSEDED for error in errors)
 
-    def _update_lag(self, source_admin: Admin) -> None:
+    def _update_lag(self, source_admin: Admin, over: threading.Event | None = None) -> None:
+        ends = None
         try:
             ends = self._end_offsets(self.sinks[0].source, source_admin)
         except SinkPipelineError as error:
             _LOG.debug("lag is unknown: %s", error)
+        if over is None or not over.is_set():
             for runner in self._runners:
-                runner.set_ends(None)
-            return
-        for runner in self._runners:
-            runner.set_ends(ends)
+                runner.set_ends(ends)
 
     def _publish(self) -> None:
         self._status = render(

@@ -145,8 +145,8 @@ class SinkRunner:
 
     def _start_again(self, restart: Restart) -> bool:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
-        # Nobody after this driver knows its frontier for certain, if the progress topic was lost in the last batch.
-        self._owes_a_start = self._stop.is_set()
+        # Also before a stop: nobody after this driver knows its frontier for certain, if the progress topic is lost.
+        self._owes_a_start = True
         if self._healthy_since is None and not self._stop.is_set():
             return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
@@ -174,6 +174,7 @@ class SinkRunner:
         self._started = True
         if self._stop.is_set():
             started.control.close()
+            self._change(error=None)
             return
         query = SinkQuery(
             self._spark, self._query_settings, self._starter, started, self._progressed, counted=self._counted

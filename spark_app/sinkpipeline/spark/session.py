@@ -34,9 +34,9 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 _MAX_TASK_ATTEMPTS = 4
-_END_S = 10.0
-"""How long the JVM may take to end: before it does, it waits half a minute for brokers that don't answer."""
-_JVM_EXIT_S = 30.0
+_JVM_EXIT_S = 10.0
+"""It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
+
 _TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
 
@@ -125,7 +125,6 @@ def _end(gateway: Any) -> None:
         try:
             gateway.proc.wait(_JVM_EXIT_S)
         except subprocess.TimeoutExpired:
-            # Everything it had to do is done by now.
             gateway.proc.kill()
             gateway.proc.wait()
     # Else the next session of this process would talk to a JVM that is gone.

@@ -17,7 +17,8 @@ from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
 from sinkpipeline.kafka.settings import SourceSettings
 
 _REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+(?:Authorization|Authentication))Exception: (.*)")
-_TIMEOUTS = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), str(int(REQUEST_TIMEOUT_S * 1000)))
+_TIMEOUT_MS = str(int(REQUEST_TIMEOUT_S * 1000))
+_TIMEOUTS = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), _TIMEOUT_MS)
 """The Java client waits that long for a leader that is gone before it looks for the new one: by default a minute."""
 
 _SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (Invalid value .*)")
@@ -52,6 +53,8 @@ def read_stream(
         "startingOffsets": json.dumps(offsets),
         # What is lost is found and counted by us; false would skip it in silence.
         "failOnDataLoss": "true",
+        # By default two minutes, and so eight until a batch without a leader for a partition has failed.
+        "kafkaConsumer.pollTimeoutMs": _TIMEOUT_MS,
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }

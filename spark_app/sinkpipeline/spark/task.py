@@ -85,6 +85,7 @@ class _ReadAhead:
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD)
+        self._ended = False
         self._thread = threading.Thread(target=self._run, args=(batches,), name="read-ahead", daemon=True)
         self._thread.start()
 
@@ -99,17 +100,19 @@ class _ReadAhead:
             self._queue.put(None)
 
     def next(self, writer: SinkWriter | None) -> pa.RecordBatch | None:
-        """The next batch, or None at the end."""
-        while True:
+        """The next batch, or None at the end, however often it is asked for."""
+        while not self._ended:
             try:
                 item = self._queue.get(timeout=_IDLE_POLL_S)
             except queue.Empty:
                 if writer is not None:
                     writer.idle()
                 continue
+            self._ended = not isinstance(item, pa.RecordBatch)
             if isinstance(item, BaseException):
                 raise item
             return item
+        return None
 
     def drain(self) -> None:
         while self.next(None) is not None:
