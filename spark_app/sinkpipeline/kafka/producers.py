@@ -7,6 +7,7 @@ the caller makes a new one, which fences, and reads the truth.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 
@@ -20,6 +21,7 @@ from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_recor
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
 COMMIT_DEADLINE_S = 60.0
+_ABORT_DEADLINE_S = 5.0
 _DELIVERY_TIMEOUT_MS = 45_000
 """Shorter than a commit may take: records that can't be delivered then fail it, and its outcome is known."""
 
@@ -195,6 +197,12 @@ class TransactionalProducer:
         for key, value in records:
             self.produce_record(topic, key, value)
         self.commit()
+
+    def abort(self) -> None:
+        """Ends the open transaction if that can be done soon; the producer can't be used again."""
+        self._open = False
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(_ABORT_DEADLINE_S)
 
     def close(self) -> None:
         """Gives up the connection; an open transaction is left to the next init of the id, or to its time-out."""

@@ -1,6 +1,6 @@
 """Resetting a sink: a person says where it goes on.
 
-A reset is a start (steps 0 to 5 of `kafka/starting.py`), and then one control transaction: a new epoch, every partition
+A reset is a start (steps 0 to 5, `kafka/takeover.py`), and then one control transaction: a new epoch, every partition
 at its new offset with counts of zero, no data topic. So a driver that runs ends, its late tasks can't write, and a
 crash at any point leaves either the old frontier or the new one. It goes on only if the sink is where it was shown to
 be. What a start refuses it repairs: a lost data topic, a re-created source, progress that is lost or not believed.
@@ -27,9 +27,10 @@ from sinkpipeline.core.reset import (
 from sinkpipeline.core.starting import check_owner, new_offset, superseded
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, recall
-from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.starting import SinkTakeover, now_ms
+from sinkpipeline.kafka.starting import now_ms
+from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, view_source
 
 
@@ -119,14 +120,14 @@ class SinkReset(SinkTakeover):
                 # The source went on until its tasks were fenced, and the frontier with it.
                 view = view_source(self.settings.source, self.source_admin)
                 check_unmoved(plan, found, view, doubt=doubt, remembered_epoch=self._remembered_epoch)
-                failpoint("reset-before-transaction")
+                failpoints.failpoint("reset-before-transaction")
                 new = reset_progress(plan, meta, topic.id, now_ms())
                 hold.control.begin()
                 for key, value in encode_reset(self.settings.id, progress, new):
                     hold.control.produce_record(topic.name, key, value)
-                failpoint("reset-before-commit")
+                failpoints.failpoint("reset-before-commit")
                 hold.control.commit()
-                failpoint("reset-after-commit")
+                failpoints.failpoint("reset-after-commit")
         hold.control.close()
 
     @property

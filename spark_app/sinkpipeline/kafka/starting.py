@@ -15,15 +15,10 @@ steps 0 to 5.
 from __future__ import annotations
 
 import logging
-import random
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
 
 from typing_extensions import override
 
@@ -38,25 +33,15 @@ from sinkpipeline.core.topics import (
     Topic,
     TopicDecision,
     check_data_topic,
-    check_progress_topic,
     decide,
     remember,
 )
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
-from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka import failpoints
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
 
 _LOG = logging.getLogger("sinkpipeline.start")
-T = TypeVar("T")
-
-_ATTEMPTS = 5
-_MAX_DELAY_S = 2.0
-_FENCING_THREADS = 8
-_PATIENCE_S = 2.0
-"""For a read that could be blocked by what only the fences after it would end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,158 +62,6 @@ class StartedSink:
     may_duplicate: int | None
     """Of a seeded start: at most so many rows may be duplicated. None where the progress is certain."""
     drift: tuple[str, ...]
-
-
-@dataclass(kw_only=True)
-class SinkTakeover:
-    """Takes a sink over: steps 0 to 5, of which a start and a reset are made. For one thread at a time.
-
-    Every attempt has a run of its own: a task that outlived an earlier one of this driver finds another run in `meta`,
-    and stops without writing.
-    """
-
-    settings: SinkSettings
-    source_admin: Admin
-    admin: Admin
-    new_run: Callable[[], str] = lambda: str(uuid.uuid4())
-    _runs: set[str] = field(default_factory=set, init=False)
-    """The runs of this driver, which are no newer driver's."""
-    _seen: str | None = field(default=None, init=False)
-    """The run that the newest attempt found, in step 2 if it came so far."""
-    _interrupted: bool = field(default=False, init=False)
-    """Whether an attempt may have been fenced: then whoever has announced itself since is newer than we are."""
-
-    def _repeat(self, attempt: Callable[[], T]) -> T:
-        """Attempts until one comes through.
-
-        Raises:
-            SinkPipelineError: Superseded, FencedRepeatedly, and what an attempt raises.
-        """
-        self._interrupted = False
-        for _ in range(_ATTEMPTS):
-            try:
-                return attempt()
-            except (Fenced, InDoubt) as trouble:
-                # Not every fence is told as one: after the first refused record the client only says that it failed.
-                _LOG.info("%s: %s: %s; starting again", self.settings.id, type(trouble).__name__, trouble)
-                self._interrupted = True
-                self._still_ours()
-            except _TopicChanged as error:
-                _LOG.info("%s: %s, starting again", self.settings.id, error)
-            # Two drivers that start at once would otherwise fence each other in step.
-            time.sleep(random.uniform(0.1, _MAX_DELAY_S))  # noqa: S311 - no secret
-        raise SinkPipelineError(
-            Reason.FENCED_REPEATEDLY,
-            f"starting {self.settings.id} was interrupted {_ATTEMPTS} times",
-            "look for another driver of this pipeline, or for brokers that restart",
-        )
-
-    def _still_ours(self) -> None:
-        """Reads meta after a fence, before anything is fenced in return: a newer driver goes first.
-
-        What this read may miss, the next attempt finds.
-        """
-        if self._describe_progress_topic() is None:
-            return
-        with self._log() as log:
-            self._refuse_newer(log.observe(self.settings.id).meta)
-
-    def _refuse_newer(self, meta: Meta | None) -> None:
-        if meta is not None and meta.run != self._seen and meta.run not in self._runs:
-            raise starting.superseded(self.settings.id, meta.run)
-
-    def _meet(self, meta: Meta | None) -> None:
-        """Takes down whose the sink is, and refuses what is somebody else's."""
-        if self._interrupted:
-            self._refuse_newer(meta)
-        self._seen = None if meta is None else meta.run
-        starting.check_owner(self.settings.id, meta, self.settings.owner)
-
-    def _look(self, topic: Topic) -> Progress | None:
-        """Step 0's read: a start that would be refused anyway must not disturb a driver that runs.
-
-        None where an open transaction holds the read back, perhaps of this very sink's dead tasks, which only a fence
-        ends. What can be seen must do here; step 2 reads for certain.
-        """
-        check_progress_topic(topic)
-        with self._log() as log:
-            try:
-                progress = log.decide(self.settings.id, _PATIENCE_S, lambda found: self._believe(found, topic))
-            except OpenTransaction:
-                self._meet(log.observe(self.settings.id).meta)
-                return None
-        self._meet(progress.meta)
-        return self._believe(progress, topic)
-
-    def _believe(self, progress: Progress, topic: Topic) -> Progress:  # noqa: ARG002 - a start's depends on it
-        """What counts of the progress that was found in a topic."""
-        return progress
-
-    @contextmanager
-    def _hold(self, topic: Topic) -> Iterator[_Hold]:
-        """Step 1. `control` is left to the caller if all goes well."""
-        control = TransactionalProducer(self.settings.connection, self.settings.id.control_id)
-        try:
-            failpoint("starting-after-control-init")
-            with self._log() as log:
-                yield _Hold(control, log, topic)
-        except BaseException:
-            control.close()
-            raise
-
-    def _read(self, hold: _Hold) -> Progress:
-        """Step 2's read."""
-        progress = hold.log.resume(self.settings.id, hold.control)
-        self._check_same(hold.topic)
-        self._meet(progress.meta)
-        return self._believe(progress, hold.topic)
-
-    def _announce(self, previous: Meta | None, *, epoch: int, source: Mapping[str, str]) -> Meta:
-        """The meta of step 3, with a run that nobody had."""
-        run = self.new_run()
-        self._runs.add(run)
-        return starting.take_over(previous, run=run, owner=self.settings.owner, epoch=epoch, source=source)
-
-    def _take_over(self, hold: _Hold, known: Progress, meta: Meta, partitions: Iterable[SourcePartition]) -> Progress:
-        """Steps 3 to 5: the progress, now that nobody else can write it."""
-        settings = self.settings
-        # 3.
-        hold.control.write(settings.progress.name, encode(settings.id, Progress(meta=meta)))
-        failpoint("starting-after-meta")
-        # 4.
-        self._fence({*known.partitions, *meta.source_partitions(), *partitions})
-        # 5.
-        tail = hold.log.resume_since(settings.id, hold.control, known.end)
-        self._check_same(hold.topic)
-        progress = starting.overlay(known, tail)
-        starting.check_run(settings.id, progress.meta, meta.run)
-        return progress
-
-    def _fence(self, partitions: Iterable[SourcePartition]) -> None:
-        def fence(partition: SourcePartition) -> None:
-            TransactionalProducer(self.settings.connection, self.settings.id.partition_id(partition)).close()
-
-        with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
-            list(pool.map(fence, sorted(set(partitions))))
-
-    def _check_same(self, progress_topic: Topic) -> None:
-        """What was read is this sink's progress only if the topic is still the one that was described before."""
-        topic = self.admin.topics([progress_topic.name])[progress_topic.name]
-        if topic is None or topic.id != progress_topic.id:
-            raise _TopicChanged(progress_topic.name)
-
-    def _log(self) -> ProgressLog:
-        return ProgressLog(self.settings.connection, self.settings.progress.name, self.settings.group_id)
-
-    def _describe_progress_topic(self) -> Topic | None:
-        return describe(self.admin, self.settings.progress.name)
-
-    def _create_progress_topic(self) -> Topic:
-        self.admin.create_topic(self.settings.progress)
-        topic = self._describe_progress_topic()
-        if topic is None:
-            raise _TopicChanged(self.settings.progress.name)
-        return topic
 
 
 @dataclass(kw_only=True)
@@ -322,7 +155,7 @@ class SinkStarter(SinkTakeover):
                 progress=progress_topic.id,
             )
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
-            failpoint("starting-before-first-start")
+            failpoints.failpoint("starting-before-first-start")
             hold.control.write(settings.progress.name, encode(settings.id, progress))
         return StartedSink(
             run=meta.run,
@@ -371,22 +204,6 @@ class SinkStarter(SinkTakeover):
     def _describe_data_topic(self) -> Topic | None:
         topic = describe(self.admin, self.settings.data.name)
         return None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
-
-
-@dataclass(frozen=True)
-class _Hold:
-    """A sink whose control id is held."""
-
-    control: TransactionalProducer
-    log: ProgressLog
-    topic: Topic
-
-
-class _TopicChanged(Exception):
-    """The progress topic was deleted or re-created during the attempt."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"progress topic {name} was deleted or re-created")
 
 
 def _client_limit(topic_limit: int) -> int:

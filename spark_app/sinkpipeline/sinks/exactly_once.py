@@ -115,6 +115,8 @@ class ExactlyOnceWriter:
             except (Fenced, InDoubt) as trouble:
                 self._recover(trouble)
             except RecordRefused as refusal:
+                # Nobody will take the partition over soon, and an open transaction holds up whoever reads these topics.
+                self._owned().abort()
                 begin, end = self._state.next, max(self._produced, self._state.next + 1)
                 raise refused(self._partition, begin, end, refusal.text) from refusal
             else:
