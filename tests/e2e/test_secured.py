@@ -1,104 +1,137 @@
-"""A cluster that asks who we are: both clients, Spark's and ours, log in with Secrets that stay files."""
+"""A cluster that asks who we are and what we may do: both clients, Spark's and ours, come in with the same Secrets.
+
+Which stay files: nobody who sees processes, logs, the status or Spark's own files sees one.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AclOperation, ResourceType
 
-from local_kafka import LocalKafka
-from support.app import App, last_line, manifest
+from support.app import App, Run, last_line, manifest
+from support.secure import Door, Right, SecureKafka, documented
+from support.streams import EXACTLY_ONCE, Stream
+from support.topics import unique
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
-PASSWORD = "pass$word {of} 'mine'"
-
-
-def test_a_pipeline_logs_in_with_its_secret_and_tells_nobody(tmp_path: Path) -> None:
-    cluster = LocalKafka(
-        properties={
-            "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.client.plain.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule"
-            f' required user_app="{PASSWORD}";',
-        },
-        client_config=log_in(PASSWORD),
-    )
-    secret = tmp_path / "secrets" / "kafka-user" / "password"
-    secret.parent.mkdir(parents=True)
-    with cluster:
-        fill(cluster.bootstrap_servers)
-        document = manifest(cluster.bootstrap_servers, "secured", ["in"])
-        document["spec"]["source"]["kafka"]["auth"] = {
-            "sasl": {
-                "mechanism": "PLAIN",
-                "username": "app",
-                "passwordSecretRef": {"name": "kafka-user", "key": "password"},
-            }
-        }
-        app = App(tmp_path / "app", document)
-
-        secret.write_text("with a line break\n")
-        invalid = app.call("validate", "-f", str(app.manifest), "--secrets-dir", str(tmp_path / "secrets"))
-        assert invalid.returncode == 3
-        assert last_line(invalid.stderr).startswith("SecretInvalid: key password of Secret kafka-user")
-
-        secret.write_text("wrong")
-        refused = app.call("validate", "-f", str(app.manifest), "--secrets-dir", str(tmp_path / "secrets"))
-        assert refused.returncode == 3
-        assert last_line(refused.stderr).startswith("AuthenticationFailed: ")
-
-        secret.write_text(PASSWORD)
-        app.run_until_idle("--secrets-dir", str(tmp_path / "secrets"))
-        assert delivered(cluster.bootstrap_servers, "secured-out") == 100
-
-    told = app.log_file.read_text() + app.status_file.read_text() + refused.stdout + refused.stderr
-    assert PASSWORD not in told
+PASSWORD = "correct $horse of {staple}"
 
 
-def log_in(password: str) -> dict[str, str]:
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "app",
-        "sasl.password": password,
+class Secrets:
+    """The directory of Secrets, and whether anybody tells them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._known: list[bytes] = []
+
+    @property
+    def option(self) -> tuple[str, str]:
+        return "--secrets-dir", str(self.directory)
+
+    def put(self, secret: str, key: str, content: bytes) -> dict[str, str]:
+        path = self.directory / secret / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        # Of a key, what stands between its lines would be enough.
+        self._known.append(content if b"\n" not in content else content.splitlines()[1])
+        return {"name": secret, "key": key}
+
+    def told_by(self, app: App) -> list[str]:
+        """The files of a run that hold a secret."""
+        found = []
+        for path in app.directory.rglob("*"):
+            with suppress(OSError):
+                content = path.read_bytes()
+                found += [str(path) for secret in self._known if secret in content]
+        return found
+
+    def shown_by(self, run: Run) -> list[int]:
+        """The processes of a run that show a secret to whoever lists them."""
+        found = []
+        for process in [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                shown = "\0".join([*process.cmdline(), *map("=".join, process.environ().items())]).encode()
+                found += [process.pid for secret in self._known if secret in shown]
+        return found
+
+
+def rights(name: str, source: str) -> list[Right]:
+    """What docs/rights.md says that a run needs."""
+    names = {
+        "identity": f"test.{name}",
+        "source topic": source,
+        "data topic": f"{name}-out",
+        "progress topic": f"{name}-progress",
     }
+    return [need.right(names) for need in documented() if "run" in need.commands]
 
 
-def fill(servers: str) -> None:
-    client = {"bootstrap.servers": servers, **log_in(PASSWORD)}
-    admin = AdminClient(client)
-    admin.create_topics([NewTopic("in", num_partitions=2, replication_factor=1)])["in"].result(20)
-    producer = Producer(client)
-    for number in range(100):
-        producer.produce("in", str(number), partition=number % 2)
-    assert producer.flush(20) == 0
+def document(servers: str, name: str, source: str, auth: dict[str, Any]) -> dict[str, Any]:
+    made = manifest(servers, name, [source])
+    made["spec"]["source"]["kafka"]["auth"] = auth
+    return made
 
 
-def delivered(servers: str, topic: str) -> int:
-    """The rows that a read_committed consumer counts."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            **log_in(PASSWORD),
-            "group.id": "count",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
+def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: Path) -> None:
+    """First with SCRAM over TLS, until a right is revoked; then with a certificate, from where that left it.
+
+    Every other way in is tried by both clients in tests/spark/test_secure_source.py.
+    """
+    name = unique("least")
+    source = Stream(secure_kafka.bootstrap_servers, f"{name}-in").create()
+    secrets = Secrets(tmp_path / "secrets")
+    ca = {"name": "ca", "key": "ca.crt"}
+    (tmp_path / "secrets" / "ca").mkdir(parents=True)
+    (tmp_path / "secrets" / "ca" / "ca.crt").write_bytes(secure_kafka.certificates.ca.read_bytes())
+    password = secrets.put("user", "password", PASSWORD.encode())
+    scram = {"sasl": {"mechanism": "SCRAM-SHA-512", "username": name, "passwordSecretRef": password}}
+    app = App(
+        tmp_path / "app",
+        document(secure_kafka.servers(Door.SASL_TLS), name, source.topic, {**scram, "tls": {"caSecretRef": ca}}),
     )
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
-    rows = ends = 0
-    try:
-        while ends < 3:
-            message = consumer.poll(20)
-            assert message is not None, f"{topic} can't be read to its end"
-            if message.error() is None:
-                rows += 1
-            else:
-                ends += 1
-    finally:
-        consumer.close()
-    return rows
+    secure_kafka.add_user(name, PASSWORD)
+    secure_kafka.grant(f"User:{name}", rights(name, source.topic))
+    source.feed(100)
+
+    for content, expected in (
+        ("with a line break\n", "SecretInvalid: key password of Secret user"),
+        ("wrong", "AuthenticationFailed: "),
+    ):
+        (secrets.directory / "user" / "password").write_text(content)
+        refused = app.call("validate", "-f", str(app.manifest), *secrets.option)
+        assert refused.returncode == 3
+        assert last_line(refused.stderr).startswith(expected)
+        assert secrets.told_by(app) == []
+
+    (secrets.directory / "user" / "password").write_text(PASSWORD)
+    with app.start(*secrets.option) as run:
+        run.until_rows(source.total)
+        assert secrets.shown_by(run) == []
+        assert secrets.told_by(app) == []
+        # So that it may be seen still: what is missing is Read alone, which only Spark needs.
+        secure_kafka.grant(f"User:{name}", [Right(ResourceType.TOPIC, source.topic, AclOperation.DESCRIBE)])
+        secure_kafka.revoke(f"User:{name}", Right(ResourceType.TOPIC, source.topic, AclOperation.READ))
+        source.feed(100)
+        assert run.wait() == 3, run.stderr
+        told = last_line(run.stderr)
+    assert told.startswith(f"AuthorizationFailed: Read on topic {source.topic} is not granted")
+    assert app.sink_status()["error"]["reason"] == "AuthorizationFailed"
+
+    other = f"{name}-certificate"
+    chain, key = secure_kafka.certificates.client(other)
+    secrets.put("client", "tls.key", key)
+    (tmp_path / "secrets" / "client" / "tls.crt").write_bytes(chain)
+    certificate = {"name": "client", "certKey": "tls.crt", "keyKey": "tls.key"}
+    mutual = {"tls": {"caSecretRef": ca, "certSecretRef": certificate}}
+    app.write(document(secure_kafka.servers(Door.MUTUAL), name, source.topic, mutual))
+    secure_kafka.grant(f"User:{other}", rights(name, source.topic))
+    app.run_until_idle(*secrets.option)
+
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+    assert secrets.told_by(app) == []

@@ -1,0 +1,426 @@
+"""The rights of docs/rights.md: exactly those suffice, and each one that is missing is told, with nothing lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
+from typing_extensions import override
+
+from sinkpipeline.cli.progress import progress as show_progress
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection, Sasl
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.progress_log import ProgressFollower
+from sinkpipeline.kafka.purify import purify
+from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support import topics
+from support.one_sink import OneSink, plan_of, remembered, rows
+from support.secure import RIGHTS, Door, Need, Right, SecureKafka, constant, documented
+
+pytestmark = pytest.mark.kafka
+
+NEEDS = documented()
+DEADLINE_S = 40.0
+"""No missing right may hang. It is told within two seconds; the rest is for a machine that is busy."""
+
+PASSWORD = "secret"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secured(OneSink):
+    """A sink whose principal may only do what it was granted; the tests themselves may do everything."""
+
+    kafka: SecureKafka
+    directory: Path
+    user: str = field(default_factory=lambda: topics.unique("user"))
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        (self.directory / "password").write_text(PASSWORD)
+        self.kafka.add_user(self.user, PASSWORD)
+
+    @property
+    @override
+    def connection(self) -> Connection:
+        return self.connect(self.user)
+
+    def connect(self, user: str) -> Connection:
+        sasl = Sasl(mechanism="SCRAM-SHA-512", username=user, password_file=str(self.directory / "password"))
+        return Connection(bootstrap_servers=self.kafka.servers(Door.SASL), sasl=sasl)
+
+    def right(self, need: Need) -> Right:
+        names = {"source topic": self.source, "data topic": self.data, "progress topic": self.progress}
+        return need.right({**names, "identity": self.name})
+
+    def rights(self, command: str, *, creating: bool = False, cluster: str | None = None) -> list[Right]:
+        """What the documentation says that a command needs."""
+        return [
+            self.right(need)
+            for need in NEEDS
+            if command in need.commands
+            and (creating or need.operation is not AclOperation.CREATE)
+            and cluster in (None, need.cluster)
+        ]
+
+    def grant(self, rights: Collection[Right]) -> None:
+        self.kafka.grant(f"User:{self.user}", rights)
+
+    def revoke(self, rights: Collection[Right]) -> None:
+        for right in rights:
+            self.kafka.revoke(f"User:{self.user}", right)
+
+    def create_topics(self) -> None:
+        topics.create_topic(self.servers, self.data)
+        topics.create_topic(self.servers, self.progress, config=topics.COMPACTED)
+
+    def feed(self, numbers: range) -> None:
+        topics.produce_numbers(self.servers, self.source, len(numbers), start=numbers.start)
+
+    def write(self, started: StartedSink, offsets: range, worker: Worker | None = None) -> None:
+        """One batch: by the producer that this worker kept of the batch before, or by a new one."""
+        owners = {} if worker is None else {self.at(): worker.token(started.run)}
+        plan = plan_of(self, started, offsets.stop, owners=owners)
+        writer = ExactlyOnceWriter(plan, self.at(), worker or Worker())
+        writer.write(rows(offsets))
+        writer.finish()
+
+    def start_by_somebody_else(self) -> None:
+        """A first start by a principal who may do everything."""
+        connection = Connection(bootstrap_servers=self.servers)
+        admin = Admin(connection)
+        settings = self.settings(connection=connection, source={"connection": connection})
+        SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None).control.close()
+
+
+@pytest.fixture
+def secured(secure_kafka: SecureKafka, tmp_path: Path) -> Secured:
+    return Secured(servers=secure_kafka.bootstrap_servers, kafka=secure_kafka, directory=tmp_path)
+
+
+def describing(right: Right) -> list[Right]:
+    """Without it nobody could tell a missing Read or Write, which imply it, from a missing Describe."""
+    implied = right.operation in (AclOperation.READ, AclOperation.WRITE)
+    return [replace(right, operation=AclOperation.DESCRIBE)] if implied else []
+
+
+def tells(refused: SinkPipelineError, right: Right) -> bool:
+    """Whether the message names a right; of a transaction that wrote to two topics it names both."""
+    operation = right.operation.name.title().replace("_", "")
+    where = "topic" if right.resource is ResourceType.TOPIC else "transactional id"
+    return bool(re.match(rf"{operation} on {where} (\S+ or )?{re.escape(right.name)}", refused.message))
+
+
+def run(sink: Secured) -> None:
+    sink.feed(range(2))
+    started = sink.starter().start(None)
+    with closing(started.control):
+        sink.write(started, range(2))
+    assert sink.delivered() == ["0", "1"]
+    assert sink.frontier() == {0: 2}
+
+
+def run_at_least_once(sink: Secured) -> None:
+    sink.feed(range(2))
+    started = sink.starter(exactly_once=False).start(None)
+    with closing(started.control):
+        writer = AtLeastOnceWriter(plan_of(sink, started, 2), sink.at(), Worker())
+        writer.write(rows(range(2)))
+        writer.finish()
+    assert sink.delivered() == ["0", "1"]
+
+
+def validate(sink: Secured) -> None:
+    [finding] = purify([sink.settings()])
+    if finding.error is not None:
+        raise finding.error
+
+
+def progress(sink: Secured) -> None:
+    secret = sink.directory / "user" / "password"
+    secret.parent.mkdir(exist_ok=True)
+    secret.write_text(PASSWORD)
+    sasl = {
+        "mechanism": "SCRAM-SHA-512",
+        "username": sink.user,
+        "passwordSecretRef": {"name": "user", "key": "password"},
+    }
+    servers = sink.kafka.servers(Door.SASL)
+    spec: dict[str, Any] = {
+        "identity": sink.name,
+        "source": {"kafka": {"bootstrapServers": servers, "topics": [sink.source], "auth": {"sasl": sasl}}},
+        "sinks": [
+            {
+                "name": "out",
+                "deliveryGuarantee": "ExactlyOnce",
+                "kafka": {"topic": {"name": sink.data}, "progressTopic": {"name": sink.progress}},
+            }
+        ],
+    }
+    head = {"apiVersion": "sinkpipeline.io/v1alpha1", "kind": "SinkPipeline", "metadata": {"name": "p"}}
+    manifest = sink.directory / "sinkpipeline.json"
+    manifest.write_text(json.dumps({**head, "spec": spec}))
+    show_progress(manifest, sink.directory, "json")
+
+
+def reset(sink: Secured) -> None:
+    admin = Admin(sink.connection)
+    resetting = SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    resetting.carry_out(resetting.plan(parse_targets(["latest"])))
+
+
+COMMANDS: dict[str, Callable[[Secured], None]] = {
+    "run": run,
+    "validate": validate,
+    "progress": progress,
+    "reset": reset,
+}
+
+
+def fails(command: Callable[[], None]) -> SinkPipelineError:
+    """Why a command is refused: because of a right, and soon."""
+    began = time.monotonic()
+    with pytest.raises(SinkPipelineError) as refused:
+        command()
+    assert time.monotonic() - began < DEADLINE_S
+    assert refused.value.reason is Reason.AUTHORIZATION_FAILED, refused.value
+    assert "docs/rights.md" in refused.value.remedy
+    return refused.value
+
+
+def test_the_commands_of_the_documentation_grant_what_its_table_says() -> None:
+    [script] = re.findall(r"```sh\n(.*?)```", RIGHTS.read_text(), re.DOTALL)
+    variables: dict[str, str] = dict(word.split("=", 1) for word in re.findall(r"\b[A-Z]+=\S+", script))
+    granted = set()
+    for line in script.splitlines():
+        if line.startswith("acls --"):
+            words = shlex.split(Template(line).substitute(variables))[1:]
+            options = list(zip(words[::2], words[1::2], strict=True))
+            given = dict(options)
+            topic = given.get("--topic")
+            resource = ResourceType.TOPIC if topic is not None else ResourceType.TRANSACTIONAL_ID
+            pattern = ResourcePatternType[given.get("--resource-pattern-type", "literal").upper()]
+            granted |= {
+                Right(resource, topic or given["--transactional-id"], AclOperation[constant(value)], pattern)
+                for option, value in options
+                if option == "--operation"
+            }
+
+    names = {
+        "identity": variables["IDENTITY"],
+        "source topic": variables["SOURCE"],
+        "data topic": variables["DATA"],
+        "progress topic": variables["PROGRESS"],
+    }
+    assert granted == {need.right(names) for need in NEEDS if "run" in need.commands}
+
+
+@pytest.mark.parametrize("creating", [True, False], ids=["created by us", "created beforehand"])
+@pytest.mark.parametrize("command", [run, run_at_least_once, validate])
+def test_exactly_these_rights_suffice(command: Callable[[Secured], None], secured: Secured, *, creating: bool) -> None:
+    if not creating:
+        secured.create_topics()
+    secured.grant(secured.rights("validate" if command is validate else "run", creating=creating))
+
+    command(secured)
+
+
+@pytest.mark.parametrize("command", ["progress", "reset"])
+def test_exactly_these_rights_suffice_to_look_and_to_reset(command: str, secured: Secured) -> None:
+    secured.feed(range(3))
+    secured.start_by_somebody_else()
+    secured.grant(secured.rights(command))
+
+    COMMANDS[command](secured)
+
+    assert secured.frontier() == {0: 3 if command == "reset" else 0}
+
+
+MISSING = [
+    pytest.param(command, need, id=f"{command} without {need.operation.name} on {need.name}")
+    for command in COMMANDS
+    for need in NEEDS
+    if command in need.commands
+    # Only Spark reads the source: tests/e2e/test_secured.py.
+    and (command, need.cluster, need.operation) != ("run", "source", AclOperation.READ)
+]
+
+
+@pytest.mark.parametrize(("command", "need"), MISSING)
+def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) -> None:
+    creating = need.operation is AclOperation.CREATE
+    if command in ("progress", "reset"):
+        secured.start_by_somebody_else()
+    elif not creating:
+        secured.create_topics()
+    missing = secured.right(need)
+    granted = {*secured.rights(command, creating=creating), *describing(missing)} - {missing}
+    secured.grant(granted)
+    before = topics.progress_truth(secured.servers, secured.progress) if command in ("progress", "reset") else None
+
+    refused = fails(lambda: COMMANDS[command](secured))
+
+    assert tells(refused, missing), refused
+    if creating:
+        assert topics.topic_id(secured.servers, missing.name) is None
+    elif before is None:
+        assert secured.delivered() == []
+    else:
+        known = {key for key in before if key.startswith(secured.id.prefix)}
+        after = topics.progress_truth(secured.servers, secured.progress)
+        assert {key: after[key] for key in known if "/p/" in key} == {key: before[key] for key in known if "/p/" in key}
+
+
+def test_a_right_that_is_missing_for_at_least_once_rows(secured: Secured) -> None:
+    secured.create_topics()
+    write = Right(ResourceType.TOPIC, secured.data, AclOperation.WRITE)
+    secured.grant({*secured.rights("run"), *describing(write)} - {write})
+
+    refused = fails(lambda: run_at_least_once(secured))
+
+    assert tells(refused, write), refused
+    assert secured.frontier() == {0: 0}
+
+
+@pytest.mark.parametrize("resource", ["source", "data", "progress"])
+def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, secured: Secured) -> None:
+    """Kafka shows neither. Taken for missing, it would be lost, created again, or started anew."""
+    secured.grant(secured.rights("run", creating=True))
+    run(secured)
+    secured.feed(range(2, 4))
+    hidden = [right for right in secured.rights("run", creating=True) if right.name == getattr(secured, resource)]
+    memory = remembered(secured.start("run-2"))
+    before = topics.topic_id(secured.servers, hidden[0].name)
+    secured.revoke(hidden)
+
+    for remembers in (None, memory):
+        refused = fails(lambda remembers=remembers: secured.starter("run-3").start(remembers))
+        assert f"Describe on topic {hidden[0].name}" in refused.message
+    assert hidden[0].name in fails(lambda: validate(secured)).message
+
+    secured.grant(hidden)
+    assert topics.topic_id(secured.servers, hidden[0].name) == before
+    started = secured.starter("run-4").start(memory)
+    with closing(started.control):
+        assert not started.recreated_progress_topic
+        secured.write(started, range(2, 4))
+    assert secured.delivered() == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("what", ["the data topic", "the progress topic", "the transactional ids"])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept producer", "new producer"])
+def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured, *, kept: bool) -> None:
+    names = {"the data topic": secured.data, "the progress topic": secured.progress}
+    secured.grant(secured.rights("run", creating=True))
+    [write] = [
+        each
+        for each in secured.rights("run")
+        if each.operation is AclOperation.WRITE and each.name == names.get(what, f"sinkpipeline/v1/{secured.name}/")
+    ]
+    secured.feed(range(4))
+    started = secured.starter().start(None)
+    worker = Worker()
+    with closing(started.control):
+        secured.write(started, range(2), worker)
+        secured.grant(describing(write))
+        secured.revoke([write])
+        begun = replace(started.progress.partitions[secured.at()], next=2, rows=2)
+        going_on = replace(started, progress=replace(started.progress, partitions={secured.at(): begun}))
+
+        refused = fails(lambda: secured.write(going_on, range(2, 4), worker if kept else None))
+
+    assert tells(refused, write), refused
+    assert secured.delivered() == ["0", "1"]
+    assert secured.frontier() == {0: 2}
+
+    secured.grant([write])
+    again = secured.starter("run-2").start(None)
+    with closing(again.control):
+        secured.write(again, range(2, 4))
+    assert secured.delivered() == ["0", "1", "2", "3"]
+
+
+def test_a_right_that_is_revoked_in_the_middle_of_a_transaction(secured: Secured) -> None:
+    secured.create_topics()
+    [write] = [each for each in secured.rights("run") if each.resource is ResourceType.TRANSACTIONAL_ID]
+    secured.grant([*secured.rights("run"), *describing(write)])
+    producer = TransactionalProducer(secured.connection, secured.id.control_id)
+    producer.begin()
+    producer.produce_record(secured.data, "key", b"never")
+    producer._producer.flush(DEADLINE_S)
+    secured.revoke([write])
+
+    refused = fails(producer.commit)
+    producer.close()
+
+    assert tells(refused, write), refused
+    secured.grant([write])
+    with closing(TransactionalProducer(secured.connection, secured.id.control_id)) as again:
+        again.write(secured.data, [("key", b"once")])
+    assert secured.delivered() == ["once"]
+
+
+def test_a_topic_of_a_pattern_that_is_hidden_stops_the_sink(secured: Secured) -> None:
+    other = topics.unique("hidden")
+    pattern = {"topics": (), "pattern": f"{re.escape(secured.source)}|{other}"}
+    topics.create_topic(secured.servers, other)
+    seen = Right(ResourceType.TOPIC, other, AclOperation.READ)
+    secured.grant([*secured.rights("run", creating=True), seen])
+    secured.starter(source=pattern).start(None).control.close()
+    secured.revoke([seen])
+
+    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start(None).control).close())
+
+    assert f"Describe on topic {other}" in refused.message
+
+
+def test_each_cluster_has_a_principal_of_its_own(secured: Secured) -> None:
+    reader = topics.unique("reader")
+    secured.kafka.add_user(reader, PASSWORD)
+    secured.kafka.grant(f"User:{reader}", secured.rights("run", cluster="source"))
+    secured.grant(secured.rights("run", creating=True, cluster="sink"))
+    source = secured.connect(reader)
+    secured.feed(range(2))
+
+    settings = secured.settings(source={"connection": source})
+    starter = SinkStarter(settings=settings, source_admin=Admin(source), admin=Admin(secured.connection))
+    started = starter.start(None)
+    with closing(started.control):
+        secured.write(started, range(2))
+
+    assert secured.delivered() == ["0", "1"]
+
+
+def test_following_the_progress_needs_no_right_on_groups(secured: Secured) -> None:
+    """The client looks for the group's coordinator from time to time; that it may not is no reason to stop."""
+    secured.grant(secured.rights("run", creating=True))
+    secured.feed(range(2))
+    started = secured.starter().start(None)
+    settings = secured.settings()
+    with (
+        closing(started.control),
+        closing(
+            ProgressFollower(secured.connection, secured.progress, settings.group_id, secured.id, started.progress.end)
+        ) as follower,
+    ):
+        follower.poll(2.0)  # the refusal comes within one
+        secured.write(started, range(2))
+
+        assert follower.poll(5.0).partitions[secured.at()].next == 2

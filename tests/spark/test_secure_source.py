@@ -1,0 +1,115 @@
+"""Spark's own client comes in by the same ways as ours, with the same Secrets, and needs no more than to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType, ScramMechanism
+from pyspark.sql import SparkSession
+
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls
+from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.source import security_options
+from support import topics
+from support.secure import PLAIN_PASSWORD, PLAIN_USER, Door, Right, SecureKafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+PASSWORD = "pass$word ${directory:/etc:hostname} {of} 'mine', =2C"
+ODD_USER = 'a "user\\" ${directory:/etc:hostname}, =2C\tx'
+
+
+@pytest.fixture(scope="module")
+def ways_in(secure_kafka: SecureKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Connection]]:
+    """The principal's name, and how it comes in."""
+    directory = tmp_path_factory.mktemp("secrets")
+    ca = str(secure_kafka.certificates.ca)
+    chain, key = secure_kafka.certificates.client("mutual")
+    (directory / "tls.crt").write_bytes(chain)
+    (directory / "tls.key").write_bytes(key)
+    secure_kafka.add_user("orders", PASSWORD, ScramMechanism.SCRAM_SHA_256)
+    secure_kafka.add_user("orders", PASSWORD)
+    secure_kafka.add_user(ODD_USER, PASSWORD)
+
+    def sasl(mechanism: str, user: str, password: str = PASSWORD) -> Sasl:
+        file = directory / f"password-of-{mechanism}"
+        file.write_text(password)
+        return Sasl(mechanism=mechanism, username=user, password_file=str(file))
+
+    def connect(door: Door, *, tls: Tls | None = None, sasl: Sasl | None = None) -> Connection:
+        return Connection(bootstrap_servers=secure_kafka.servers(door), tls=tls and check_tls(tls), sasl=sasl)
+
+    trusting = Tls(ca_file=ca)
+    mutual = Tls(ca_file=ca, certificate_file=str(directory / "tls.crt"), key_file=str(directory / "tls.key"))
+    plain = sasl("PLAIN", PLAIN_USER, PLAIN_PASSWORD)
+    return {
+        "plain": (PLAIN_USER, connect(Door.SASL_TLS, tls=trusting, sasl=plain)),
+        "scram 256": ("orders", connect(Door.SASL_TLS, tls=trusting, sasl=sasl("SCRAM-SHA-256", "orders"))),
+        "scram 512": ("orders", connect(Door.SASL_TLS, tls=trusting, sasl=sasl("SCRAM-SHA-512", "orders"))),
+        "scram without TLS": ("orders", connect(Door.SASL, sasl=sasl("SCRAM-SHA-512", "orders"))),
+        "odd user": (ODD_USER, connect(Door.SASL, sasl=sasl("SCRAM-SHA-512", ODD_USER))),
+        "TLS": ("ANONYMOUS", connect(Door.TLS, tls=trusting)),
+        "mutual TLS": ("mutual", connect(Door.MUTUAL, tls=mutual)),
+    }
+
+
+def read(spark: SparkSession, connection: Connection, topic: str) -> int:
+    options = {**security_options(connection), "kafka.bootstrap.servers": connection.bootstrap_servers}
+    return spark.read.format("kafka").options(**options).option("subscribe", topic).load().count()
+
+
+def test_both_clients_come_in(
+    spark: SparkSession, secure_kafka: SecureKafka, ways_in: dict[str, tuple[str, Connection]]
+) -> None:
+    for way, (principal, connection) in ways_in.items():
+        topic = topics.unique("source")
+        topics.create_topic(secure_kafka.bootstrap_servers, topic)
+        topics.produce_numbers(secure_kafka.bootstrap_servers, topic, 3)
+        if principal != "ANONYMOUS":  # who may do everything
+            secure_kafka.grant(f"User:{principal}", [Right(ResourceType.TOPIC, topic, AclOperation.READ)])
+
+        assert Admin(connection).topics([topic])[topic] is not None, way
+        assert read(spark, connection, topic) == 3, way
+
+
+def test_what_spark_is_refused(
+    spark: SparkSession,
+    secure_kafka: SecureKafka,
+    ways_in: dict[str, tuple[str, Connection]],
+    tmp_path: Path,
+) -> None:
+    _, connection = ways_in["scram without TLS"]
+    topic = topics.unique("described")
+    topics.create_topic(secure_kafka.bootstrap_servers, topic)
+    topics.produce_numbers(secure_kafka.bootstrap_servers, topic, 3)
+    secure_kafka.grant("User:orders", [Right(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)])
+    (tmp_path / "password").write_text("nonsense")
+    stranger = Sasl(mechanism="SCRAM-SHA-512", username="orders", password_file=str(tmp_path / "password"))
+
+    with pytest.raises(Exception) as may_not:  # noqa: PT011 - whatever py4j makes of it
+        read(spark, connection, topic)
+    with pytest.raises(Exception) as unknown:  # noqa: PT011 - likewise
+        read(spark, Connection(bootstrap_servers=connection.bootstrap_servers, sasl=stranger), topic)
+
+    told = spark_error(may_not.value)
+    assert told.reason is Reason.AUTHORIZATION_FAILED
+    assert told.message.startswith(f"Read on topic {topic} is not granted")
+    assert spark_error(unknown.value).reason is Reason.AUTHENTICATION_FAILED
+    assert "nonsense" not in str(unknown.value)
+
+
+def test_a_property_that_spark_refuses(spark: SparkSession, secure_kafka: SecureKafka) -> None:
+    topic = topics.unique("any")
+    topics.create_topic(secure_kafka.bootstrap_servers, topic)
+    topics.produce_numbers(secure_kafka.bootstrap_servers, topic, 3)
+    options = {"kafka.bootstrap.servers": secure_kafka.bootstrap_servers, "kafka.fetch.max.bytes": "9999999999"}
+
+    with pytest.raises(Exception) as refused:  # noqa: PT011 - whatever py4j makes of it
+        spark.read.format("kafka").options(**options).option("subscribe", topic).load().count()
+
+    told = spark_error(refused.value)
+    assert told.reason is Reason.MANIFEST_INVALID
+    assert "fetch.max.bytes" in told.message
