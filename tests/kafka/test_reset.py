@@ -16,8 +16,7 @@ from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partitio
 from sinkpipeline.core.reset import Note, ResetPlan
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kafka import reset as reset_module
-from sinkpipeline.kafka import starting
+from sinkpipeline.kafka import failpoints, takeover
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.reset import SinkReset
@@ -37,7 +36,7 @@ POINTS_OF_RESETTING = ("reset-before-transaction", "reset-before-commit")
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "_MAX_DELAY_S", 0.2)
+    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
 
 
 def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) -> None:
@@ -83,8 +82,7 @@ def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatc
         if here == name and pending:
             pending.pop()()
 
-    monkeypatch.setattr(starting, "failpoint", reached)
-    monkeypatch.setattr(reset_module, "failpoint", reached)
+    monkeypatch.setattr(failpoints, "failpoint", reached)
 
 
 def crash() -> None:

@@ -19,7 +19,7 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
 from sinkpipeline.core.topics import Memory, TopicRequest
-from sinkpipeline.kafka import starting
+from sinkpipeline.kafka import failpoints, takeover
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
@@ -36,7 +36,7 @@ EARLIEST, LATEST = StartingOffsets.EARLIEST, StartingOffsets.LATEST
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "_MAX_DELAY_S", 0.2)
+    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
 
 
 def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) -> None:
@@ -58,7 +58,7 @@ def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatc
         if here == name and pending:
             pending.pop()()
 
-    monkeypatch.setattr(starting, "failpoint", reached)
+    monkeypatch.setattr(failpoints, "failpoint", reached)
 
 
 def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:
@@ -297,7 +297,7 @@ def test_starter_that_is_fenced_for_ever_gives_up(sink: OneSink, monkeypatch: py
         if point == "starting-after-meta":
             TransactionalProducer(sink.connection, sink.id.control_id).close()
 
-    monkeypatch.setattr(starting, "failpoint", fence)
+    monkeypatch.setattr(failpoints, "failpoint", fence)
     refusal(sink.start, Reason.FENCED_REPEATEDLY)
 
 

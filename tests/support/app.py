@@ -181,6 +181,11 @@ class Run:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    @property
     def stderr(self) -> str:
         return self._stderr.read_text(errors="replace")
 

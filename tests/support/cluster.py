@@ -27,6 +27,9 @@ _REPLICATED = {"default.replication.factor": str(BROKERS), "min.insync.replicas"
 @contextlib.contextmanager
 def three_brokers() -> Iterator[LocalKafka]:
     with LocalKafka(brokers=BROKERS, properties=_REPLICATED) as cluster:
+        # The brokers' own topic of transactions comes with the first of them.
+        with topics.open_transaction(cluster.bootstrap_servers, topics.unique("first")):
+            pass
         yield cluster
 
 

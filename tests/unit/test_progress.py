@@ -19,6 +19,7 @@ from sinkpipeline.core.progress import (
     ProgressFold,
     advance,
     check,
+    check_not_removed,
     encode,
     encode_meta,
     encode_partition,
@@ -330,3 +331,14 @@ def test_a_result_does_not_change_when_the_fold_goes_on() -> None:
     before = folded.result(1)
     folded.apply(SINK.partition_key(P0).encode(), encode_partition(at(2)), 1)
     assert before.partitions == MappingProxyType({P0: at(1)})
+
+
+def test_a_removed_key_is_not_no_news() -> None:
+    known, tail = fold([m(meta({"raw": 1})), p(P0, at(3))]), fold([p(P1, at(1)), p(P0, at(5)), p(P0, None)])
+    with pytest.raises(SinkPipelineError, match="removed by a tombstone") as caught:
+        check_not_removed(tail, [P0])
+    assert caught.value.reason is Reason.PROGRESS_CORRUPT
+    check_not_removed(tail, [P1])
+    # Neither the old value nor the beginning.
+    assert P0 not in overlay(known, tail).partitions
+    assert overlay(overlay(known, tail), fold([p(P0, at(6))])).removed == frozenset()

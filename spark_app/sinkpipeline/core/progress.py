@@ -87,6 +87,8 @@ class Progress:
     partitions: Mapping[SourcePartition, PartitionProgress] = field(default_factory=lambda: MappingProxyType({}))
     end: int = 0
     """Every record of the progress topic below this offset has been seen (from where the read began)."""
+    removed: frozenset[SourcePartition] = field(default=frozenset(), compare=False)
+    """Partitions whose newest record is a tombstone: somebody took their progress away, which is not "no news"."""
     faults: Mapping[str, SinkPipelineError] = field(default_factory=lambda: MappingProxyType({}))
     """By key, what can't be believed: only a reset, which replaces it, is given progress that has any."""
 
@@ -172,6 +174,7 @@ class ProgressFold:
         self._prefix = sink.prefix.encode()
         self._meta: Meta | None = None
         self._partitions: dict[SourcePartition, PartitionProgress] = {}
+        self._removed: set[SourcePartition] = set()
         self._faults: dict[str, SinkPipelineError] = {}
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
@@ -201,10 +204,12 @@ class ProgressFold:
             raise _corrupt(f"{where} has a key that this version does not know")
         if value is None:
             self._partitions.pop(partition, None)
+            self._removed.add(partition)
             return
         new = _decode_partition(value, where)
         check_forward(partition, self._partitions.get(partition), new, where)
         self._partitions[partition] = new
+        self._removed.discard(partition)
 
     def result(self, end: int, *, with_faults: bool = False) -> Progress:
         """What the records say.
@@ -219,6 +224,7 @@ class ProgressFold:
             meta=self._meta,
             partitions=MappingProxyType(dict(self._partitions)),
             end=end,
+            removed=frozenset(self._removed),
             faults=MappingProxyType(faults),
         )
 
@@ -237,6 +243,16 @@ def check_forward(
             f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
             f"somebody else writes this sink's keys; {_INSPECT}",
         )
+
+
+def check_not_removed(progress: Progress, partitions: Iterable[SourcePartition]) -> None:
+    """Refuses to read the removal of a known partition's progress as if nothing had been written.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt.
+    """
+    for partition in sorted(progress.removed.intersection(partitions)):
+        raise _corrupt(f"the progress of {partition} was removed by a tombstone")
 
 
 def check(progress: Progress) -> None:

@@ -80,11 +80,13 @@ def overlay(known: Progress, newer: Progress) -> Progress:
     """
     for partition, state in newer.partitions.items():
         check_forward(partition, known.partitions.get(partition), state)
-    partitions = {**known.partitions, **newer.partitions}
+    kept = {each: state for each, state in known.partitions.items() if each not in newer.removed}
+    partitions = {**kept, **newer.partitions}
     return Progress(
         meta=newer.meta or known.meta,
         partitions=MappingProxyType(partitions),
         end=max(known.end, newer.end),
+        removed=known.removed - newer.partitions.keys() | newer.removed,
         faults=MappingProxyType({**known.faults, **newer.faults}),
     )
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from sinkpipeline.core.batch import OffsetRange, Receipt, check_contiguous, first_error, fold_receipts, unfinished
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress, encode
+from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed, encode
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint
@@ -208,6 +208,7 @@ class SinkDelivery:
         seen = self._follower.poll()
         check_run(self._settings.id, seen.meta, self._started.run)
         known = self.progress.partitions
+        check_not_removed(seen, known)
         if any(each not in known or state.next > known[each].next for each, state in seen.partitions.items()):
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)

@@ -21,7 +21,7 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import check_forward, encode_partition
+from sinkpipeline.core.progress import check_forward, check_not_removed, encode_partition
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
@@ -160,6 +160,7 @@ class ExactlyOnceWriter:
             tail = log.resume_since(self._settings.id, self._producer, self._plan.verified)
         self._check_topics()
         check_run(self._settings.id, tail.meta, self._plan.run)
+        check_not_removed(tail, [self._partition])
         found = tail.partitions.get(self._partition)
         if found is not None:
             check_forward(self._partition, self._state, found)
