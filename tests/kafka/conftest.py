@@ -56,7 +56,7 @@ def short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def short_deadlines(short_requests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def short_deadlines(short_requests: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - it acts
     """Everything that is tried again is given up soon."""
     monkeypatch.setattr(TransactionalProducer.__init__, "__kwdefaults__", {"deadline_s": 3.0})
     monkeypatch.setattr(TransactionalProducer.commit, "__defaults__", (3.0,))

@@ -1,0 +1,183 @@
+"""A source that is deleted, re-created, cut short or grows at the wrong moment, on a real broker without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from local_kafka import LocalKafka
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka import failpoints, takeover
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.kafka.views import view_source
+from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support import topics
+from support.driver import Driver
+from support.one_sink import OneSink, deliver, plan_of, remembered, rows
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
+
+
+@pytest.fixture
+def filled(sink: OneSink) -> OneSink:
+    topics.produce_numbers(sink.servers, sink.source, 30)
+    return sink
+
+
+def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:
+    with pytest.raises(SinkPipelineError) as caught:
+        step()
+    assert caught.value.reason is reason, caught.value
+    return caught.value
+
+
+def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does something the first time that a start reaches a failpoint."""
+    pending = {name: action}
+    monkeypatch.setattr(failpoints, "failpoint", lambda here: pending.pop(here, lambda: None)())
+
+
+@pytest.mark.parametrize(
+    ("again", "reason"), [(False, Reason.SOURCE_TOPIC_MISSING), (True, Reason.SOURCE_RECREATED)], ids=str
+)
+def test_a_source_that_goes_while_it_is_read(filled: OneSink, again: bool, reason: Reason) -> None:
+    with Driver(filled) as driver:
+        driver.batch(5)
+        topics.delete_topic(filled.servers, filled.source)
+        if again:
+            topics.create_topic(filled.servers, filled.source)
+        error = refusal(driver.delivery.check_world, reason)
+        assert filled.source in error.message
+        refusal(lambda: driver.plan(10), reason)
+        refusal(driver.start, reason)
+    assert len(filled.delivered()) == 5
+
+
+def test_a_source_that_was_re_created_before_anything_was_read_is_a_first_start(
+    filled: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash() -> None:
+        raise RuntimeError("crash")
+
+    once("starting-before-first-start", crash, monkeypatch)
+    with pytest.raises(RuntimeError, match="crash"):
+        filled.start()
+    topics.recreate_topic(filled.servers, filled.source)
+    topics.produce_numbers(filled.servers, filled.source, 7)
+
+    with Driver(filled) as driver:
+        driver.batch(7)
+
+    assert len(filled.delivered()) == 7
+
+
+def test_a_source_that_grows_while_a_sink_is_taken_over_has_lost_nothing(
+    filled: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older driver's task delivers what came after the newer one has looked at the source."""
+    busy = ExactlyOnceWriter(plan_of(filled, filled.start(), 40), filled.at(), Worker())
+
+    def go_on() -> None:
+        topics.produce_numbers(filled.servers, filled.source, 10, start=30)
+        busy.write(rows(range(40)))
+        busy.finish()
+
+    once("starting-after-meta", go_on, monkeypatch)
+    filled.start("run-2")
+    assert filled.frontier() == {0: 40}
+
+
+def test_a_source_that_loses_records_again_and_again(filled: OneSink) -> None:
+    with Driver(filled, source={"skip_lost": True}) as driver:
+        for lost in (2, 12, 22):
+            topics.delete_records(filled.servers, filled.source, lost)
+            truth = driver.delivery.explained(SinkPipelineError(Reason.BATCH_FAILED, "Spark failed", ""))
+            assert isinstance(truth, Restart), "a batch that fails for it is no failure"
+            driver.start()
+            driver.batch(lost + 5)
+        state = driver.delivery.progress.partitions[filled.at()]
+        assert (state.next, state.rows, state.lost) == (27, 15, 2 + 5 + 5)
+        topics.delete_records(filled.servers, filled.source, 29)
+        driver.leave()
+    error = refusal(lambda: Driver(filled).start(), Reason.SOURCE_DATA_LOST)
+    assert "2 offsets are lost" in error.message
+    delivered = [str(number) for begin in (2, 12, 22) for number in range(begin, begin + 5)]
+    assert sorted(filled.delivered(), key=int) == delivered
+
+
+def test_a_topic_that_is_listed_again_goes_on_where_it_was(filled: OneSink) -> None:
+    """And is refused, if it is another one by then: nobody looked at it meanwhile."""
+    other = OneSink(filled.servers)
+    both = {"source": {"topics": (filled.source, other.source)}}
+    deliver(filled, filled.start(**both), range(10))
+
+    only_other = {"source": {"topics": (other.source,)}}
+    filled.start("run-2", **only_other)
+    assert filled.truth()["meta"]["partitions"] == {filled.source: 1, other.source: 1}
+    deliver(filled, filled.start("run-3", **both), range(10, 20))
+    assert sorted(filled.delivered(), key=int) == [str(number) for number in range(20)]
+
+    filled.start("run-4", **only_other)
+    topics.recreate_topic(filled.servers, filled.source)
+    filled.start("run-5", **only_other)
+    refusal(lambda: filled.start("run-6", **both), Reason.SOURCE_RECREATED)
+
+
+def test_the_brokers_own_topics_match_no_pattern(filled: OneSink) -> None:
+    filled.start()
+    source = SourceSettings(connection=filled.connection, pattern=".*")
+    found = view_source(source, Admin(filled.connection)).topics
+    assert filled.source in found
+    assert not [topic for topic in found if topic.startswith("__")], "Spark's pattern does not match them"
+
+
+# Logs that are cut short, as by an unclean leader election
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[LocalKafka]:
+    with LocalKafka(directory=tmp_path) as kafka:
+        yield kafka
+
+
+def test_logs_that_lost_their_ends(forgetful: LocalKafka, tmp_path: Path) -> None:
+    """Once the source's, under a driver; once the progress topic's, which only the status can tell."""
+    servers = forgetful.bootstrap_servers
+    source, progress = OneSink(servers), OneSink(servers)
+    rolling = {"segment.ms": "1"}
+    topics.alter_topic(servers, source.source, rolling)
+    topics.create_topic(servers, progress.progress, config={**topics.COMPACTED, **rolling})
+    for sink in (source, progress):
+        topics.produce_numbers(servers, sink.source, 10)
+        topics.produce_numbers(servers, sink.source, 10, start=10)
+    with Driver(source) as driver:
+        driver.batch(20)
+        started = progress.start()
+        end_of_progress = topics.offsets(servers, progress.progress)[1]
+        deliver(progress, started, range(10))
+        memory = remembered(progress.start("run-2"))
+
+        forgetful.stop_broker(1)
+        for topic, kept in ((source.source, 10), (progress.progress, end_of_progress)):
+            for file in (tmp_path / "node-1" / "data" / f"{topic}-0").glob("[0-9]*"):
+                if int(file.stem) >= kept:
+                    file.unlink()
+        forgetful.start_broker(1)
+
+        truth = driver.delivery.explained(SinkPipelineError(Reason.BATCH_FAILED, "Spark failed", ""))
+        assert isinstance(truth, Restart)
+        error = refusal(driver.start, Reason.SOURCE_DATA_LOST)
+        assert "lost records at its end" in error.message
+        refusal(lambda: Driver(source, source={"skip_lost": True}).start(), Reason.SOURCE_DATA_LOST)
+    error = refusal(lambda: Driver(progress, memory).start(), Reason.PROGRESS_REGRESSED)
+    assert "-0 at 10, the progress topic says 0" in error.message
