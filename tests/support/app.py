@@ -191,7 +191,14 @@ class Run:
 
     def workers(self) -> list[psutil.Process]:
         """The Python workers: children of the daemon, which is a child of the JVM."""
-        return [each for each in self._descendants() if "sinkpipeline.spark.daemon" in " ".join(_command(each))]
+        # The JVM's command line names the module too, as a setting.
+        found = [each for each in self._descendants() if _command(each)[1:3] == ["-m", "sinkpipeline.spark.daemon"]]
+        daemons = {each.pid for each in found}
+        return [each for each in found if _parent(each) in daemons]
+
+    def jvm(self) -> list[psutil.Process]:
+        """Spark itself; empty before it starts."""
+        return [each for each in self._descendants() if "org.apache.spark.deploy.SparkSubmit" in _command(each)]
 
     def eventually(self, look: Callable[[], T], what: str, deadline_s: float = START_DEADLINE_S) -> T:
         """Like `wait_until`, but a run that ended meanwhile fails at once, with what it said."""
@@ -261,6 +268,13 @@ def _command(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.Error:
         return []
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
 
 
 def last_line(text: str) -> str:

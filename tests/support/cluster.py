@@ -114,12 +114,13 @@ class ReplicatedStream(Stream):
 
     @override
     def judge(self, data_topic: str) -> Verdict:
-        return wait_until(lambda: self._judged(data_topic), f"{data_topic} can be read", DEADLINE_S)
+        [verdict] = wait_until(lambda: self._judged(data_topic), f"{data_topic} can be read", DEADLINE_S)
+        return verdict
 
-    def _judged(self, data_topic: str) -> Verdict | None:
+    def _judged(self, data_topic: str) -> list[Verdict]:
         with contextlib.suppress(KafkaException):  # such as a leader that is not one any more
-            return super().judge(data_topic)
-        return None
+            return [super().judge(data_topic)]
+        return []
 
 
 class ReplicatedSink(OneSink):

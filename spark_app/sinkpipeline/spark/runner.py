@@ -24,6 +24,7 @@ from sinkpipeline.core.topics import Memory, recall, remember
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.delivery import OversizedRecord, Restart
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
+from sinkpipeline.spark.session import jvm_is_gone
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 
@@ -132,8 +133,8 @@ class SinkRunner:
                     if not self._may_try_again(error):
                         return
                 except (Py4JError, ConnectionError) as error:
-                    gone = f"Spark's JVM is gone ({type(error).__name__})"
-                    if not self._may_try_again(SinkPipelineError(Reason.SPARK_FAILED, gone, "look at the log file")):
+                    lost = f"the connection to Spark's JVM was lost ({type(error).__name__})"
+                    if not self._may_try_again(SinkPipelineError(Reason.SPARK_FAILED, lost, "look at the log file")):
                         return
             self._change(state=SinkState.SUSPENDED)
         except Exception as error:  # noqa: BLE001 - a thread's last resort: told in the status, the stack in the log
@@ -228,6 +229,13 @@ class SinkRunner:
 
     def _may_try_again(self, error: SinkPipelineError) -> bool:
         """Counts a failure, reports it, and waits; false where the sink has failed for good."""
+        if error.reason.retry and jvm_is_gone(self._spark) and not self._stop.is_set():
+            # Nothing here can be tried again. An open circuit would wait for a person; this is for whoever runs us.
+            _LOG.error("%s: %s", self.id.sink, error)
+            gone = "Spark's JVM is gone: it was killed, perhaps for want of memory, or crashed"
+            remedy = "start the pipeline again; the log file may tell why, or raise spark.driver.memory"
+            self._change(state=SinkState.FAILED, error=SinkPipelineError(Reason.SPARK_FAILED, gone, remedy))
+            return False
         if not error.reason.retry:
             _LOG.error("%s: %s", self.id.sink, error)
             self._change(state=SinkState.FAILED, error=error)

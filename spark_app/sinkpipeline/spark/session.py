@@ -84,6 +84,7 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="sinkpipeline-spark-") as directory, log_file.open("ab") as log:
+        log_begin = log.tell()
         log4j = Path(directory) / "log4j2.properties"
         log4j.write_text(_LOG4J)
         settings = SparkConf(loadDefaults=False)
@@ -101,7 +102,7 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
             _end(gateway)
             raise SinkPipelineError(
                 Reason.SPARK_FAILED,
-                f"Spark did not start with master {master}: {_why(error, log_file)}",
+                f"Spark did not start with master {master}: {_why(error, log_file, log_begin)}",
                 f"Java 17 is needed (JAVA_HOME, or java on the PATH); the log is {log_file}",
             ) from error
         if threading.current_thread() is threading.main_thread():
@@ -113,6 +114,12 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
             with contextlib.suppress(Py4JError, OSError):
                 context.stop()
             _end(gateway)
+
+
+def jvm_is_gone(spark: SparkSession) -> bool:
+    """Whether the session's JVM has ended, with everything in it."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way to know
+    return gateway is None or (gateway.proc is not None and gateway.proc.poll() is not None)
 
 
 def _end(gateway: Any) -> None:
@@ -131,10 +138,11 @@ def _end(gateway: Any) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
-def _why(error: Exception, log_file: Path) -> str:
-    """One line: Java's own last word where there is one."""
+def _why(error: Exception, log_file: Path, log_begin: int) -> str:
+    """One line: Java's own last word where there is one, not that of an earlier run."""
     with contextlib.suppress(OSError):
-        said = [line for line in log_file.read_text(errors="replace").splitlines()[-50:] if _TELLING.search(line)]
+        text = log_file.read_bytes()[log_begin:].decode(errors="replace")
+        said = [line for line in text.splitlines()[-50:] if _TELLING.search(line)]
         if said:
             return said[-1].strip()[:300]
     try:

@@ -1,0 +1,150 @@
+"""`make soak`: kills and faults for as long as one likes, in an order that a seed decides; then everything is counted.
+
+One broker behind a proxy, the real command with an ExactlyOnce and an AtLeastOnce sink, a source that never stops. It
+ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up.
+The order of the faults repeats with the seed; their moments don't, so a seed finds its bug again only by and large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from soak_faults import Driver, Faults
+from soak_feeder import Feeder
+from support.app import App, manifest, sink
+from support.faults import faulty_kafka
+from support.streams import EXACTLY_ONCE, Verdict
+from support.waiting import wait_until
+
+PARTITIONS: Final = 3
+SETTLE_S: Final = 240.0
+START_S: Final = 120.0
+MAY_END_WITH: Final = {1}
+"""What is tried again by whoever runs the command: no broker answered while it started."""
+
+
+@dataclass
+class Outcome:
+    """What a soak did and found."""
+
+    seed: int
+    seconds: float
+    faults: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    ends: list[tuple[int, str]] = field(default_factory=list)
+    rows: int = 0
+    exact: Verdict | None = None
+    relaxed: Verdict | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def judge(self) -> None:
+        if self.exact != EXACTLY_ONCE:
+            self.problems.append(f"the ExactlyOnce sink: {self.exact}")
+        if self.relaxed is None or self.relaxed.missing or self.relaxed.foreign:
+            self.problems.append(f"the AtLeastOnce sink: {self.relaxed}")
+        for code, word in self.ends:
+            if code not in MAY_END_WITH:
+                self.problems.append(f"the command ended by itself with {code}: {word}")
+
+
+def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcome:
+    outcome = Outcome(seed, seconds)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:7.1f} s[/dim]  {text}", highlight=False)
+
+    with ExitStack() as stack:
+        faulty = stack.enter_context(faulty_kafka())
+        feeder = Feeder(faulty.direct, "soak-in", PARTITIONS, seed)
+        document = manifest(
+            faulty.servers,
+            "soak",
+            [feeder.topic],
+            trigger={"interval": "200ms", "maxOffsetsPerTrigger": 2000},
+            # Whatever is broken here is mended soon.
+            failurePolicy={"maxConsecutiveFailures": 10_000, "backoff": {"initial": "200ms", "max": "1s"}},
+            sinks=[sink("exact"), sink("relaxed", guarantee="AtLeastOnce")],
+        )
+        driver = Driver(App(directory, document))
+        stack.callback(driver.close)
+        faults = Faults(seed, faulty, driver, feeder, ["exact-progress", "relaxed-progress"])
+        try:
+            say(f"seed {seed}: {seconds:.0f} s of faults once it runs")
+            wait_until(lambda: driver.app.rows_delivered() > 0, "rows are delivered", START_S)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                fault = faults.next()
+                say(fault.__name__.replace("_", " "))
+                fault()
+                outcome.faults[fault.__name__] += 1
+                faults.pause()
+                driver.look()
+            say("no more faults; waiting until all is delivered")
+            faulty.heal()
+            feeder.close()
+            wait_until(faults.is_quiet, "all is delivered", SETTLE_S)
+            driver.stop()
+        except AssertionError as error:
+            outcome.problems.append(str(error))
+        outcome.starts, outcome.ends, outcome.rows = driver.starts, driver.ends, feeder.total
+        outcome.exact, outcome.relaxed = feeder.judge("exact-out"), feeder.judge("relaxed-out")
+    outcome.judge()
+    return outcome
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    faults = Table(title=f"seed {outcome.seed}, {outcome.seconds:.0f} s", box=None, title_justify="left")
+    faults.add_column("fault")
+    faults.add_column("times", justify="right")
+    for name, times in sorted(outcome.faults.items()):
+        faults.add_row(name.replace("_", " "), str(times))
+    console.print(faults)
+    console.print(f"\nthe command was started {outcome.starts} times, and ended by itself {len(outcome.ends)} times")
+    for code, word in outcome.ends:
+        console.print(f"  with {code}: {word}", markup=False, highlight=False)
+    rows = Table(box=None)
+    for name in ("sink", "rows", "duplicates", "missing", "out of order", "foreign"):
+        rows.add_column(name, justify="left" if name == "sink" else "right")
+    for name, verdict in (("ExactlyOnce", outcome.exact), ("AtLeastOnce", outcome.relaxed)):
+        if verdict is not None:
+            counts = (outcome.rows, verdict.duplicates, verdict.missing, verdict.disorder, verdict.foreign)
+            rows.add_row(name, *(f"{count:,}" for count in counts))
+    console.print(rows)
+    for problem in outcome.problems:
+        console.print(f"problem: {problem}", style="red", markup=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="soak", description="Kills and faults, and then everything is counted.")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if arguments.seed is None else arguments.seed
+    console = Console(soft_wrap=True)
+    directory = Path(tempfile.mkdtemp(prefix="soak-"))
+    outcome = soak(arguments.seconds, seed, directory, console)
+    show(outcome, console)
+    if outcome.problems:
+        console.print(f"FAILED; the logs are in {directory}; again: --seconds {arguments.seconds:.0f} --seed {seed}")
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    console.print("OK")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""How long, and how, Hypothesis explores a machine."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from model.rules import Calm
+
+LONGER = float(os.environ.get("MODEL_LONGER", "1"))
+"""By what factor more runs are tried than `make test` does."""
+
+
+def explore(machine: type[Calm], runs: int) -> None:
+    """Tries runs that nobody has tried before; a failing one is made as small as can be."""
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=int(runs * LONGER),
+            stateful_step_count=15,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def search(machine: type[Calm], runs: int) -> None:
+    """Tries the same runs every time, and ends with the first that fails, as it is."""
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=runs,
+            stateful_step_count=8,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

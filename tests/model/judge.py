@@ -1,0 +1,165 @@
+"""What must be so, whatever happens: §4's one rule, read off the model's logs by code that is not the product's.
+
+a source record was delivered if and only if the committed progress of its partition is beyond it,
+once, and in the order of the source
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from model.broker import Broker, Log, Record
+
+
+class Violation(AssertionError):
+    """The protocol broke its word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """The names that the judge needs of one sink."""
+
+    name: str
+    prefix: str
+    source: str
+    data: str
+    progress: str
+    exactly_once: bool
+    keeps_row: Callable[[bytes], bool]
+
+
+@dataclass
+class Judge:
+    broker: Broker
+    sink: Sink
+    may_repeat: int = 0
+    """Rows that a start has announced that it may duplicate."""
+    blind: bool = False
+    """Its topics were tampered with: only what is delivered twice is looked at, until the end."""
+    _read_at: int = -1
+    _rows: Mapping[int, list[int]] = field(default_factory=dict)
+    _frontier: Mapping[int, int] = field(default_factory=dict)
+    _epoch: int = 0
+    _since: dict[int, int] = field(default_factory=dict)
+    """Where the epoch began; what was delivered before is another story."""
+    _before: frozenset[Record] = frozenset()
+
+    def check(self) -> None:
+        """At every moment.
+
+        Raises:
+            Violation
+        """
+        self._read()
+        for partition, log in enumerate(self._logs(self.sink.source)):
+            delivered = self._rows.get(partition, [])
+            self._check_repeats(partition, delivered)
+            if self.blind:
+                continue
+            frontier = self._frontier.get(partition, 0)
+            missing = [offset for offset in self._expected(partition, log, frontier) if offset not in delivered]
+            if missing:
+                raise Violation(f"{self._at(partition)}: {missing} are missing below the progress {frontier}")
+            beyond = [offset for offset in delivered if offset >= frontier]
+            if beyond and self.sink.exactly_once:
+                raise Violation(f"{self._at(partition)}: {beyond} were delivered beyond the progress {frontier}")
+
+    def is_complete(self) -> bool:
+        """Whether everything in the source was delivered, and the progress says so."""
+        self._read()
+        return all(
+            self._frontier.get(partition, 0) == log.high
+            and set(self._expected(partition, log, log.high)) <= set(self._rows.get(partition, []))
+            for partition, log in enumerate(self._logs(self.sink.source))
+        )
+
+    def run_announced_since(self, offset: int) -> str | None:
+        """The run of a driver that has first announced itself from `offset` on, for every reader to see."""
+        runs = self._runs()
+        known = {run for place, run in runs if place < offset}
+        return next((run for _, run in reversed(runs) if run not in known), None)
+
+    def run_announced_before(self, offset: int) -> str | None:
+        """The run that a reader finds who has read up to `offset`."""
+        return next((run for place, run in reversed(self._runs()) if place < offset), None)
+
+    def _runs(self) -> list[tuple[int, str]]:
+        return [
+            (record.offset, json.loads(record.value)["run"])
+            for log in self._logs(self.sink.progress)
+            for record in _committed(log)
+            if record.key == f"{self.sink.prefix}meta".encode() and record.value and record.offset < log.stable
+        ]
+
+    def _read(self) -> None:
+        """Reads what was delivered, and the progress, where something was written since the last time."""
+        if self._read_at == self.broker.version:
+            return
+        self._read_at = self.broker.version
+        progress = self._progress()
+        epoch = max((state["epoch"] for state in progress.values()), default=0)
+        rows = [record for log in self._logs(self.sink.data) for record in _committed(log)]
+        if epoch > self._epoch:
+            # A reset: from here on the rows are counted anew.
+            self._epoch, self._before = epoch, frozenset(rows)
+            self._since = {partition: state["next"] for partition, state in progress.items()}
+        for partition in progress.keys() - self._since.keys():
+            # Nothing that is there at the first start is left out.
+            self._since[partition] = min(progress[partition]["next"], self._logs(self.sink.source)[partition].low)
+        self._frontier = {each: state["next"] for each, state in progress.items() if state["epoch"] == self._epoch}
+        found = defaultdict(list)
+        for record in rows:
+            if record not in self._before:
+                partition, offset = _place(record)
+                found[partition].append(offset)
+        self._rows = found
+
+    def _progress(self) -> dict[int, dict[str, int]]:
+        """The last committed record of each source partition."""
+        head = f"{self.sink.prefix}p/{self.sink.source}/".encode()
+        newest: dict[int, bytes | None] = {}
+        for log in self._logs(self.sink.progress):
+            for record in _committed(log):
+                if record.key is not None and record.key.startswith(head):
+                    newest[int(record.key[len(head) :])] = record.value
+        return {partition: json.loads(value) for partition, value in newest.items() if value is not None}
+
+    def _check_repeats(self, partition: int, delivered: list[int]) -> None:
+        if not self.sink.exactly_once:
+            return
+        repeated = len(delivered) - len(set(delivered))
+        if repeated > self.may_repeat:
+            raise Violation(f"{self._at(partition)}: {repeated} rows were delivered twice: {delivered}")
+        for log in self._logs(self.sink.data):
+            rows = [record for record in _committed(log) if record not in self._before]
+            offsets = [offset for number, offset in map(_place, rows) if number == partition]
+            if offsets != sorted(offsets) and not repeated:
+                raise Violation(f"{self._at(partition)}: out of order: {offsets}")
+
+    def _expected(self, partition: int, log: Log, frontier: int) -> list[int]:
+        since = self._since.get(partition, 0)
+        return [
+            record.offset
+            for record in log.history
+            if since <= record.offset < frontier and record.value is not None and self.sink.keeps_row(record.value)
+        ]
+
+    def _logs(self, name: str) -> list[Log]:
+        topic = self.broker.topics.get(name)
+        return [] if topic is None else topic.logs
+
+    def _at(self, partition: int) -> str:
+        return f"{self.sink.name}, source partition {partition}"
+
+
+def _committed(log: Log) -> Iterable[Record]:
+    return (record for record in log.history if record.is_committed)
+
+
+def _place(record: Record) -> tuple[int, int]:
+    """The source partition and offset that a row tells."""
+    partition, offset, _ = (record.value or b"").split(b":")
+    return int(partition), int(offset)

@@ -1,0 +1,385 @@
+"""The rules by which Hypothesis explores the model: what can go wrong, and when.
+
+Each class is one kind of trouble, so that a mutation can be looked for where it shows; the last ones are everything
+together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from model.rules import (
+    STARTS,
+    Calm,
+    Point,
+    Trouble,
+    few,
+    latencies,
+    nths,
+    points,
+    records,
+    shapes,
+    targets,
+    task_points,
+    zombies,
+)
+from model.scheduler import Fate
+from model.world import PROGRESS, Kind, Shape
+from sinkpipeline.core.targets import Targets
+
+
+class Drivers(Calm):
+    """Drivers come and go."""
+
+    @rule(latency=latencies)
+    def start_driver(self, latency: float) -> None:
+        self.start_another(latency)
+
+    @rule(which=few)
+    def stop_driver(self, which: int) -> None:
+        if drivers := self.world.alive():
+            drivers[which % len(drivers)].stop()
+
+    @rule(which=few)
+    def kill_driver(self, which: int) -> None:
+        if drivers := self.world.alive():
+            drivers[which % len(drivers)].kill()
+
+    @rule(point=points, nth=nths)
+    def reach(self, point: Point, nth: int) -> None:
+        self.run_to(point, nth)
+
+
+class Compaction(Calm):
+    @rule(bound=st.integers(0, 60))
+    def compact(self, bound: int) -> None:
+        topic = self.world.broker.topics.get(PROGRESS)
+        if topic is not None:
+            topic.logs[0].compact(bound)
+
+
+class LateTasks(Calm):
+    """A task is given up, and goes on in the middle of the start that follows."""
+
+    @rule(zombie=zombies, trouble=st.sampled_from(STARTS), sends=nths)
+    def late_task(self, zombie: tuple[str, int], trouble: Trouble, sends: int) -> None:
+        """It goes on to its end when the starter is about to send something for that time."""
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(trouble, task)
+        starter = self.hold(("runner", "send"), sends)
+        self.world.scheduler.go_alone(task)
+        self.release(starter)
+
+    @rule(
+        zombie=zombies,
+        trouble=st.sampled_from(STARTS),
+        sends=st.integers(1, 4),
+        stop=st.integers(2, 3),
+        more=st.integers(1, 3),
+    )
+    def late_task_in_two_steps(
+        self, zombie: tuple[str, int], trouble: Trouble, sends: int, stop: int, more: int
+    ) -> None:
+        """It goes on to a commit of its own, and to its end when the starter has sent some more."""
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(trouble, task)
+        starter = self.hold(("runner", "send"), sends)
+        self.go_alone_to(task, "commit", stop)
+        self.release(starter)
+        starter = self.hold(("runner", "send"), 1 + more)
+        self.world.scheduler.go_alone(task)
+        self.release(starter)
+
+    @rule(zombie=zombies)
+    def late_task_at_a_stop(self, zombie: tuple[str, int]) -> None:
+        """The driver is told to stop, and waits for a batch that fails."""
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        for driver in self.world.alive():
+            driver.stop()
+        self.world.scheduler.run(seconds=1.0)
+        self.make(Trouble.JOB_FAILS, task)
+        self.world.scheduler.go_alone(task)
+
+
+class Attempts(Calm):
+    """A task is given up, and goes on in the middle of the attempt that follows."""
+
+    @rule(zombie=zombies, point=task_points, nth=st.integers(1, 2))
+    def late_attempt(self, zombie: tuple[str, int], point: Point, nth: int) -> None:
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(Trouble.LOST, task)
+        other = self.hold(point, nth)
+        self.world.scheduler.go_alone(task)
+        self.release(other)
+
+    @rule()
+    def lose_answer(self) -> None:
+        """A task ends well, and Spark doesn't hear of it."""
+        task = self.hold_a_task(("rows", 1))
+        for attempt in self.world.tasks():
+            attempt.loses_answer |= attempt.thread is task
+        self.release(task)
+
+
+class Starts(Calm):
+    """Drivers start in the middle of each other."""
+
+    @rule(first=st.integers(1, 4), second=st.integers(1, 5), latency=latencies)
+    def two_starts(self, first: int, second: int, latency: float) -> None:
+        if not self.start_another(latency):
+            return
+        one = self.hold(("runner", "commit"), first)
+        self.start_another()
+        two = self.hold(("runner", "commit"), second)
+        if one is not None:
+            self.world.scheduler.go_alone(one, steps=60)
+        self.release(two)
+
+    @rule(sends=st.integers(3, 6), reads=st.integers(1, 2))
+    def overtaken(self, sends: int, reads: int) -> None:
+        """A driver goes on, and reads nothing new, while another one starts."""
+        old = self.hold(("stream", "job"))
+        if not self.start_another():
+            return
+        new = self.hold(("runner", "send"), sends)
+        if old is not None:
+            self.world.produce(0, [Kind.KEPT])
+            self.go_alone_to(old, "read", reads)
+            self.world.scheduler.step(old, Fate.FAILED)
+            self.release(old)
+            self.world.scheduler.run(lambda: old.label in ("trigger", "lock"), seconds=1.0)
+        self.release(new)
+
+
+class Kills(Calm):
+    @rule(point=points, nth=nths)
+    def kill(self, point: Point, nth: int) -> None:
+        thread = self.run_to(point, nth)
+        if thread is not None:
+            self.world.scheduler.kill(thread.process)
+
+    @rule(zombie=zombies)
+    def kill_task(self, zombie: tuple[str, int]) -> None:
+        task = self.hold_a_task(zombie)
+        if task is not None:
+            self.world.scheduler.kill(task.process)
+
+    @rule(which=few)
+    def kill_worker(self, which: int) -> None:
+        if workers := self.world.workers():
+            self.world.scheduler.kill(workers[which % len(workers)].process)
+
+    @rule(commits=nths)
+    def kill_starter(self, commits: int) -> None:
+        self.start_another()
+        starter = self.run_to(("runner", "commit"), commits)
+        if starter is not None:
+            self.world.scheduler.kill(starter.process)
+
+
+class Chaos(Calm):
+    """Anybody is stopped anywhere, and goes on at any time."""
+
+    @rule(point=points, nth=nths)
+    def stop(self, point: Point, nth: int) -> None:
+        self.hold(point, nth)
+
+    @rule(which=few)
+    def release_one(self, which: int) -> None:
+        if threads := self.world.scheduler.held():
+            self.release(threads[which % len(threads)])
+
+    @rule(which=few, steps=st.integers(1, 40))
+    def go_alone(self, which: int, steps: int) -> None:
+        if threads := self.world.scheduler.held():
+            self.world.scheduler.go_alone(threads[which % len(threads)], steps=steps)
+
+    @rule(which=few, trouble=st.sampled_from((Trouble.LOST, *STARTS)))
+    def give_up(self, which: int, trouble: Trouble) -> None:
+        if tasks := self.world.tasks():
+            self.make(trouble, tasks[which % len(tasks)].thread)
+
+
+class Answers(Calm):
+    """Calls that fail, or are done although their caller is told otherwise, or are done late."""
+
+    @rule(point=points, nth=nths, fate=st.sampled_from(list(Fate)))
+    def answer(self, point: Point, nth: int, fate: Fate) -> None:
+        thread = self.run_to(point, nth)
+        if thread is not None:
+            self.world.held = True
+            self.world.scheduler.step(thread, fate)
+
+    @rule(
+        role=st.sampled_from(["task", "task", "stream", "runner"]),
+        nth=st.integers(1, 4),
+        fate=st.sampled_from([each for each in Fate if each is not Fate.DONE]),
+    )
+    def doubt(self, role: str, nth: int, fate: Fate) -> None:
+        """A commit whose outcome is not known."""
+        self.answer((role, "commit"), nth, fate)
+
+    @rule(which=few)
+    def arrive_late(self, which: int) -> None:
+        if late := self.world.scheduler.late:
+            self.world.scheduler.deliver(which % len(late))
+
+
+class Refusals(Calm):
+    """The cluster refuses rows of AtLeastOnce."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, exactly_once=False), records)
+
+    @rule(count=st.integers(1, 3))
+    def refuse_rows(self, count: int) -> None:
+        self.world.rows_to_refuse = count
+
+
+class Deletions(Calm):
+    """People delete topics, and somebody creates them again."""
+
+    @rule(create=st.booleans(), filled=st.booleans())
+    def delete_progress(self, *, create: bool, filled: bool) -> None:
+        self.world.delete_progress(create=create, filled=filled)
+
+    @rule(filled=st.booleans())
+    def recreate_progress_while_nothing_goes_on(self, *, filled: bool) -> None:
+        self.world.scheduler.run(seconds=3.0)
+        self.world.delete_progress(create=True, filled=filled)
+
+    @rule(create=st.booleans())
+    def delete_data(self, *, create: bool) -> None:
+        self.world.delete_data(self.world.sinks[0], create=create)
+
+
+class Truncations(Calm):
+    """Records are deleted from the beginning of a topic."""
+
+    @rule(before=st.integers(1, 30))
+    def truncate_progress(self, before: int) -> None:
+        self.world.truncate_progress(before)
+
+    @rule(reads=nths)
+    def truncate_progress_while_it_is_read(self, reads: int) -> None:
+        self.world.scheduler.run(seconds=1.0)
+        self.start_another()
+        self.run_to(("runner", "read"), reads)
+        self.world.truncate_progress(1000)
+
+    @rule(before=st.integers(1, 8))
+    def truncate_source(self, before: int) -> None:
+        self.world.truncate_source(0, before)
+
+
+class Tombstones(Calm):
+    @rule()
+    def remove_key(self) -> None:
+        self.world.remove_key(self.world.sinks[0])
+
+
+class ForeignTransactions(Calm):
+    """Another application writes to the progress topic, and takes its time."""
+
+    @rule(seconds=st.sampled_from([30.0, 900.0]))
+    def open_foreign_transaction(self, seconds: float) -> None:
+        self.world.open_foreign_transaction(seconds)
+
+    @rule(seconds=st.sampled_from([30.0, 900.0]))
+    def start_behind_a_foreign_transaction(self, seconds: float) -> None:
+        self.world.scheduler.run(seconds=1.0)
+        self.world.open_foreign_transaction(seconds)
+        self.world.produce(0, [Kind.KEPT])
+        self.world.scheduler.run(seconds=1.0)
+        for driver in self.world.alive():
+            driver.kill()
+        self.start_another()
+
+
+class Sources(Calm):
+    """The source changes."""
+
+    @rule(records=records)
+    def recreate_source(self, records: list[Kind]) -> None:
+        self.world.recreate_source(records)
+
+    @rule()
+    def add_partition(self) -> None:
+        self.world.add_partition()
+
+
+class SparkElsewhere(Calm):
+    """Spark goes on elsewhere than where it was."""
+
+    @rule(by=st.sampled_from([-2, -1, 1]))
+    def spark_goes_on_elsewhere(self, by: int) -> None:
+        self.world.scheduler.run(seconds=1.0)
+        self.world.make_spark_skip(by)
+        self.run_to(("stream", "job"))
+
+
+class Resets(Calm):
+    @rule(to=targets, seconds=st.sampled_from([0.0, 5.0]))
+    def reset(self, to: Targets, seconds: float) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.reset(0, to)
+
+    @rule(zombie=zombies, sends=st.integers(4, 8))
+    def late_task_in_a_reset(self, zombie: tuple[str, int], sends: int) -> None:
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(Trouble.RESET, task)
+        person = self.hold(("person", "send"), sends)
+        self.world.scheduler.go_alone(task)
+        self.release(person)
+
+
+class Readers(Compaction):
+    """Readers meet on one progress topic, while it is compacted."""
+
+    @rule(commits=st.integers(1, 3))
+    def compact_a_sentinel(self, commits: int) -> None:
+        """One that another reader's has superseded, before its own reader has read it."""
+        self.start_another()
+        reader = self.run_to(("runner", "commit"), commits)
+        if reader is None:
+            return
+        self.world.scheduler.step(reader)
+        reader.held = True
+        self.start_another()
+        self.run_to(("runner", "offsets"))
+        self.compact(1000)
+        self.world.scheduler.go_alone(reader, lambda: reader.label == "describe", steps=250)
+
+
+class TombstonesMet(Tombstones, Attempts):
+    """A key is removed while attempts of its task come and go."""
+
+
+class Losses(LateTasks, Deletions):
+    """The progress topic is deleted while an outcome is in doubt."""
+
+
+class Protocol(Drivers, Readers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
+    """Everything that may go wrong without anybody touching topics."""
+
+
+class AtLeastOnce(Protocol, Refusals):
+    """The other guarantee: nothing is missing."""
+
+
+class Everything(Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
+    """And what people and retention do to topics."""

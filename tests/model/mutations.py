@@ -1,0 +1,446 @@
+"""The protocol, broken on purpose: each mutation patches the product's own modules, and the model is to find it.
+
+A mutation breaks one rule of design §4 and leaves the rest as it is, so it also shows what that rule alone holds up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from greenlet import getcurrent
+from typing_extensions import override
+
+from model import machine
+from model.rules import Calm
+from sinkpipeline.core import reset as core_reset
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Progress, ProgressFold
+from sinkpipeline.core.topics import TopicDecision
+from sinkpipeline.kafka import consumers, producers, progress_log, reset, starting
+from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.kafka.takeover import SinkTakeover
+from sinkpipeline.sinks import delivery
+from sinkpipeline.sinks.delivery import SinkDelivery
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.spark.query import SinkQuery
+from sinkpipeline.spark.runner import SinkRunner
+
+Patch = contextlib.AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    breaks: str
+    patches: Callable[[], list[Patch]]
+    machine: type[Calm]
+    """Where it shows soonest."""
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for patch in self.patches():
+                stack.enter_context(patch)
+            yield
+
+
+MUTATIONS: list[Mutation] = []
+_Maker = Callable[[], list[Patch]]
+
+
+def mutation(breaks: str, shows_in: type[Calm] = machine.LateTasks) -> Callable[[_Maker], _Maker]:
+    def add(patches: _Maker) -> _Maker:
+        MUTATIONS.append(Mutation(patches.__name__, breaks, patches, shows_in))
+        return patches
+
+    return add
+
+
+def put(target: object, name: str, value: object) -> Patch:
+    return mock.patch.object(target, name, value)
+
+
+def nothing(*_: object, **__: object) -> None:
+    """In place of a check, or of a step."""
+
+
+# Owners
+
+
+@dataclass(frozen=True)
+class _ByIndex(SinkId):
+    index: int = 0
+
+    @override
+    def partition_id(self, partition: SourcePartition) -> str:
+        return f"{self.prefix}{self.index}"
+
+
+@mutation("a task's id is that of its index in the batch, which the next start doesn't know")
+def ids_by_task_index() -> list[Patch]:
+    original = ExactlyOnceWriter.__init__
+
+    def init(self: ExactlyOnceWriter, plan: Any, partition: SourcePartition, *args: Any, **named: Any) -> None:
+        sink = plan.settings.id
+        by_index = _ByIndex(sink.identity, sink.sink, sorted(plan.ranges).index(partition))
+        original(self, replace(plan, settings=replace(plan.settings, id=by_index)), partition, *args, **named)
+
+    return [put(ExactlyOnceWriter, "__init__", init)]
+
+
+@mutation("a task that is tried again uses the producer that its worker has kept", machine.Attempts)
+def kept_producer_for_a_retried_task() -> list[Patch]:
+    original = ExactlyOnceWriter.__init__
+
+    def init(self: ExactlyOnceWriter, *args: Any, retried: bool = False, **named: Any) -> None:  # noqa: ARG001
+        original(self, *args, **named)
+
+    return [put(ExactlyOnceWriter, "__init__", init)]
+
+
+@mutation("a run for every driver, not for every start (docs/design/0004)")
+def one_run_for_every_driver() -> list[Patch]:
+    original = SinkStarter.__init__
+
+    def init(self: SinkStarter, **named: Any) -> None:
+        original(self, **named)
+        run = self.new_run()
+        self.new_run = lambda: run
+
+    return [put(SinkStarter, "__init__", init)]
+
+
+# Fencing and reading
+
+
+@mutation("a start doesn't fence the partitions")
+def no_fence_of_the_partitions() -> list[Patch]:
+    return [put(SinkTakeover, "_fence", nothing)]
+
+
+@mutation("a reset doesn't fence the partitions", machine.Resets)
+def no_fence_in_a_reset() -> list[Patch]:
+    return [put(SinkReset, "_fence", nothing)]
+
+
+@mutation("a start announces itself only after it has fenced")
+def announced_after_the_fence() -> list[Patch]:
+    original, fence = SinkTakeover._take_over, SinkTakeover._fence
+
+    def take_over(self: Any, hold: Any, known: Progress, meta: Any, partitions: Iterable[SourcePartition]) -> Progress:
+        partitions = set(partitions)
+        fence(self, {*known.partitions, *meta.source_partitions(), *partitions})
+        self._fence = nothing
+        try:
+            return original(self, hold, known, meta, partitions)
+        finally:
+            del self._fence
+
+    return [put(SinkTakeover, "_take_over", take_over)]
+
+
+@mutation("a task reads, and then fences", machine.Attempts)
+def read_before_the_fence_in_a_task() -> list[Patch]:
+    original = ExactlyOnceWriter._claim
+
+    def claim(self: Any) -> None:
+        settings = self._settings
+        with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
+            start = self._plan.verified
+            found = log._fold(settings.id, log._read(settings.id, start, bound=max(start, log._extent().high)))
+
+        class Found(ProgressLog):
+            @override
+            def resume_since(self, *_: object) -> Progress:
+                return found
+
+        self._log = lambda: Found(settings.connection, settings.progress.name, settings.group_id)
+        try:
+            original(self)
+        finally:
+            del self._log
+
+    return [put(ExactlyOnceWriter, "_claim", claim)]
+
+
+@mutation("a start reads, and then fences the partitions")
+def read_before_the_fence_in_a_start() -> list[Patch]:
+    fence, resume_since = SinkTakeover._fence, ProgressLog.resume_since
+    waiting: dict[object, Callable[[], None]] = {}
+
+    def later(self: SinkTakeover, partitions: Iterable[SourcePartition]) -> None:
+        waiting[getcurrent()] = lambda: fence(self, partitions)
+
+    def read(self: ProgressLog, *args: Any) -> Progress:
+        found = resume_since(self, *args)
+        waiting.pop(getcurrent(), nothing)()
+        return found
+
+    return [put(SinkTakeover, "_fence", later), put(ProgressLog, "resume_since", read)]
+
+
+class _NoMeta(ProgressLog):
+    @override
+    def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
+        return replace(super().resume_since(sink, producer, offset), meta=None)
+
+
+class _NoLook(ProgressLog):
+    @override
+    def observe(self, sink: SinkId) -> Progress:
+        return Progress()
+
+
+def _reads_with(kind: type[ProgressLog]) -> Patch:
+    def log(self: Any) -> ProgressLog:
+        return kind(self._settings.connection, self._settings.progress.name, self._settings.group_id)
+
+    return put(ExactlyOnceWriter, "_log", log)
+
+
+@mutation("a task doesn't check `run` after its init")
+def no_check_of_run_after_init() -> list[Patch]:
+    return [_reads_with(_NoMeta)]
+
+
+@mutation("a fenced task takes its id back before it reads `meta`")
+def init_before_meta_in_a_task() -> list[Patch]:
+    return [_reads_with(_NoLook)]
+
+
+@mutation("a fenced start takes the control id back before it reads `meta`", machine.Starts)
+def init_before_meta_in_a_start() -> list[Patch]:
+    return [put(SinkTakeover, "_still_ours", nothing), put(SinkTakeover, "_meet", nothing)]
+
+
+@mutation("a driver that was superseded comes back", machine.Starts)
+def superseded_driver_comes_back() -> list[Patch]:
+    return [put(SinkStarter, "_meet", SinkTakeover._meet)]
+
+
+@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Starts)
+def reads_from_the_highest_offset() -> list[Patch]:
+    original = SinkDelivery._take
+
+    def take(self: Any, receipts: Any) -> None:
+        original(self, receipts)
+        end = SourcePartition(self._settings.progress.name, 0)
+        self._verified = self._starter.admin.end_offsets([end], read_committed=False)[end]
+
+    return [put(SinkDelivery, "_take", take)]
+
+
+@mutation("a reader ends its own transaction, where only the marker is late", Calm)
+def reader_fences_itself() -> list[Patch]:
+    original = ProgressLog._fence_writer
+    return [put(ProgressLog, "_fence_writer", lambda self, sink, position, _: original(self, sink, position, ""))]
+
+
+@mutation("the default auto.offset.reset", machine.Truncations)
+def default_offset_reset() -> list[Patch]:
+    original = consumers.Consumer
+
+    def consumer(config: dict[str, Any]) -> Any:
+        return original({name: value for name, value in config.items() if name != "auto.offset.reset"})
+
+    return [put(consumers, "Consumer", consumer)]
+
+
+@mutation("progress is read before it is committed", machine.Kills)
+def reads_what_is_not_committed() -> list[Patch]:
+    original = progress_log.make_consumer
+    return [put(progress_log, "make_consumer", lambda connection, group: original(connection, group, "all"))]
+
+
+@mutation("only the nonce ends a read, though another reader's sentinel may have compacted ours away", machine.Readers)
+def only_the_nonce_ends_a_read() -> list[Patch]:
+    return [put(ProgressLog, "_uncommitted_end", lambda _: 1_000_000)]
+
+
+@mutation("the end of a read is the last stable offset", machine.ForeignTransactions)
+def reads_to_the_last_stable_offset() -> list[Patch]:
+    return [put(ProgressLog, "_uncommitted_end", lambda self: self._extent().high)]
+
+
+@mutation("a time-out is no progress", machine.ForeignTransactions)
+def time_out_is_no_progress() -> list[Patch]:
+    original = ProgressLog._read
+
+    def read(self: ProgressLog, *args: Any, **named: Any) -> Any:
+        try:
+            return original(self, *args, **named)
+        except SinkPipelineError as error:
+            if error.reason is Reason.PROGRESS_UNREADABLE:
+                return progress_log._Found([], 0)
+            raise
+
+    return [put(ProgressLog, "_read", read)]
+
+
+@mutation("a missing key is the beginning", machine.Tombstones)
+def missing_key_is_the_beginning() -> list[Patch]:
+    return [put(starting, "check", nothing), put(progress_log, "check", nothing)]
+
+
+@mutation("a tombstone is no news", machine.TombstonesMet)
+def tombstone_is_no_news() -> list[Patch]:
+    original = ProgressFold.result
+
+    def result(self: ProgressFold, *args: Any, **named: Any) -> Progress:
+        return replace(original(self, *args, **named), removed=frozenset())
+
+    return [put(ProgressFold, "result", result)]
+
+
+@mutation("a suffix that holds `meta` is enough", machine.Drivers)
+def suffix_without_all_keys() -> list[Patch]:
+    return [put(Progress, "complete", property(lambda self: self.exists))]
+
+
+# Transactions
+
+
+@mutation("progress in another transaction than its rows", Calm)
+def progress_in_another_transaction() -> list[Patch]:
+    original = TransactionalProducer.produce_record
+
+    def produce(self: TransactionalProducer, topic: str, key: str, value: bytes | None) -> None:
+        if not self.transactional_id.endswith("/control"):
+            self.commit()
+            self.begin()
+        original(self, topic, key, value)
+
+    return [put(TransactionalProducer, "produce_record", produce)]
+
+
+@mutation("meta and its keys in several transactions", machine.Kills)
+def snapshot_in_several_transactions() -> list[Patch]:
+    original = TransactionalProducer.write
+
+    def write(self: TransactionalProducer, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
+        for record in reversed(list(records)):
+            original(self, topic, [record])
+
+    return [put(TransactionalProducer, "write", write)]
+
+
+@mutation("every transaction of a range says that the whole range was handled", machine.Kills)
+def every_cut_is_the_last() -> list[Patch]:
+    original = ExactlyOnceWriter._cut
+    return [put(ExactlyOnceWriter, "_cut", lambda self, _next: original(self, self._end))]
+
+
+@mutation("rows below the frontier are produced again", machine.Attempts)
+def rows_below_the_frontier() -> list[Patch]:
+    original = ExactlyOnceWriter._claim
+
+    def claim(self: Any) -> None:
+        original(self)
+        self._produced = self._plan.frontier[self._partition].next
+
+    return [put(ExactlyOnceWriter, "_claim", claim)]
+
+
+@mutation("an answer that doesn't come is a failure: the rows are written again, unread", machine.Answers)
+def time_out_is_failure() -> list[Patch]:
+    def recover(self: Any, trouble: Exception) -> None:
+        self._recoveries += 1
+        if self._recoveries > 5:
+            raise SinkPipelineError(Reason.TRANSACTION_FAILED, str(trouble), "")
+        self._producer = TransactionalProducer(self._settings.connection, self._id)
+        self._produced = self._state.next
+        self._open_rows = self._open_size = 0
+
+    return [put(ExactlyOnceWriter, "_recover", recover)]
+
+
+@mutation("an answer that doesn't come is a success", machine.Answers)
+def time_out_is_success() -> list[Patch]:
+    original = TransactionalProducer.commit
+
+    def commit(self: TransactionalProducer, *args: Any) -> None:
+        with contextlib.suppress(InDoubt):
+            original(self, *args)
+
+    return [put(TransactionalProducer, "commit", commit)]
+
+
+@mutation("a refused row of AtLeastOnce is not looked for", machine.Refusals)
+def no_delivery_callback() -> list[Patch]:
+    return [put(producers._Deliveries, "report", nothing)]
+
+
+# The driver
+
+
+@mutation("a snapshot in the middle of a batch")
+def snapshot_in_the_middle_of_a_batch() -> list[Patch]:
+    def check_world(self: SinkQuery) -> None:
+        self.delivery._write(self.delivery.progress)
+
+    return [put(SinkQuery, "check_world", check_world)]
+
+
+@mutation("a snapshot at a stop, though an outcome is in doubt")
+def snapshot_in_doubt() -> list[Patch]:
+    def end(_: SinkRunner, query: SinkQuery) -> None:
+        query.stop()
+        query.delivery._write(query.delivery.progress)
+
+    return [put(SinkRunner, "_end", end)]
+
+
+@mutation("a driver's own memory is taken for exact, though an outcome is in doubt", machine.Losses)
+def memory_is_always_exact() -> list[Patch]:
+    original = SinkRunner._remember
+
+    def remember(self: Any, query: SinkQuery) -> None:
+        original(self, query)
+        self._memory_is_exact = True
+
+    return [put(SinkRunner, "_remember", remember)]
+
+
+@mutation("Spark's memory competes: ranges are not compared with the frontier", machine.SparkElsewhere)
+def ranges_are_not_compared() -> list[Patch]:
+    return [put(delivery, "check_contiguous", nothing)]
+
+
+@mutation("the progress topic's id is not compared", machine.Deletions)
+def topic_ids_are_not_compared() -> list[Patch]:
+    return [
+        put(SinkDelivery, "_check_topics", nothing),
+        put(SinkTakeover, "_check_same", nothing),
+        put(ExactlyOnceWriter, "_check_topics", nothing),
+    ]
+
+
+@mutation("a reset stays in its epoch", machine.Resets)
+def reset_within_the_epoch() -> list[Patch]:
+    original = reset.plan_reset
+
+    def plan_reset(*args: Any, **named: Any) -> Any:
+        plan = original(*args, **named)
+        return replace(plan, epoch=plan.old_epoch)
+
+    return [put(reset, "plan_reset", plan_reset), put(core_reset, "plan_reset", plan_reset)]
+
+
+@mutation("what is remembered of an earlier epoch is compared with this one", machine.Resets)
+def epoch_of_the_memory_is_ignored() -> list[Patch]:
+    original = starting.decide
+
+    def decide(*, progress: Progress, memory: Any, **named: Any) -> TopicDecision:
+        if memory is not None and progress.meta is not None:
+            memory = replace(memory, epoch=progress.meta.epoch)
+        return original(progress=progress, memory=memory, **named)
+
+    return [put(starting, "decide", decide)]

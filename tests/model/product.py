@@ -1,0 +1,187 @@
+"""Puts the model's clients, clock and threads where the product's modules have the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+import time
+import types
+import uuid
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+from typing_extensions import Self
+
+from model import clients, little_spark
+from model.scheduler import Process, Scheduler, Thread
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.kafka import diagnosis, progress_log
+from sinkpipeline.sinks import delivery, exactly_once
+from sinkpipeline.spark import query, runner, task
+
+_CUT_ROWS = 3
+_SUFFIX = 4
+_SNAPSHOT_EVERY = 8
+_POLL_S = 1.0
+
+
+@contextlib.contextmanager
+def product_on_the_model() -> Iterator[None]:
+    """While it lasts, the product's own code runs on the model. Sizes are scaled down, so small runs reach them."""
+    numbers = itertools.count()
+    # By the object that a module of the product refers to, wherever it does.
+    replaced: dict[object, object] = {
+        time: SimpleNamespace(monotonic=_now, time=_now, sleep=_sleep),
+        random: _Middle,
+        uuid: SimpleNamespace(uuid4=lambda: f"u{next(numbers)}"),
+        ThreadPoolExecutor: _OneByOne,
+        confluent_kafka.Producer: clients.Producer,
+        confluent_kafka.Consumer: clients.Consumer,
+        AdminClient: clients.AdminClient,
+        diagnosis.diagnose: lambda _connection: None,
+    }
+    with contextlib.ExitStack() as patches:
+
+        def patch(module: types.ModuleType, **values: object) -> None:
+            for name, value in values.items():
+                patches.enter_context(mock.patch.object(module, name, value))
+
+        for module in _modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, Hashable) and value in replaced:
+                    patch(module, **{name: replaced[value]})
+        patch(progress_log, _FIRST_SUFFIX=_SUFFIX, _POLL_S=_POLL_S)
+        patch(exactly_once, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
+        patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
+        threading = SimpleNamespace(Event=Event, Lock=Lock)
+        patch(runner, threading=threading, InheritableThread=_RunnerThread)
+        patch(
+            query,
+            threading=threading,
+            tempfile=SimpleNamespace(mkdtemp=lambda **_: f"/checkpoint-{next(numbers)}"),
+            shutil=SimpleNamespace(rmtree=lambda *_, **__: None),
+            Checkpoint=little_spark.Checkpoint,
+            read_stream=little_spark.read_stream,
+            output_rows=lambda stream, _rows: stream,
+            to_wire=little_spark.to_wire,
+        )
+        patch(
+            task,
+            TaskContext=SimpleNamespace(get=lambda: _thread().context),
+            _ReadAhead=little_spark.ReadAhead,
+            _partition_of=lambda _plan, batch: batch.partition,
+            _to_rows=little_spark.to_rows,
+            this_worker=lambda: _thread().context.worker,
+        )
+        yield
+
+
+def _modules() -> list[types.ModuleType]:
+    """Those of the product that talk to Kafka, wait, or draw lots."""
+    found = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks."))
+    ]
+    return [*found, runner]
+
+
+def _scheduler() -> Scheduler:
+    return clients.cluster().scheduler
+
+
+def _thread() -> Any:
+    return _scheduler().current
+
+
+def _now() -> float:
+    return _scheduler().now
+
+
+def _sleep(seconds: float) -> None:
+    _scheduler().wait("sleep", None, seconds)
+
+
+class _Middle:
+    """Chance is the schedule's business."""
+
+    @staticmethod
+    def uniform(low: float, high: float) -> float:
+        return (low + high) / 2
+
+
+class _OneByOne:
+    """A pool of one thread, the caller's."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        return [function(item) for item in items]
+
+
+class Event:
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout_s: float) -> bool:
+        return _scheduler().wait("wait", self.is_set, timeout_s)
+
+
+class Lock:
+    def __init__(self) -> None:
+        self._free = True
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        while not self._free:
+            if not blocking:
+                return False
+            _scheduler().wait("lock", lambda: self._free)
+        self._free = False
+        return True
+
+    def release(self) -> None:
+        self._free = True
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _RunnerThread:
+    def __init__(self, *, target: Callable[[], None], name: str, daemon: bool) -> None:
+        self._target, self._name, self.daemon = target, name, daemon
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        process: Process = _thread().process
+        self._thread = _scheduler().spawn(process, self._name, "runner", self._target)
+
+    def is_alive(self) -> bool:
+        return self._thread is not None and not self._thread.done
+
+    def join(self, timeout_s: float) -> None:
+        _scheduler().wait("join", lambda: not self.is_alive(), timeout_s)

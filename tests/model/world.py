@@ -1,0 +1,389 @@
+"""Everything that one run of the model consists of: a broker, a source, sinks, drivers, and the judges of the sinks."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from model import clients
+from model.broker import Broker, Log, Row
+from model.judge import Judge, Sink, Violation
+from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, ReadAhead
+from model.processes import Driver, Person
+from model.scheduler import Scheduler, Thread
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.core.targets import Targets
+from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+
+SOURCE = "source"
+PROGRESS = "progress"
+
+_CONNECTION = Connection(bootstrap_servers="model:9092")
+_PATIENCE_S = 400.0
+"""In which whatever can be delivered is delivered once nothing goes wrong any more: a few transaction time-outs."""
+_FOREIGN_S = 900.0
+_BETWEEN_DRIVERS_S = 60.0
+_LAST_WORDS_S = 4.0
+_TOGETHER = (frozenset({"data", "reset"}), frozenset({"data", "progress"}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What stays the same during a run."""
+
+    partitions: int = 1
+    sinks: int = 1
+    exactly_once: bool = True
+    habits: Habits = field(default_factory=Habits)
+    marker_delay_s: float = 0.0
+    remembers: bool = True
+    """Whether a new driver is given the status document of the earlier ones."""
+
+
+class Kind(enum.Enum):
+    """What becomes of a source record."""
+
+    KEPT = "kept"
+    DROPPED = "dropped"
+    """The pipeline's `where` leaves it out."""
+    LARGE = "large"
+    """It doesn't fit into a counted Arrow batch."""
+
+
+class World:
+    def __init__(self, shape: Shape | None = None) -> None:
+        self.shape = shape or Shape()
+        self.broker = Broker(marker_delay_s=self.shape.marker_delay_s)
+        self.scheduler = Scheduler(pass_time=self.broker.pass_time)
+        self.broker.on_commit = self._judge
+        self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
+        self.judges = {settings.id.sink: Judge(self.broker, self._judged(settings)) for settings in self.sinks}
+        self.drivers: list[Driver] = []
+        self.people: list[Person] = []
+        self.reports: dict[str, SinkReport] = {}
+        """The status document, as the newest driver to say something left it."""
+        self.justified: set[Reason] = set()
+        """Refusals for which something was done that calls for them."""
+        self.violation: Violation | None = None
+        self.rows_to_refuse = 0
+        """The cluster refuses so many rows of plain producers."""
+        self.held = False
+        """Whether a thread was held, or an answer: then time-outs may pass that nobody else has caused."""
+        self._tampered: frozenset[str] = frozenset()
+        self._foreign = False
+        self._told: SinkPipelineError | None = None
+        self._read_to: dict[tuple[Thread, str], int] = {}
+        """How far a thread has read a progress topic."""
+        self._superseded: dict[tuple[Thread, str], str] = {}
+        """Threads that were fenced after a newer run than they know was announced."""
+        ReadAhead.scheduler = self.scheduler
+        clients.connect(
+            clients.Cluster(
+                self.broker,
+                self.scheduler,
+                on_init=self._note_init,
+                on_fenced=self._note_fenced,
+                on_read=self._note_read,
+                refuses_row=self._refuses_row,
+            )
+        )
+        self.broker.create(SOURCE, self.shape.partitions)
+
+    def close(self) -> None:
+        self.scheduler.close()
+        clients.connect(None)
+        Checkpoint.made.clear()
+
+    @staticmethod
+    def keeps_row(value: bytes) -> bool:
+        """The pipeline's `where`."""
+        return not value.endswith(b":dropped")
+
+    # What happens in the world
+
+    def produce(self, partition: int, records: list[Kind]) -> None:
+        """New records in the source."""
+        log = self.broker.log(SOURCE, partition)
+        for kind in records:
+            value = f"{partition}:{log.high}:{kind.value}".encode()
+            self.broker.append([Row(SOURCE, partition, b"%d" % log.high, value)])
+
+    def start_driver(self, latency_s: float = 0.001) -> Driver:
+        driver = Driver(self, f"driver{len(self.drivers)}", latency_s)
+        self.drivers.append(driver)
+        return driver
+
+    def reset(self, sink: int, targets: Targets) -> None:
+        if self._may_tamper("reset"):
+            self.people.append(Person(self, f"person{len(self.people)}", self.sinks[sink], targets))
+
+    def alive(self) -> list[Driver]:
+        return [driver for driver in self.drivers if not driver.process.dead]
+
+    def jobs(self) -> list[Job]:
+        """Those that Spark runs."""
+        return [job for driver in self.alive() for job in driver.spark.jobs]
+
+    def tasks(self) -> list[Attempt]:
+        """The attempts that Spark waits for."""
+        return [attempt for job in self.jobs() for attempt in job.attempts.values() if not attempt.over]
+
+    def workers(self) -> list[PythonWorker]:
+        return [worker for driver in self.drivers for worker in driver.spark.workers if not worker.process.dead]
+
+    def memory(self, sink: str) -> Memory | None:
+        """What the status document says, by the product's own rendering."""
+        report = self.reports.get(sink)
+        if report is None or not self.shape.remembers:
+            return None
+        return memory_of(render([report], identity="i", generation=None, previous=None, now_ms=0), "i", sink)
+
+    def note(self, report: SinkReport) -> None:
+        """A sink's report has changed."""
+        if report.error is not None and report.error is not self._told:
+            self._told = report.error
+            self.scheduler.tell(f"{report.name}: {report.state.value}: {report.error}")
+            self._check_cause(report.error)
+        if report.may_duplicate is not None:
+            self.judges[report.name].may_repeat = max(self.judges[report.name].may_repeat, report.may_duplicate)
+        self.reports[report.name] = report
+
+    # What is done to topics
+
+    def delete_progress(self, *, create: bool, filled: bool = False) -> None:
+        """A driver that runs writes its progress back; one that starts later has the status document."""
+        if PROGRESS in self.broker.topics and self.shape.remembers and self._may_tamper("progress"):
+            self._note_tampering(Reason.PROGRESS_LOST)
+            if not self._is_quiet():
+                # What a start or a task writes into the new topic, only the driver that remembers it can explain.
+                self.justified.add(Reason.PROGRESS_CORRUPT)
+            length = self.broker.log(PROGRESS, 0).high
+            self.broker.delete(PROGRESS)
+            if create:
+                self.broker.create(PROGRESS, 1, self.sinks[0].progress.config)
+                # Others write to it, too.
+                self.broker.append([Row(PROGRESS, 0, b"foreign", b"")] * (length if filled else 0))
+
+    def _is_quiet(self) -> bool:
+        """Whether nobody is about to write to the progress topic."""
+        return all(thread.role == "main" or thread.label in ("await", "trigger") for thread in self.scheduler.threads)
+
+    def delete_data(self, settings: SinkSettings, *, create: bool) -> None:
+        name = settings.data.name
+        if name in self.broker.topics and self._may_tamper("data"):
+            self._note_tampering(Reason.DATA_TOPIC_LOST)
+            self.broker.delete(name)
+            if create:
+                self.broker.create(name, 2)
+
+    def recreate_source(self, records: list[Kind]) -> None:
+        """Its new offsets mean other records, so nothing can be compared any more."""
+        if not self._may_tamper("source"):
+            return
+        self._note_tampering(Reason.SOURCE_RECREATED, Reason.SOURCE_DATA_LOST)
+        for judge in self.judges.values():
+            judge.may_repeat = 1_000_000
+        self.broker.delete(SOURCE)
+        self.broker.create(SOURCE, self.shape.partitions)
+        self.produce(0, records)
+
+    def truncate_progress(self, before: int) -> None:
+        if PROGRESS in self.broker.topics and self._may_tamper("low end of progress"):
+            self._note_tampering(Reason.PROGRESS_UNREADABLE)
+            self.broker.topics[PROGRESS].logs[0].truncate(before)
+
+    def truncate_source(self, partition: int, before: int) -> None:
+        if self._may_tamper("low end of source"):
+            self._note_tampering(Reason.SOURCE_DATA_LOST)
+            self.broker.log(SOURCE, partition).truncate(before)
+
+    def remove_key(self, settings: SinkSettings) -> None:
+        """Somebody deletes the progress of a partition."""
+        if PROGRESS in self.broker.topics and self._may_tamper("key"):
+            self._note_tampering(Reason.PROGRESS_CORRUPT, Reason.PROGRESS_REGRESSED)
+            key = settings.id.partition_key(SourcePartition(SOURCE, 0)).encode()
+            self.broker.append([Row(PROGRESS, 0, key, None)])
+
+    def add_partition(self) -> None:
+        self.broker.topic(SOURCE).logs.append(Log())
+
+    def open_foreign_transaction(self, seconds: float) -> None:
+        """Another application writes to the progress topic, and takes its time."""
+        if PROGRESS in self.broker.topics:
+            self._foreign = True
+            self.broker.init("foreign", seconds, self.scheduler.now)
+            epoch = self.broker.holder("foreign")
+            self.broker.send("foreign", epoch, [Row(PROGRESS, 0, b"foreign", b"")], self.scheduler.now)
+
+    def make_spark_skip(self, by: int) -> None:
+        self.justified.add(Reason.SOURCE_DATA_LOST)
+        for driver in self.alive():
+            driver.spark.skips[SourcePartition(SOURCE, 0)] = by
+
+    def _may_tamper(self, what: str) -> bool:
+        """What some things together call for, nobody could tell."""
+        together = self._tampered | {what}
+        if len(together) > 1 and together not in _TOGETHER:
+            return False
+        self._tampered = together
+        return True
+
+    def _note_tampering(self, *reasons: Reason) -> None:
+        self.justified.update(reasons)
+        for judge in self.judges.values():
+            judge.blind = True
+
+    def _refuses_row(self) -> bool:
+        self.rows_to_refuse -= 1
+        return self.rows_to_refuse >= 0
+
+    # What must be so
+
+    def fail(self, violation: Violation) -> None:
+        if self.violation is None:
+            self.violation = violation
+            self.scheduler.tell(f"VIOLATION: {violation}")
+        self.scheduler.stopped = True
+
+    def raise_violation(self) -> None:
+        if self.violation is not None:
+            raise self.violation
+
+    def settle(self) -> None:
+        """Nothing goes wrong any more: everything is delivered, or refused for a reason that was given.
+
+        Raises:
+            Violation
+        """
+        for thread in self.scheduler.threads:
+            thread.held = False
+        self.rows_to_refuse = 0
+        # Also where all was delivered, somebody may be about to do harm.
+        self.scheduler.run(seconds=_LAST_WORDS_S)
+        self.raise_violation()
+        deadline = self.scheduler.now + (_PATIENCE_S + _FOREIGN_S if self._foreign else _PATIENCE_S)
+        while not self._is_complete() and self.scheduler.now < deadline:
+            if not any(not driver.stopping for driver in self.alive()):
+                self.start_driver()
+            self.scheduler.run(lambda: self._is_complete() or not self.alive(), seconds=deadline - self.scheduler.now)
+            self.raise_violation()
+            self.scheduler.run(self._is_complete, seconds=_BETWEEN_DRIVERS_S)
+        if self._tampered or self._foreign:
+            self._replace_drivers()
+        for sink, judge in self.judges.items():
+            judge.check()
+            if not judge.is_complete():
+                self._check_refusal(sink)
+
+    def _replace_drivers(self) -> None:
+        """A driver needs not notice what was done to records that it remembers; the next one has to.
+
+        And one whose circuit has opened stays as it is.
+        """
+        for driver in self.alive():
+            driver.kill()
+        self.start_driver()
+        self.scheduler.run(seconds=_LAST_WORDS_S)
+        self.scheduler.run(lambda: self._is_complete() or not self.alive(), seconds=_PATIENCE_S)
+        self.raise_violation()
+
+    def _is_complete(self) -> bool:
+        return all(judge.is_complete() for judge in self.judges.values())
+
+    def _check_refusal(self, sink: str) -> None:
+        error = self.reports[sink].error if sink in self.reports else None
+        if error is None:
+            raise Violation(f"{sink}: nothing went wrong any more, and not everything was delivered: a hang")
+        in_a_circuit = error.reason is Reason.CIRCUIT_OPEN and any(
+            each.value in error.message for each in self.justified
+        )
+        if error.reason not in self.justified and not in_a_circuit:
+            raise Violation(f"{sink}: refused without a cause: {error}")
+
+    def _judge(self) -> None:
+        try:
+            for judge in self.judges.values():
+                judge.check()
+        except Violation as violation:
+            self.fail(violation)
+
+    def _check_cause(self, error: SinkPipelineError) -> None:
+        """A refusal has a cause, and a read gives up only where something holds it back."""
+        passing = error.reason.retry or error.reason in (Reason.SUPERSEDED, Reason.CIRCUIT_OPEN)
+        if error.reason is Reason.INTERNAL_ERROR or not (passing or error.reason in self.justified):
+            self.fail(Violation(f"an error without a cause: {error}"))
+        if error.reason is Reason.PROGRESS_UNREADABLE and not (self.held or self._tampered or self._foreign):
+            self.fail(Violation(f"a read gave up, and nothing held it back: {error}"))
+
+    def _note_read(self, topic: str, position: int) -> None:
+        thread = self.scheduler.current
+        if thread is not None:
+            self._read_to[thread, topic] = max(position, self._read_to.get((thread, topic), 0))
+
+    def _note_fenced(self, transactional_id: str) -> None:
+        """Threads are watched for as long as they all read one and the same progress topic."""
+        thread = None if self._tampered else self.scheduler.current
+        for sink, judge in self.judges.items():
+            if thread is None or not transactional_id.startswith(judge.sink.prefix):
+                continue
+            read_to = self._read_to.get((thread, judge.sink.progress), 0)
+            run = judge.run_announced_since(read_to)
+            if run is not None and not self._is_own(thread, sink, run):
+                self._superseded[thread, sink] = run
+
+    def _note_init(self, transactional_id: str) -> None:
+        """Who was fenced by a newer driver reads that, and doesn't fence it in return."""
+        thread = None if self._tampered else self.scheduler.current
+        for sink, judge in self.judges.items():
+            if thread is None or not transactional_id.startswith(judge.sink.prefix):
+                continue
+            run = self._superseded.get((thread, sink))
+            if run is not None:
+                self.fail(Violation(f"{thread} was fenced by the newer run {run}, and fences it in return"))
+            run = judge.run_announced_before(self._read_to.get((thread, judge.sink.progress), 0))
+            if run is not None and self._has_started(thread, sink) and not self._is_own(thread, sink, run):
+                self.fail(Violation(f"{thread} has read of the newer run {run}, and fences it"))
+
+    def _is_own(self, thread: Thread, sink: str, run: str) -> bool:
+        for actor in (*self.drivers, *self.people):
+            if thread.process is actor.process or thread.process in actor.process.children:
+                return run in actor.runs[sink]
+        return False
+
+    def _has_started(self, thread: Thread, sink: str) -> bool:
+        return any(
+            thread.process is driver.process and driver.starters[sink].started_before
+            for driver in self.drivers
+            if thread.role == "runner"
+        )
+
+    def _judged(self, settings: SinkSettings) -> Sink:
+        return Sink(
+            name=settings.id.sink,
+            prefix=settings.id.prefix,
+            source=SOURCE,
+            data=settings.data.name,
+            progress=settings.progress.name,
+            exactly_once=settings.exactly_once,
+            keeps_row=self.keeps_row,
+        )
+
+
+def _settings(number: int, shape: Shape) -> SinkSettings:
+    name = f"s{number}"
+    return SinkSettings(
+        id=SinkId("i", name),
+        owner=Owner(cluster="file", name="model"),
+        source=SourceSettings(connection=_CONNECTION, topics=(SOURCE,), starting_offsets=StartingOffsets.EARLIEST),
+        connection=_CONNECTION,
+        data=TopicRequest(name=f"data-{name}", partitions=2, replication_factor=1, config=MappingProxyType({})),
+        progress=progress_request(PROGRESS, 1),
+        exactly_once=shape.exactly_once,
+    )
