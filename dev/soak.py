@@ -74,7 +74,8 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
             faulty.servers,
             "soak",
             [feeder.topic],
-            trigger={"interval": "200ms", "maxOffsetsPerTrigger": 2000},
+            # So that a batch is always running.
+            trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
             # Whatever is broken here is mended soon.
             failurePolicy={"maxConsecutiveFailures": 10_000, "backoff": {"initial": "200ms", "max": "1s"}},
             sinks=[sink("exact"), sink("relaxed", guarantee="AtLeastOnce")],

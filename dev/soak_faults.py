@@ -28,10 +28,18 @@ APIS = (
     Api.ADD_PARTITIONS_TO_TXN,
     Api.END_TXN,
 )
+POINTS_OF_A_DRIVER = (
+    "starting-after-control-init",
+    "starting-after-meta",
+    "starting-before-first-start",
+    "after-batch",
+)
+POINTS_OF_A_WORKER = ("after-init", "after-rows-before-progress", "after-progress-before-commit", "after-commit")
 MAX_PARTITIONS = 8
 QUIET_S = 60.0
 STOP_S = 200.0
 TRAP_S = 2.0
+POINT_S = 6.0
 
 
 class Driver:
@@ -51,9 +59,11 @@ class Driver:
         self._runs.append(self.run)
 
     def look(self) -> None:
-        """Starts it again where it has ended by itself, as an operator would."""
-        if self.run.exit_code is not None:
-            self.ends.append((self.run.exit_code, last_line(self.run.stderr)))
+        """Starts it again where it has ended, as an operator would."""
+        code = self.run.exit_code
+        if code is not None:
+            if code != -signal.SIGKILL:
+                self.ends.append((code, last_line(self.run.stderr)))
             self.start()
 
     def stop(self) -> None:
@@ -87,13 +97,17 @@ class Faults:
                 self.spark_killed,
                 self.everything_killed,
                 self.broker_killed,
+                self.broker_killed_at_a_commit,
                 self.driver_stopped_and_started,
+                self.driver_killed_at_a_point,
+                self.worker_outlives_its_driver,
                 self.progress_topic_deleted,
                 self.source_grown,
             ]
             often = [
                 self.worker_killed,
                 self.worker_paused,
+                *[self.worker_killed_at_a_point] * 2,
                 self.broker_paused,
                 self.connections_cut,
                 self.network_slow,
@@ -130,6 +144,37 @@ class Faults:
         if workers:
             what(workers[int(choice * len(workers))])
 
+    def worker_killed_at_a_point(self) -> None:
+        held = self._held_at(self._chance.choice(POINTS_OF_A_WORKER))
+        if held is not None:
+            os.kill(held, signal.SIGKILL)
+        self._driver.app.disarm()
+
+    def driver_killed_at_a_point(self) -> None:
+        """The points of a start come only when something else makes the driver start the sink again."""
+        held = self._held_at(self._chance.choice(POINTS_OF_A_DRIVER))
+        if held is not None:
+            os.kill(held, signal.SIGKILL)
+        self._driver.app.disarm()
+
+    def worker_outlives_its_driver(self) -> None:
+        """A zombie: it goes on where it stood once a newer driver has taken over, or is about to."""
+        held = self._held_at(self._chance.choice(POINTS_OF_A_WORKER))
+        for_s = self._chance.uniform(2, 15)
+        if held is not None:
+            self._driver.run.kill_driver()
+            self._driver.start()
+            time.sleep(for_s)
+        self._driver.app.disarm()
+
+    def _held_at(self, point: str) -> int | None:
+        """The process that has come to a point, and waits there."""
+        app = self._driver.app
+        app.arm(point)
+        with suppress(AssertionError):
+            return wait_until(lambda: app.held(point), f"somebody reaches {point}", POINT_S)
+        return None
+
     def driver_killed(self) -> None:
         """Its JVM and its workers go on for as long as they like."""
         self._driver.run.kill_driver()
@@ -155,6 +200,14 @@ class Faults:
         away_s = self._chance.uniform(0, 3)
         self._faulty.kafka.kill_broker(1)
         time.sleep(away_s)
+        self._faulty.kafka.start_broker(1)
+
+    def broker_killed_at_a_commit(self) -> None:
+        """Before it has heard of it, or before anybody hears that it was done."""
+        with self._faulty.proxy.trap(Api.END_TXN, self._chance.choice(list(Way)), held=True) as trap:
+            with suppress(AssertionError):
+                trap.wait(TRAP_S)
+            self._faulty.kafka.kill_broker(1)
         self._faulty.kafka.start_broker(1)
 
     def broker_paused(self) -> None:

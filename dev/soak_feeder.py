@@ -14,7 +14,7 @@ from support.topics import add_partitions, create_topic, read_committed
 from support.waiting import wait_until
 
 _PAUSE_S = 0.1
-_MAX_ROWS = 40
+_MAX_ROWS = 80
 _FLUSH_S = 120.0
 
 

@@ -274,7 +274,8 @@ class Consumer:
     def _take(self, count: int) -> list[Message]:
         found, self._fetched = self._fetched[:count], self._fetched[count:]
         if found:
-            cluster().on_read(self._topic, found[-1].offset() + 1)
+            # The event of the end tells where the next record will stand.
+            cluster().on_read(self._topic, found[-1].offset() + (found[-1].error() is None))
         return found
 
     def get_watermark_offsets(self, at: TopicPartition, timeout: float, *, cached: bool) -> tuple[int, int]:

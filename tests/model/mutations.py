@@ -131,6 +131,14 @@ def no_fence_in_a_reset() -> list[Patch]:
     return [put(SinkReset, "_fence", nothing)]
 
 
+@mutation("a read ends at its sentinel, whatever was compacted away before it got there", machine.Protocol)
+def nothing_is_read_beyond_the_sentinel() -> list[Patch]:
+    def after(_log: ProgressLog, position: int) -> int:
+        return position
+
+    return [put(ProgressLog, "_after", after), put(progress_log, "_READ_ATTEMPTS", 1)]
+
+
 @mutation("a start announces itself only after it has fenced")
 def announced_after_the_fence() -> list[Patch]:
     original, fence = SinkTakeover._take_over, SinkTakeover._fence

@@ -20,6 +20,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -41,6 +42,7 @@ READ_DEADLINE_S = 90.0
 
 _COMMIT_IS_SHORTER_S = 1.0
 _TELL_AFTER_S = 3.0
+_ANSWER_S = 10.0
 _LOG = logging.getLogger("sinkpipeline.progress")
 _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
@@ -48,7 +50,7 @@ _WRITER_HEADER = "sinkpipeline.transactional.id"
 _FIRST_SUFFIX = 1024
 _FETCH = 2000
 _POLL_S = 0.1
-_DECIDE_ATTEMPTS = 3
+_READ_ATTEMPTS = 3
 
 
 class OpenTransaction(SinkPipelineError):
@@ -114,13 +116,27 @@ class ProgressLog:
     def close(self) -> None:
         self._consumer.close()
 
-    def resume(self, sink: SinkId, producer: TransactionalProducer) -> Progress:
+    def resume(
+        self,
+        sink: SinkId,
+        producer: TransactionalProducer,
+        believe: Callable[[Progress], Progress] = lambda progress: progress,
+    ) -> Progress:
         """Reads the truth under the id that `producer` holds.
 
         Suffixes of doubling length from the end, until one holds `meta` and the key of every partition that it lists,
         or the whole log.
+
+        Args:
+            sink: whose progress.
+            producer: what fences everybody whose records count.
+            believe: what of it must be sound; all of it is returned.
         """
-        return self._search(sink, self._fenced_sentinel(producer), holding=producer.transactional_id)
+
+        def read() -> Progress:
+            return self._search(sink, self._fenced_sentinel(producer), holding=producer.transactional_id)
+
+        return self._until_sound(read, believe)
 
     def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
         """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
@@ -156,25 +172,34 @@ class ProgressLog:
             OpenTransaction: one holds the read back for longer than `patience_s`.
         """
         producer = PlainProducer(self._connection)
+
+        def read() -> Progress:
+            nonce = str(uuid.uuid4())
+            producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
+            producer.flush()
+            return self._search(sink, nonce, patience_s=patience_s)
+
         try:
-            for attempt in range(1, _DECIDE_ATTEMPTS + 1):
-                nonce = str(uuid.uuid4())
-                producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
-                producer.flush()
-                progress = self._search(sink, nonce, patience_s=patience_s)
-                try:
-                    check(believe(progress))
-                except SinkPipelineError:
-                    # The sentinel may stand in the middle of a running driver's transaction of several records.
-                    if attempt == _DECIDE_ATTEMPTS:
-                        if self._with_faults:
-                            return progress
-                        raise
-                else:
-                    return progress
+            return self._until_sound(read, believe)
         finally:
             producer.close()
-        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _until_sound(self, read: Callable[[], Progress], believe: Callable[[Progress], Progress]) -> Progress:
+        """Reads again where the progress contradicts itself, as it may while somebody else goes on writing.
+
+        An unfenced sentinel may stand in the middle of a running driver's transaction of several records. And what a
+        newer driver has superseded beyond a slow reader's sentinel may be compacted away before the reader gets there:
+        its next sentinel tells that it is fenced.
+        """
+        for _ in range(_READ_ATTEMPTS - 1):
+            progress = read()
+            with suppress(SinkPipelineError):
+                check(believe(progress))
+                return progress
+        progress = read()
+        if not self._with_faults:
+            check(believe(progress))
+        return progress
 
     def _search(
         self, sink: SinkId, nonce: str | None, *, holding: str | None = None, patience_s: float | None = None
@@ -222,7 +247,11 @@ class ProgressLog:
         holding: str | None = None,
         patience_s: float | None = None,
     ) -> _Found:
-        """Reads from `start` on, until the sentinel comes back or the position reaches `bound`, perhaps beyond."""
+        """Reads from `start` on: to the sentinel and what is committed by then, or to `bound`, perhaps beyond.
+
+        What the compaction took before a slow reader got there was superseded beyond the sentinel: it must not end
+        there, or it would miss both.
+        """
         prefix = sink.prefix.encode()
         found: list[_Record] = []
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
@@ -236,8 +265,8 @@ class ProgressLog:
                 if error is None:
                     position = _offset(message) + 1
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
-                        return _Found(found, position)
-                    if (message.key() or b"").startswith(prefix):
+                        bound = self._after(position)
+                    elif (message.key() or b"").startswith(prefix):
                         found.append(_Record(message.key(), message.value(), position - 1))
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)
@@ -251,6 +280,12 @@ class ProgressLog:
             elif bound is None or position < bound:
                 self._held_back(sink, position, waiting, holding)
         return _Found(found, position)
+
+    def _after(self, position: int) -> int:
+        """Up to where everything is committed that a sentinel's reader must see beyond it."""
+        stable = self._extent().high
+        # One offset is the marker of the sentinel's own transaction: any other takes two.
+        return stable if stable > position + 1 else position
 
     def _fold(self, sink: SinkId, found: _Found) -> Progress:
         fold = ProgressFold(sink)
@@ -272,7 +307,7 @@ class ProgressLog:
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
                 f"progress topic {self.topic} could not be read beyond offset {position}: "
-                f"no answer from {self._servers} within {waiting.patience_s:.0f} s",
+                f"no answer from {self._servers} within {max(waiting.patience_s, _ANSWER_S):.0f} s",
                 "check that the partition has a leader",
             )
 
@@ -337,7 +372,9 @@ class _Waiting:
         return due
 
     def is_over(self) -> bool:
-        return time.monotonic() - self._since > self.patience_s
+        """After `patience_s`; a broker that doesn't answer at all is given the time for another connection."""
+        patience_s = self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
+        return time.monotonic() - self._since > patience_s
 
 
 class ProgressFollower:

@@ -133,7 +133,7 @@ class SinkTakeover:
 
     def _read(self, hold: Hold) -> Progress:
         """Step 2's read."""
-        progress = hold.log.resume(self.settings.id, hold.control)
+        progress = hold.log.resume(self.settings.id, hold.control, lambda found: self._believe(found, hold.topic))
         self._check_same(hold.topic)
         self._meet(progress.meta)
         return self._believe(progress, hold.topic)
