@@ -19,8 +19,9 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.kafka.progress_log import ProgressFollower, ProgressLog
+from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.spark.task import run_task

@@ -21,8 +21,9 @@ from sinkpipeline.core.progress import (
 )
 from sinkpipeline.kafka import progress_log
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.progress_log import ProgressFollower, ProgressLog
+from sinkpipeline.kafka.progress_log import ProgressLog
 from support import topics
 from support.waiting import wait_until
 

@@ -22,8 +22,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection, Sasl
+from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.progress_log import ProgressFollower
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink

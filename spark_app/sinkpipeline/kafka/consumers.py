@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import Connection
@@ -48,9 +48,26 @@ def passes(error: KafkaError) -> bool:
     return error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, NO_COORDINATOR)
 
 
+_FETCH = 2000
 NO_COORDINATOR = KafkaError.GROUP_AUTHORIZATION_FAILED
 """The client looks for the coordinator of its group, whom nobody here needs, and may not."""
 
 
 def read_failed(error: KafkaError, doing: str, topic: str, bootstrap_servers: str) -> SinkPipelineError:
     return translate(error, doing, bootstrap_servers, Reason.PROGRESS_UNREADABLE, needs=f"Read on topic {topic}")
+
+
+def take(consumer: Consumer, timeout_s: float) -> list[Message]:
+    """What has been fetched already, or the next message as soon as it comes: consume() alone would wait for all."""
+    messages = consumer.consume(_FETCH, 0)
+    if messages or timeout_s <= 0:
+        return list(messages)
+    message = consumer.poll(timeout_s)
+    return [] if message is None else [message]
+
+
+def offset_of(message: Message) -> int:
+    offset = message.offset()
+    if offset is None:
+        raise ValueError("a consumed message has an offset")
+    return int(offset)

@@ -8,7 +8,7 @@ That is the only way a read succeeds; a time-out is an error and never "no progr
 - *resume*: the sentinel is written under a transactional id that the reader holds, so nobody who was fenced by that can
   add anything after it. Only this one may conclude "no progress".
 - *decide*: an unfenced sentinel; exact at the sentinel, a lower bound while a driver runs.
-- *observe* (`ProgressFollower`): up to the end, writing nothing.
+- *observe* (also `ProgressFollower`): up to the end, writing nothing.
 
 The sentinel read is Materialize's idea (2023), and so is that the end offset is asked for without `read_committed`: the
 last stable offset can be held back by a foreign open transaction, below our own last record.
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -33,7 +33,7 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
 from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import NO_COORDINATOR, make_consumer, passes, read_failed, uncommitted
+from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, read_failed, take, uncommitted
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import Headers, PlainProducer, TransactionalProducer
 
@@ -48,7 +48,6 @@ _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
 
 _FIRST_SUFFIX = 1024
-_FETCH = 2000
 _POLL_S = 0.1
 _READ_ATTEMPTS = 3
 
@@ -260,10 +259,10 @@ class ProgressLog:
         waiting = _Waiting(patience_s)
         while bound is None or position < bound:
             before = position
-            for message in _take(self._consumer, _POLL_S):
+            for message in take(self._consumer, _POLL_S):
                 error = message.error()
                 if error is None:
-                    position = _offset(message) + 1
+                    position = offset_of(message) + 1
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
                         bound = self._after(position)
                     elif (message.key() or b"").startswith(prefix):
@@ -326,7 +325,7 @@ class ProgressLog:
     def _end_of_partition(self, message: Message, error: KafkaError) -> int | None:
         """The end that an event tells; None for one that will pass."""
         if error.code() == KafkaError._PARTITION_EOF:
-            return _offset(message)
+            return offset_of(message)
         if passes(error):
             return None
         raise read_failed(error, f"reading progress topic {self.topic}", self.topic, self._servers)
@@ -375,59 +374,3 @@ class _Waiting:
         """After `patience_s`; a broker that doesn't answer at all is given the time for another connection."""
         patience_s = self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
         return time.monotonic() - self._since > patience_s
-
-
-class ProgressFollower:
-    """*Observe*: follows one sink's progress without writing, from an offset before which everything is known.
-
-    It never waits: `poll` takes what has been committed since. Not for several threads at a time.
-    """
-
-    def __init__(
-        self, connection: Connection, topic: str, group_id: str, sink: SinkId, start: int | None = None
-    ) -> None:
-        self._topic = topic
-        self._servers = connection.bootstrap_servers
-        self._fold = ProgressFold(sink)
-        self._consumer = make_consumer(connection, group_id)
-        self.position = start or 0
-        """Every record below it was seen."""
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING if start is None else start)])
-
-    def poll(self, timeout_s: float = 0.0) -> Progress:
-        """What the records seen so far say (those from `start` on only); reads on while there is something to read.
-
-        Raises:
-            SinkPipelineError: as ProgressLog.
-        """
-        while messages := _take(self._consumer, timeout_s):
-            # All of them: records can stand behind an end-of-partition event that was not the last one.
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    self.position = _offset(message) + 1
-                    self._fold.apply(message.key(), message.value(), self.position - 1)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    self.position = max(self.position, _offset(message))
-                elif not error.retriable() and error.code() != NO_COORDINATOR:
-                    raise read_failed(error, f"following progress topic {self._topic}", self._topic, self._servers)
-        return self._fold.result(self.position)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def _take(consumer: Consumer, timeout_s: float) -> list[Message]:
-    """What has been fetched already, or the next message as soon as it comes: consume() alone would wait for all."""
-    messages = consumer.consume(_FETCH, 0)
-    if messages or timeout_s <= 0:
-        return list(messages)
-    message = consumer.poll(timeout_s)
-    return [] if message is None else [message]
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    if offset is None:
-        raise ValueError("a consumed message has an offset")
-    return int(offset)

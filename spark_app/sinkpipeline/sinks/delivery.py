@@ -20,8 +20,8 @@ from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_re
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import Fenced, InDoubt
-from sinkpipeline.kafka.progress_log import ProgressFollower
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.sinks.contract import BatchPlan
 
