@@ -209,17 +209,24 @@ class TcpProxy:
 
     async def _stop(self) -> None:
         await self._refuse()
+        # Whoever was accepted begins: only then it can close what it was given.
+        await asyncio.sleep(0)
+        await self._cut()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # What is aborted is closed in the loop's next round.
+        await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             broker = await asyncio.open_connection(HOST, self.target, limit=BUFFER)
-        except OSError:
+        except BaseException as error:
             writer.transport.abort()
-            return
+            if isinstance(error, OSError):
+                return
+            raise
         link = _Link((reader, writer), broker)
         self._links.add(link)
         try:

@@ -27,10 +27,15 @@ def lose(app: App, source: Stream, offsets: int) -> None:
 
 
 def between_two_batches(run: Run, source: Stream) -> None:
-    """Holds the driver, and feeds what its next batch will read."""
+    """Holds the driver when it has delivered everything, and feeds what its next batch will read."""
     run.app.arm("after-batch")
     source.feed(10)
     run.until_held("after-batch")
+    while any(line["lag"] for line in run.app.progress()):
+        # The batch began in the middle of the feeding.
+        run.app.arm("after-batch")
+        run.app.release("after-batch")
+        run.until_held("after-batch")
     source.feed(10)
 
 
