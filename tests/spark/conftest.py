@@ -40,13 +40,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.pyspark.python": sys.executable,
+        "spark.python.daemon.module": "sinkpipeline.spark.daemon",
     }
     for name, value in configuration.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("WARN")
         patch.setattr(pyspark.util, "local_connect_and_auth", closing(pyspark.util.local_connect_and_auth))
         yield session
     with warnings.catch_warnings():

@@ -184,7 +184,7 @@ def test_the_defaults() -> None:
     assert spec.source.kafka.properties == {}
     assert (spec.decode.format, spec.decode.on_null) == (DecodeFormat.RAW, OnNull.PASS_THROUGH)
     assert (spec.transform.where, spec.transform.select) == (None, None)
-    assert (spec.trigger.interval.milliseconds, spec.trigger.max_offsets_per_trigger) == (1000, 500_000)
+    assert (spec.trigger.interval.milliseconds, spec.trigger.max_offsets_per_trigger) == (1000, 1_000_000)
     (only,) = spec.sinks
     assert only.delivery_guarantee is DeliveryGuarantee.EXACTLY_ONCE
     assert only.on_existing_data is OnExistingData.APPEND

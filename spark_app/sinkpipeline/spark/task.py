@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -32,6 +33,8 @@ RECEIPT_SCHEMA = "receipt STRING"
 
 _IDLE_POLL_S = 1.0
 _AHEAD = 2
+_NONE = -(2**63)
+"""A timestamp that nobody has."""
 
 
 def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
@@ -137,9 +140,8 @@ def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
         _Oversized: the batch holds a record without its content.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    low, high = pc.min_max(columns["partition"]).values()
     other = "topic" in columns and not pc.all(pc.equal(columns["topic"], partition.topic)).as_py()
-    if low.as_py() != partition.partition or high.as_py() != partition.partition or other:
+    if other or (columns["partition"].to_numpy() != partition.partition).any():
         raise SinkPipelineError(
             Reason.INTERNAL_ERROR,
             f"a task that began with {partition} was given rows of another partition",
@@ -150,20 +152,24 @@ def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
         raise _Oversized
     targets = columns.get("target_partition")
     return RowBatch(
-        offsets=columns["offset"].to_pylist(),
+        # Numbers by way of NumPy, which makes a list of them in a third of pyarrow's time.
+        offsets=columns["offset"].to_numpy().tolist(),
         keys=columns["key"].to_pylist(),
         values=columns["value"].to_pylist(),
-        target_partitions=None if targets is None or _all_null(targets) else pc.fill_null(targets, -1).to_pylist(),
-        timestamps=_sendable(columns["timestamp_ms"]).to_pylist(),
+        target_partitions=None
+        if targets is None or _all_null(targets)
+        else pc.fill_null(targets, -1).to_numpy().tolist(),
+        timestamps=_sendable(columns["timestamp_ms"]),
         headers=[note.headers for note in notes] or None,
         errors=[note.error for note in notes] or None,
         size=batch.nbytes,
     )
 
 
-def _sendable(timestamps: Any) -> Any:
+def _sendable(timestamps: Any) -> list[int]:
     """The client takes 0 for now, so 1970's first millisecond becomes its second; all others are kept, also -1."""
-    return pc.fill_null(pc.if_else(pc.equal(timestamps, 0), 1, timestamps), 0)
+    known = timestamps.fill_null(_NONE).to_numpy()
+    return np.where(known == 0, 1, np.where(known == _NONE, 0, known)).tolist()  # type: ignore[no-any-return]
 
 
 def _all_null(column: Any) -> bool:

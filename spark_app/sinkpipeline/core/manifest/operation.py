@@ -23,7 +23,7 @@ class Trigger(Part):
     """When a micro-batch begins and how large it gets."""
 
     interval: Duration = Duration(1000)
-    max_offsets_per_trigger: Annotated[int, Field(ge=1)] = 500_000
+    max_offsets_per_trigger: Annotated[int, Field(ge=1)] = 1_000_000
 
 
 class Backoff(Part):
