@@ -30,8 +30,8 @@ def _forget_archives() -> None:
 if __name__ == "__main__":
     _forget_archives()
 
-    # pandas too, which pyarrow takes up with the first array that it makes.
-    import pyarrow.pandas_compat  # noqa: F401
+    # pyarrow imports it with the first array that it makes.
+    import pandas as pd  # noqa: F401
     import pyspark.daemon
     import pyspark.sql.pandas.serializers
     import pyspark.worker
