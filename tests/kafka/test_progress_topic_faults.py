@@ -203,7 +203,16 @@ def test_a_driver_stops_where_somebody_else_writes_its_keys(
         driver.batch(10)
         driver.delivery.check_world()
         write(filled, key.format(source=filled.source), value)
-        refusal(lambda: driver.plan(20), reason)
+
+        def refused() -> bool:
+            try:
+                driver.plan(20)
+            except SinkPipelineError as error:
+                assert error.reason is reason, error
+                return True
+            return False
+
+        wait_until(refused, "the driver has followed its progress to what was written")
         refusal(driver.start, reason)
     assert len(filled.delivered()) == 10
 

@@ -108,19 +108,8 @@ class TransactionalProducer:
         transactional_id: str,
         properties: Mapping[str, str] | None = None,
         *,
-        reports: bool = True,
         deadline_s: float = INIT_DEADLINE_S,
     ) -> None:
-        """Takes the id over.
-
-        Args:
-            connection: to the cluster.
-            transactional_id: what is held.
-            properties: the manifest's, for this client.
-            reports: whether to look at each record's delivery, which costs a tenth of producing it. Without, a record
-                that the broker refuses is InDoubt like everything else that ends a transaction.
-            deadline_s: for taking it over.
-        """
         self.transactional_id = transactional_id
         self._connection = connection
         self._servers = connection.bootstrap_servers
@@ -138,7 +127,8 @@ class TransactionalProducer:
                 "partitioner": "murmur2_random",
                 # Topics are described before they are written to: one that is missing here was deleted.
                 "topic.metadata.propagation.max.ms": 10_000,
-                **({"on_delivery": self._deliveries.report, "delivery.report.only.error": True} if reports else {}),
+                "on_delivery": self._deliveries.report,
+                "delivery.report.only.error": True,
             },
         )
         try:

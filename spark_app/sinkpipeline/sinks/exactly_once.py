@@ -155,8 +155,6 @@ class ExactlyOnceWriter:
             self._settings.connection,
             self._id,
             {**self._settings.properties, "message.max.bytes": str(self._plan.max_message_bytes)},
-            # After trouble, to learn which record was refused, if one was.
-            reports=self._recoveries > 0,
         )
         with self._log() as log:
             tail = log.resume_since(self._settings.id, self._producer, self._plan.verified)
