@@ -208,11 +208,10 @@ def test_a_driver_stops_where_somebody_else_writes_its_keys(
             try:
                 driver.plan(20)
             except SinkPipelineError as error:
-                assert error.reason is reason, error
-                return True
+                return error.reason is reason
             return False
 
-        wait_until(refused, "the driver has followed its progress to what was written")
+        wait_until(refused, f"the driver has followed its progress to what was written: {reason.value}")
         refusal(driver.start, reason)
     assert len(filled.delivered()) == 10
 
@@ -221,8 +220,15 @@ def test_a_driver_starts_again_where_its_progress_was_moved_ahead(filled: OneSin
     with Driver(filled) as driver:
         driver.batch(10)
         write(filled, f"p/{filled.source}/0", state(15))
-        with pytest.raises(Restart, match="knows more"):
-            driver.plan(20)
+
+        def restarts() -> bool:
+            try:
+                driver.plan(20)
+            except Restart as restart:
+                return "knows more" in str(restart)
+            return False
+
+        wait_until(restarts, "the driver has followed its progress to what was written")
         driver.start()
         assert filled.frontier() == {0: 15}, "the last record of a key is the truth, whoever wrote it"
 
