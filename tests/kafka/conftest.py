@@ -5,17 +5,31 @@ from collections.abc import Iterator
 import pytest
 
 from local_kafka import LocalKafka
-from sinkpipeline.kafka import admin, connection, errors, producers, progress_log
+from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from support.faults import FaultyKafka, faulty_kafka
 from support.one_sink import OneSink
+from support.topics import produce_numbers
 
 
 @pytest.fixture
 def sink(kafka: LocalKafka) -> OneSink:
     """A sink of its own for each test, whose source topic has one partition."""
     return OneSink(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def filled(sink: OneSink) -> OneSink:
+    """A sink whose source holds the numbers from 0 to 29."""
+    produce_numbers(sink.servers, sink.source, 30)
+    return sink
+
+
+@pytest.fixture
+def short_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that was fenced soon tries again."""
+    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.one_sink import OneSink, plan_of, rows
+from support.starts import refusal
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -89,13 +90,6 @@ def write_all(writer: ExactlyOnceWriter, *batches: RowBatch) -> Receipt:
         writer.write(batch)
     writer.finish()
     return writer.receipt()
-
-
-def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        step()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
 
 
 def commits(monkeypatch: pytest.MonkeyPatch, *outcomes: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,38 +15,15 @@ from local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, encode_partition, encode_sentinel
-from sinkpipeline.kafka import failpoints, progress_log, takeover
+from sinkpipeline.kafka import progress_log, takeover
 from sinkpipeline.sinks.delivery import Restart
 from support import topics
 from support.driver import Driver
 from support.one_sink import OneSink, deliver, remembered
+from support.starts import once, refusal
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
-
-
-@pytest.fixture
-def filled(sink: OneSink) -> OneSink:
-    topics.produce_numbers(sink.servers, sink.source, 30)
-    return sink
-
-
-def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        step()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
-
-
-def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something the first time that a start reaches a failpoint."""
-    pending = {name: action}
-    monkeypatch.setattr(failpoints, "failpoint", lambda here: pending.pop(here, lambda: None)())
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
 def write(sink: OneSink, key: str, value: bytes | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import pytest
 
 from local_kafka import LocalKafka
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
 from sinkpipeline.core.reset import Note, ResetPlan
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kafka import failpoints, takeover
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.reset import SinkReset
@@ -25,18 +23,14 @@ from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.starts import once, refusal
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 EARLIEST, LATEST = StartingOffsets.EARLIEST, StartingOffsets.LATEST
 
 POINTS_OF_STARTING = ("starting-after-control-init", "starting-after-meta")
 POINTS_OF_RESETTING = ("reset-before-transaction", "reset-before-commit")
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
 
 
 def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) -> None:
@@ -65,24 +59,6 @@ def plan(sink: OneSink, to: str, memory: Memory | None = None, **settings: Any) 
 def reset(sink: OneSink, to: str, memory: Memory | None = None, **settings: Any) -> None:
     one = resetting(sink, memory, **settings)
     one.carry_out(one.plan(parse_targets([to])))
-
-
-def refusal(action: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        action()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
-
-
-def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something the first time that a reset reaches a failpoint."""
-    pending = [action]
-
-    def reached(here: str) -> None:
-        if here == name and pending:
-            pending.pop()()
-
-    monkeypatch.setattr(failpoints, "failpoint", reached)
 
 
 def crash() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka import failpoints, takeover
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.views import view_source
@@ -19,32 +18,9 @@ from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.driver import Driver
 from support.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.starts import once, refusal
 
-pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
-
-
-@pytest.fixture
-def filled(sink: OneSink) -> OneSink:
-    topics.produce_numbers(sink.servers, sink.source, 30)
-    return sink
-
-
-def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        step()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
-
-
-def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something the first time that a start reaches a failpoint."""
-    pending = {name: action}
-    monkeypatch.setattr(failpoints, "failpoint", lambda here: pending.pop(here, lambda: None)())
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -19,7 +18,7 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
 from sinkpipeline.core.topics import Memory, TopicRequest
-from sinkpipeline.kafka import failpoints, takeover
+from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
@@ -28,37 +27,15 @@ from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark.task import run_task
 from support import topics
 from support.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.starts import once, refusal
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 EARLIEST, LATEST = StartingOffsets.EARLIEST, StartingOffsets.LATEST
 
 
-@pytest.fixture(autouse=True)
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
-
-
 def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) -> None:
     topics.produce_numbers(sink.servers, sink.source, count, partition=partition, start=start)
-
-
-def refusal(start: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        start()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
-
-
-def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something the first time that a start reaches a failpoint."""
-    pending = [action]
-
-    def reached(here: str) -> None:
-        if here == name and pending:
-            pending.pop()()
-
-    monkeypatch.setattr(failpoints, "failpoint", reached)
 
 
 def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.progress import PartitionProgress, encode_partition
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import failpoints, producers, takeover
+from sinkpipeline.kafka import producers
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.delivery import Restart
@@ -18,6 +16,7 @@ from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.driver import BEFORE_ROWS, Driver
 from support.one_sink import OneSink, plan_of, rows
+from support.starts import once, refusal
 
 pytestmark = pytest.mark.kafka
 
@@ -26,24 +25,10 @@ NUMBERS = [str(number) for number in range(30)]
 
 
 @pytest.fixture(autouse=True)
-def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
+def short_delays(short_starts: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - it acts
     monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
     # How long a record waits for a topic that is not there.
     monkeypatch.setattr(producers, "_DELIVERY_TIMEOUT_MS", 2_000)
-
-
-@pytest.fixture
-def filled(sink: OneSink) -> OneSink:
-    topics.produce_numbers(sink.servers, sink.source, len(NUMBERS))
-    return sink
-
-
-def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
-        step()
-    assert caught.value.reason is reason, caught.value
-    return caught.value
 
 
 def change(sink: OneSink, topic: str, *, again: bool) -> None:
@@ -51,12 +36,6 @@ def change(sink: OneSink, topic: str, *, again: bool) -> None:
     topics.delete_topic(sink.servers, topic)
     if again:
         topics.create_topic(sink.servers, topic, config=topics.COMPACTED if topic == sink.progress else None)
-
-
-def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something the first time that a start reaches a failpoint."""
-    pending = {name: action}
-    monkeypatch.setattr(failpoints, "failpoint", lambda here: pending.pop(here, lambda: None)())
 
 
 # In the middle of a batch

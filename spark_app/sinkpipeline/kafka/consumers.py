@@ -48,13 +48,16 @@ def passes(error: KafkaError) -> bool:
     return error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, NO_COORDINATOR)
 
 
-_FETCH = 2000
 NO_COORDINATOR = KafkaError.GROUP_AUTHORIZATION_FAILED
 """The client looks for the coordinator of its group, whom nobody here needs, and may not."""
 
 
 def read_failed(error: KafkaError, doing: str, topic: str, bootstrap_servers: str) -> SinkPipelineError:
     return translate(error, doing, bootstrap_servers, Reason.PROGRESS_UNREADABLE, needs=f"Read on topic {topic}")
+
+
+_FETCH = 2000
+"""Messages that are taken from the client at once."""
 
 
 def take(consumer: Consumer, timeout_s: float) -> list[Message]:

@@ -306,7 +306,7 @@ class ProgressLog:
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
                 f"progress topic {self.topic} could not be read beyond offset {position}: "
-                f"no answer from {self._servers} within {max(waiting.patience_s, _ANSWER_S):.0f} s",
+                f"no answer from {self._servers} within {waiting.limit_s:.0f} s",
                 "check that the partition has a leader",
             )
 
@@ -370,7 +370,10 @@ class _Waiting:
             self._done.add(step)
         return due
 
+    @property
+    def limit_s(self) -> float:
+        """`patience_s`; a broker that doesn't answer at all is given the time for another connection."""
+        return self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
+
     def is_over(self) -> bool:
-        """After `patience_s`; a broker that doesn't answer at all is given the time for another connection."""
-        patience_s = self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
-        return time.monotonic() - self._since > patience_s
+        return time.monotonic() - self._since > self.limit_s

@@ -67,12 +67,12 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
         rows: as `transform.output_rows` gives them.
         several_topics: whether the rows are of more than one topic.
         targets: whether the rows choose their target partitions.
-        counted: whether `count_batches` was called.
+        counted: whether `count_batches` bounds the Arrow batches.
     """
     names = ["partition", "offset", "key", "value", "timestamp_ms"]
     names += ["topic"] if several_topics else []
     names += ["target_partition"] if targets else []
-    # Whole lists of texts: every call that builds a column is a round trip to the JVM, in every batch.
+    # Whole lists of texts: every call that builds a column is a round trip to the JVM.
     noted = rows.selectExpr(*names, f"{_NOTES} AS notes")
     if not counted:
         return noted
