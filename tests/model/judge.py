@@ -36,7 +36,7 @@ class Judge:
     broker: Broker
     sink: Sink
     may_repeat: int = 0
-    """Rows that a start has announced that it may duplicate."""
+    """Rows that starts have announced that they may duplicate, all together."""
     blind: bool = False
     """Its topics were tampered with: only what is delivered twice is looked at, until the end."""
     _read_at: int = -1

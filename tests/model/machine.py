@@ -372,6 +372,17 @@ class TombstonesMet(Tombstones, Attempts):
 class Losses(LateTasks, Deletions):
     """The progress topic is deleted while an outcome is in doubt."""
 
+    @rule(commits=st.integers(3, 5))
+    def seed_in_doubt(self, commits: int) -> None:
+        """A driver that starts from what is remembered doesn't learn that its seed was written."""
+        self.late_task_at_a_stop(("init", 1))
+        self.world.scheduler.run(seconds=3.0)
+        self.world.delete_progress(create=True)
+        self.start_another()
+        starter = self.run_to(("runner", "commit"), commits)
+        if starter is not None:
+            self.world.scheduler.step(starter, Fate.LOST)
+
 
 class Protocol(Drivers, Readers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
     """Everything that may go wrong without anybody touching topics."""
@@ -381,5 +392,5 @@ class AtLeastOnce(Protocol, Refusals):
     """The other guarantee: nothing is missing."""
 
 
-class Everything(Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
+class Everything(Protocol, Losses, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
     """And what people and retention do to topics."""

@@ -417,6 +417,17 @@ def memory_is_always_exact() -> list[Patch]:
     return [put(SinkRunner, "_remember", remember)]
 
 
+@mutation("a seed that was written in doubt is taken for certain progress by the next attempt", machine.Losses)
+def doubtful_seeds_are_forgotten() -> list[Patch]:
+    original = SinkStarter._attempt
+
+    def attempt(self: Any, *args: Any, **named: Any) -> Any:
+        self._may_duplicate = None
+        return original(self, *args, **named)
+
+    return [put(SinkStarter, "_attempt", attempt)]
+
+
 @mutation("Spark's memory competes: ranges are not compared with the frontier", machine.SparkElsewhere)
 def ranges_are_not_compared() -> list[Patch]:
     return [put(delivery, "check_contiguous", nothing)]

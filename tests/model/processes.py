@@ -86,7 +86,7 @@ class Driver:
         for runner in self.runners.values():
             report = runner.report
             self._superseded |= report.error is not None and report.error.reason is Reason.SUPERSEDED
-            self.world.note(report)
+            self.world.note(self, report)
 
 
 class Person:

@@ -79,6 +79,8 @@ class World:
         self._tampered: frozenset[str] = frozenset()
         self._foreign = False
         self._told: SinkPipelineError | None = None
+        self._announced: dict[tuple[Driver, str], int] = {}
+        """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
         """How far a thread has read a progress topic."""
         self._superseded: dict[tuple[Thread, str], str] = {}
@@ -145,14 +147,17 @@ class World:
             return None
         return memory_of(render([report], identity="i", generation=None, previous=None, now_ms=0), "i", sink)
 
-    def note(self, report: SinkReport) -> None:
+    def note(self, driver: Driver, report: SinkReport) -> None:
         """A sink's report has changed."""
         if report.error is not None and report.error is not self._told:
             self._told = report.error
             self.scheduler.tell(f"{report.name}: {report.state.value}: {report.error}")
             self._check_cause(report.error)
         if report.may_duplicate is not None:
-            self.judges[report.name].may_repeat = max(self.judges[report.name].may_repeat, report.may_duplicate)
+            # Each driver that seeds speaks of its own duplicates only.
+            announced = self._announced.get((driver, report.name), 0)
+            self._announced[driver, report.name] = report.may_duplicate
+            self.judges[report.name].may_repeat += report.may_duplicate - announced
         self.reports[report.name] = report
 
     # What is done to topics

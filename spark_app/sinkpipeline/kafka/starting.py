@@ -72,6 +72,8 @@ class SinkStarter(SinkTakeover):
     _found: Memory | None = field(default=None, init=False)
     """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
     _exact: Memory | None = field(default=None, init=False)
+    _may_duplicate: int | None = field(default=None, init=False)
+    """Of the seed that an attempt has written: the next one finds it, and could take it for certain progress."""
 
     def start(self, memory: Memory | None, *, memory_is_exact: bool = False) -> StartedSink:
         """Steps 0 to 6.
@@ -89,6 +91,7 @@ class SinkStarter(SinkTakeover):
         else:
             started = self._repeat(lambda: self._attempt(self._found or memory, exact=False))
         self.started_before = True
+        self._may_duplicate = None
         return started
 
     def _attempt(self, memory: Memory | None, *, exact: bool) -> StartedSink:
@@ -155,6 +158,8 @@ class SinkStarter(SinkTakeover):
                 progress=progress_topic.id,
             )
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
+            if seeding is not None and not exact:
+                self._may_duplicate = _may_duplicate(partitions, view)
             failpoints.failpoint("starting-before-first-start")
             hold.control.write(settings.progress.name, encode(settings.id, progress))
         return StartedSink(
@@ -166,7 +171,7 @@ class SinkStarter(SinkTakeover):
             progress_topic=progress_topic,
             max_message_bytes=_client_limit(int(data_config.get("max.message.bytes", "1048588"))),
             recreated_progress_topic=recreated,
-            may_duplicate=_may_duplicate(partitions, view) if seeding is not None and not exact else None,
+            may_duplicate=self._may_duplicate,
             drift=decision.drift,
         )
 
