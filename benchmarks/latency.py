@@ -117,7 +117,9 @@ def main() -> None:
         found = fixed_cost(arguments.master, partitions, arguments.batches, arguments.rounds)
         medians = {variant: statistics.median(values) for variant, values in found.items()}
         cells = (f"{medians[each]:.0f} ({min(found[each]):.0f} to {max(found[each]):.0f})" for each in VARIANTS)
-        cost.add_row(str(partitions), *cells, f"{medians[EXACTLY_ONCE] / medians[SPARK]:.2f}")
+        row = (str(partitions), *cells, f"{medians[EXACTLY_ONCE] / medians[SPARK]:.2f}")
+        print("  ", *row, flush=True)
+        cost.add_row(*row)
     console.print(cost)
     age = Table(title=f"milliseconds from append to visible, 4 partitions, {arguments.master}", title_justify="left")
     for column in ("rows/s", "variant", "p50", "p99", "records"):
@@ -128,7 +130,9 @@ def main() -> None:
             for variant in (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE):
                 ages = visible_after(bench, variant, rate, arguments.seconds)
                 cuts = statistics.quantiles(ages, n=100)
-                age.add_row(f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
+                row = (f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
+                print("  ", *row, flush=True)
+                age.add_row(*row)
     console.print(age)
 
 

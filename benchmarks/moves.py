@@ -68,7 +68,9 @@ def main() -> None:
                     bench.fill(rows * arguments.batches, partitions)
                     batches.told.clear()
                     bench.drain(EXACTLY_ONCE)
-                table.add_row(master, str(partitions), f"{rows:,}", *_cells(batches.told[1:]))
+                cells = (master, str(partitions), f"{rows:,}", *_cells(batches.told[1:]))
+                print("  ", *cells, flush=True)
+                table.add_row(*cells)
     Console(width=120).print(table)
 
 

@@ -8,7 +8,7 @@ of a job or a driver that is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -117,6 +117,7 @@ class Stream:
     def __init__(self, spark: Spark, topics: tuple[str, ...], frontier: Mapping[SourcePartition, int]) -> None:
         self.spark = spark
         self.positions = dict(frontier)
+        self.counted = False
         self._topics = topics
         self._on_batch: Callable[[Frame, int], None] = lambda _frame, _batch: None
 
@@ -334,8 +335,9 @@ class ArrowBatch:
     """Whether a large record comes without its content."""
 
 
-def to_wire(frame: Frame, *, counted: bool = False, **_: bool) -> Frame:
-    return replace(frame, counted=counted)
+def to_wire(stream: Stream, *, counted: bool = False, **_: bool) -> Stream:
+    stream.counted = counted
+    return stream
 
 
 def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:

@@ -4,6 +4,8 @@ pyspark calls importlib.invalidate_caches() for every task, and each archive tha
 its directory again: 0.2 s of CPU per task, as Spark puts its own archives and a jar before everything else. So this
 process forgets the archives before it imports pyspark from where it is installed; imports what workers need; and
 freezes what it has from the collector. The workers are forked from it.
+
+Their connections are prompt (see `prompt`).
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ if __name__ == "__main__":
     import pyspark.worker
 
     import sinkpipeline.spark.task  # noqa: F401
+    from sinkpipeline.spark.prompt import promptly
 
+    pyspark.daemon.worker_main = promptly(pyspark.daemon.worker_main)
     gc.collect()
     gc.freeze()
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]

@@ -89,10 +89,17 @@ class SinkQuery:
                 self.delivery.frontier,
                 self._query_settings.max_offsets_per_trigger,
             )
+            rows = self._query_settings.rows
+            # Here and not in each batch, which would be planned twice, and its rows projected twice.
+            wire = to_wire(
+                output_rows(stream, rows),
+                several_topics=len({partition.topic for partition in self.delivery.frontier}) > 1,
+                targets=rows.select.partition is not None,
+                counted=self._counted,
+            )
             self._query = (
-                output_rows(stream, self._query_settings.rows)
                 # With a name of each start's own: Spark may still be stopping the query of the one before.
-                .writeStream.queryName(f"{self._settings.id} {self._checkpoint.directory.name}")
+                wire.writeStream.queryName(f"{self._settings.id} {self._checkpoint.directory.name}")
                 .foreachBatch(self._on_batch)
                 .option("checkpointLocation", self._checkpoint.directory.as_uri())
                 .trigger(processingTime=f"{self._query_settings.trigger_ms} milliseconds")
@@ -141,12 +148,12 @@ class SinkQuery:
         self.delivery.close()
         shutil.rmtree(self._checkpoint.directory, ignore_errors=True)
 
-    def _on_batch(self, rows: DataFrame, batch_id: int) -> None:
+    def _on_batch(self, wire: DataFrame, batch_id: int) -> None:
         with self._lock:
             if self._stopping:
                 raise _Stopping
             try:
-                self._run_batch(rows, batch_id)
+                self._run_batch(wire, batch_id)
             except (SinkPipelineError, Restart) as error:
                 self.error = error
                 raise
@@ -162,16 +169,10 @@ class SinkQuery:
                 _LOG.exception("%s: a batch failed", self._settings.id)
                 raise
 
-    def _run_batch(self, rows: DataFrame, batch_id: int) -> None:
+    def _run_batch(self, wire: DataFrame, batch_id: int) -> None:
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
-            count_batches(rows)
-        wire = to_wire(
-            rows,
-            several_topics=len({partition.topic for partition in plan.ranges}) > 1,
-            targets=self._query_settings.rows.select.partition is not None,
-            counted=self._counted,
-        )
+            count_batches(wire)
         told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
         self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
 
