@@ -156,6 +156,14 @@ STATUS: Schema = _mapping(
             "format": "int32",
         },
         lastReason=_text("Why it died, in one CamelCase word.", 1024),
+        lastMessage=_text("What it said of that, or what its pod tells.", 32_768),
+        lastUid=_text("The uid of the SparkApplication whose death was counted last.", 63),
+        lastConfigHash=_text("The configuration that it ran; absent once its deaths are forgotten.", 63),
+        lastNonce={
+            "description": "The restartNonce that it was started for.",
+            "type": "integer",
+            "format": "int64",
+        },
     ),
     sinks=_named("What is known of each sink.", "name", _MAX_SINKS, _SINK),
 )

@@ -73,7 +73,7 @@ def _translated(ask: Callable[P, T]) -> Callable[P, T]:
 def _message(error: Any) -> str:
     """The API server's own sentence, without the request's headers, which the client would print."""
     try:
-        summary: str = error.summary() if isinstance(error, DynamicApiError) else ""
+        summary: str = error.summary() if isinstance(error, DynamicApiError) else ""  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError):
         summary = ""
     return summary or str(error.reason)
@@ -87,7 +87,7 @@ class Cluster:
     """
 
     def __init__(self, api: client.ApiClient | None = None) -> None:
-        self._dynamic = DynamicClient(api or client.ApiClient())
+        self._dynamic: Any = DynamicClient(api or client.ApiClient())  # type: ignore[no-untyped-call]
 
     @_translated
     def get(self, api_version: str, kind: str, ref: Ref) -> dict[str, Any] | None:
@@ -102,7 +102,9 @@ class Cluster:
         return _plain(found)
 
     @_translated
-    def list(self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    def list(
+        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         found = self._resource(api_version, kind).get(
             namespace=namespace, label_selector=selector, _request_timeout=_TIMEOUT_S

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline_operator.driverpod import Child
@@ -20,8 +20,8 @@ NONCE_ANNOTATION = "sinkpipeline.io/restart-nonce"
 
 DRIVER_PORT = 4041
 """Beside Spark's own user interface."""
-TERMINATION_GRACE_S = 330
-"""Longer than a driver waits for its running batches (300 s)."""
+TERMINATION_GRACE_S = 360
+"""Longer than a driver takes to stop: 300 s for its running batches, 15 s for the lag, and Spark's own stop."""
 
 _ETC = "/etc/sinkpipeline"
 _USER = 185
@@ -134,17 +134,18 @@ def driver_template(order: Order, container: str) -> dict[str, Any]:
             "failureThreshold": 6,
         },
     }
-    return merged(_users(order), ours)
+    return cast("dict[str, Any]", merged(_users(order), ours))
 
 
 def executor_template(order: Order, container: str) -> dict[str, Any]:
     """The executors' pod template: they write to Kafka too, so they mount the same Secrets."""
-    return merged(_users(order), _template(order, container, [*_secret_volumes(order), *_scratch_volumes()]))
+    ours = _template(order, container, [*_secret_volumes(order), *_scratch_volumes()])
+    return cast("dict[str, Any]", merged(_users(order), ours))
 
 
 def _users(order: Order) -> dict[str, Any]:
     template = order.pipeline.spec.spark.template
-    return {} if template is None else dict(template)
+    return {} if template is None else template.to_dict()
 
 
 def _template(order: Order, container: str, volumes: list[dict[str, Any]]) -> dict[str, Any]:
