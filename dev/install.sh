@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
 # `make lock`: resolves every dependency afresh into requirements.lock.
+# `dev/install.sh control-plane`: a Kubernetes API server and Kubeflow's CRD in the user's cache, built from Go modules.
 # A step whose inputs did not change is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,11 @@ KAFKA_POM=dev/maven/kafka/pom.xml
 SPARK_POM=dev/maven/spark/pom.xml
 CACHE=${SINKPIPELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinkpipeline}
 KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$KAFKA_POM")
+GO_MODULES=dev/go
+KUBERNETES_VERSION=$(sed -n 's:^require k8s.io/kubernetes v::p' "$GO_MODULES/kubernetes/go.mod")
+KUBERNETES=$CACHE/kubernetes-$KUBERNETES_VERSION
+SPARK_OPERATOR_VERSION=2.5.1
+SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 
 PYTHON_STAMP=$VENV/.python-stamp
 SPARK_STAMP=$VENV/.spark-stamp
@@ -110,6 +116,82 @@ kafka_broker() {
   "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$KAFKA"
 }
 
+require_go() {
+  local found minor
+  # From a directory without a go.mod: there Go would fetch the toolchain which that one asks for.
+  found=$(cd / && go env GOVERSION 2>/dev/null) || true
+  minor=$(sed -n 's/.*go1\.\([0-9]*\).*/\1/p' <<<"$found")
+  [[ -n $minor && $minor -ge 24 ]] ||
+    fail "$1 needs Go 1.24 or newer (found: ${found:-none}): install it (https://go.dev/dl; macOS: brew install go), or $2"
+}
+
+# What dev/control_plane.py would take instead of the local one.
+other_cluster() {
+  [[ -n ${KUBECONFIG:-} ]] && echo "KUBECONFIG is set" && return
+  command -v kind >/dev/null && command -v docker >/dev/null && docker info >/dev/null 2>&1 && echo "kind and Docker are there"
+}
+
+control_plane_inputs() { cksum "$GO_MODULES"/{kubernetes,etcd}/{go.mod,go.sum}; }
+
+# go_build PROGRAM MODULE PACKAGE [LINKER_FLAG...]: into the staging directory
+go_build() {
+  local program=$1 module=$2 package=$3 output
+  shift 3
+  output=$(cd "$GO_MODULES/$module" &&
+    CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w $*" -o "$staging/$program" "$package" 2>&1) ||
+    fail "Go could not build $program:"$'\n'"$output"
+}
+
+control_plane() {
+  local started=$SECONDS reason program version=k8s.io/component-base/version
+  fresh "$KUBERNETES/inputs" "$(control_plane_inputs)" && return
+  if reason=$(other_cluster); then
+    say "$reason: no control plane is built"
+    return
+  fi
+  require_go "a local control plane" "set KUBECONFIG to a cluster for tests, or have kind and a Docker that runs"
+  say "building etcd and Kubernetes $KUBERNETES_VERSION into $KUBERNETES: about 4 minutes the first time"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.kubernetes.XXXXXX")
+  # mktemp's 0700 would be kept.
+  chmod 755 "$staging"
+  go_build etcd etcd go.etcd.io/etcd/server/v3
+  for program in kube-apiserver kube-controller-manager kubectl; do
+    go_build "$program" kubernetes "k8s.io/kubernetes/cmd/$program" "-X $version.gitVersion=v$KUBERNETES_VERSION" \
+      "-X $version.gitMajor=1" "-X $version.gitMinor=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")"
+  done
+  control_plane_inputs >"$staging/inputs"
+  rm -rf "$KUBERNETES"
+  rename "$staging" "$KUBERNETES"
+  staging=
+  say "built in $((SECONDS - started)) s"
+}
+
+spark_application_crd() {
+  local source output
+  [[ -f $SPARK_OPERATOR/sparkapplications.yaml ]] && return
+  if [[ -n ${KUBECONFIG:-} ]] && ! command -v go >/dev/null; then
+    say "there is no Go to fetch Kubeflow's CRD of SparkApplication with: the cluster of KUBECONFIG must have it"
+    return
+  fi
+  require_go "Kubeflow's CRD of SparkApplication" "set KUBECONFIG to a cluster for tests that has it"
+  say "fetching Kubeflow's CRD of SparkApplication, version $SPARK_OPERATOR_VERSION"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.spark-operator.XXXXXX")
+  chmod 755 "$staging"
+  output=$(cd "$staging" && go mod download -json "github.com/kubeflow/spark-operator/v2@v$SPARK_OPERATOR_VERSION" 2>&1) ||
+    fail "Go could not fetch Kubeflow's spark-operator:"$'\n'"$output"
+  source=$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p' <<<"$output")
+  # The module cache is read-only.
+  install -m 644 "$source/charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml" "$staging/sparkapplications.yaml"
+  rm -rf "$SPARK_OPERATOR"
+  rename "$staging" "$SPARK_OPERATOR"
+  staging=
+}
+
+# Not mv: it would move into a directory that another checkout has put there meanwhile.
+rename() { "$PYTHON" -c 'import os, sys; os.rename(*sys.argv[1:])' "$@"; }
+
 lock() {
   environment
   "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
@@ -138,6 +220,10 @@ install)
   python_packages
   spark_connector
   kafka_broker
+  ;;
+control-plane)
+  spark_application_crd
+  control_plane
   ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;

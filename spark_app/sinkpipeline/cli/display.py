@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-Show = Callable[[Mapping[str, Any], Mapping[str, int]], None]
-"""Takes the status document, and the rows that this run delivered by sink."""
+from sinkpipeline.core.served import Observation
+
+Show = Callable[[Observation], None]
 
 _LOG = logging.getLogger("sinkpipeline.run")
 _LOG_EVERY_S = 10.0
@@ -42,7 +42,7 @@ def display(sinks: Sequence[str], log_file: Path) -> Iterator[Show]:
             with _live(sinks, console) as show:
                 yield show
         else:
-            yield _Lines()
+            yield Lines()
     finally:
         logger.handlers = []
         to_file.close()
@@ -63,13 +63,13 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
     )
     tasks = {name: columns.add_task(name, total=None, state="Starting", lag="?", rate="0") for name in sinks}
 
-    def show(status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
-        for sink in status["sinks"]:
+    def show(seen: Observation) -> None:
+        for sink in seen.status["sinks"]:
             task = tasks[sink["name"]]
             speed = columns.tasks[task].speed or 0
             columns.update(
                 task,
-                completed=rows[sink["name"]],
+                completed=seen.counts[sink["name"]].rows,
                 state=sink["state"],
                 lag=f"{sink['lag']:,}" if "lag" in sink else "?",
                 rate=f"{speed:,.0f}",
@@ -79,7 +79,7 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
         yield show
 
 
-class _Lines:
+class Lines:
     """A log line per sink when its state changes, and every ten seconds while it delivers."""
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class _Lines:
         self._rows: dict[str, int] = {}
         self._at: dict[str, float] = {}
 
-    def __call__(self, status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+    def __call__(self, seen: Observation) -> None:
         now = time.monotonic()
-        for sink in status["sinks"]:
-            name, state, count = sink["name"], sink["state"], rows[sink["name"]]
+        for sink in seen.status["sinks"]:
+            name, state, count = sink["name"], sink["state"], seen.counts[sink["name"]].rows
             since = now - self._at.get(name, 0.0)
             delivered = count - self._rows.get(name, 0)
             if state != self._states.get(name) or (since >= _LOG_EVERY_S and delivered):

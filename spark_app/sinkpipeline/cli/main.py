@@ -14,7 +14,8 @@ from sinkpipeline.cli import progress as progress_command
 from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.cli import run as run_command
 from sinkpipeline.cli import validate as validate_command
-from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.cli.endings import one_line, told
+from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
 _FILE = click.option(
     "-f",
@@ -31,8 +32,10 @@ _SECRETS = click.option(
 )
 
 
-def _master(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if not re.fullmatch(r"local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+", value):
+def check_master(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(
+        r"local(\[(\*|[1-9][0-9]*)(,[0-9]+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+", value
+    ):
         raise click.BadParameter(f"{value!r} is no Spark master such as local[*] or local[2]")
     return value
 
@@ -65,7 +68,7 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     type=click.Path(path_type=Path, dir_okay=False),
     help="Kept up to date with the status; an earlier run's is what this one remembers.",
 )
-@click.option("--master", default="local[*]", show_default=True, callback=_master, help="Spark's master.")
+@click.option("--master", default="local[*]", show_default=True, callback=check_master, help="Spark's master.")
 @click.option(
     "--log-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -139,33 +142,18 @@ def main() -> None:
     logging.getLogger("sinkpipeline.kafka").addHandler(logging.NullHandler())
     try:
         cli.main(standalone_mode=False)
-    except SinkPipelineError as error:
-        _fail(error)
-    except click.UsageError as error:
-        _fail(SinkPipelineError(Reason.USAGE_INVALID, error.format_message(), "see --help"))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(ExitCode.FAILED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last resort; the class is told, the stack is in the log
-        _fail(
-            SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{type(error).__name__}: {_text(error)}", "please report this with the log file"
-            )
-        )
-
-
-def _text(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - py4j asks a JVM that may be gone for the text
-        return "no text"
+        _fail(told(error))
 
 
 def _fail(error: SinkPipelineError) -> None:
     try:
-        click.echo("; ".join(filter(None, map(str.strip, str(error).splitlines()))), err=True)
+        click.echo(one_line(error), err=True)
     except OSError:
         # Nobody listens. The exit code still tells, which a failing flush at the end would overrule.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

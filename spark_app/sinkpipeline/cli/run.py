@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,10 @@ import platformdirs
 
 from sinkpipeline.cli.display import display
 from sinkpipeline.cli.manifest_file import read_manifest
-from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.resume import Resume, from_status
+from sinkpipeline.core.served import Observation
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -38,6 +38,8 @@ def run(
         click.echo(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
         return
     earlier = None if status_file is None else read_status(status_file)
+    identity = pipeline.identity
+    resume = Resume(identity=identity) if earlier is None else from_status(earlier, identity)
     document = None if status_file is None else _StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
     warnings = preflight(sinks)
@@ -57,39 +59,22 @@ def run(
         for warning in warnings:
             logger.warning("%s", warning)
 
-        def observe(status: Mapping[str, Any], rows: Mapping[str, int]) -> None:
+        def observe(seen: Observation) -> None:
             if document is not None:
-                document.write(status)
-            show(status, rows)
+                document.write(seen.status)
+            show(seen)
 
         driver = Driver(
             pipeline=pipeline,
             sinks=sinks,
+            resume=resume,
+            observe=observe,
             master=master,
             log_file=log_file,
-            earlier_status=earlier,
             until_idle=until_idle,
-            observe=observe,
         )
-        with _stop_on_signal(driver.stop):
+        with stop_on_signal(driver.stop):
             driver.run()
-
-
-@contextmanager
-def _stop_on_signal(stop: threading.Event) -> Iterator[None]:
-    """The first SIGTERM or SIGINT lets the running batch finish; a second one ends the process at once."""
-
-    def handle(_number: int, _frame: object) -> None:
-        if stop.is_set():
-            os._exit(ExitCode.FAILED)
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def read_status(path: Path) -> object | None:

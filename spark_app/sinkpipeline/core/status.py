@@ -83,7 +83,7 @@ def render(
         **({} if generation is None else {"observedGeneration": generation}),
         "identity": identity,
         "phase": phase(sinks).value,
-        "conditions": _conditions(sinks, generation, previous, now_ms),
+        "conditions": conditions(_conditions(sinks), generation, previous, now_ms),
         "totals": {
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
             **{
@@ -159,30 +159,44 @@ def frontier(progress: Progress) -> list[dict[str, Any]]:
     return [{"topic": topic, "topicId": source.get(topic), "next": offsets} for topic, offsets in topics.items()]
 
 
-def _conditions(
-    sinks: list[SinkReport], generation: int | None, previous: Mapping[str, Any] | None, now_ms: int
+@dataclass(frozen=True)
+class Condition:
+    """One condition without its bookkeeping; `status` is True, False or Unknown, `reason` CamelCase."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def conditions(
+    found: Mapping[str, Condition], generation: int | None, previous: Mapping[str, Any] | None, now_ms: int
 ) -> list[dict[str, Any]]:
+    """Conditions by type as the API has them: each keeps its `lastTransitionTime` while its status stays."""
     before = {condition["type"]: condition for condition in (previous or {}).get("conditions", [])}
-    conditions = []
-    for kind, (status, reason, message) in {
-        "Ready": _ready(sinks),
-        "TopicsReady": _topics_ready(sinks),
-        "SinksHealthy": _sinks_healthy(sinks),
-        "ExactlyOnce": _exactly_once(sinks),
-    }.items():
+    rendered = []
+    for kind, condition in found.items():
         old = before.get(kind)
-        changed = old is None or old.get("status") != status
-        conditions.append(
+        changed = old is None or old.get("status") != condition.status
+        rendered.append(
             {
                 "type": kind,
-                "status": status,
-                "reason": reason,
-                "message": message,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
                 "lastTransitionTime": timestamp(now_ms) if old is None or changed else old["lastTransitionTime"],
                 **({} if generation is None else {"observedGeneration": generation}),
             }
         )
-    return conditions
+    return rendered
+
+
+def _conditions(sinks: list[SinkReport]) -> dict[str, Condition]:
+    return {
+        "Ready": Condition(*_ready(sinks)),
+        "TopicsReady": Condition(*_topics_ready(sinks)),
+        "SinksHealthy": Condition(*_sinks_healthy(sinks)),
+        "ExactlyOnce": Condition(*_exactly_once(sinks)),
+    }
 
 
 def _ready(sinks: list[SinkReport]) -> tuple[str, str, str]:

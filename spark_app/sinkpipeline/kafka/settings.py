@@ -40,6 +40,8 @@ class SinkSettings:
     exactly_once: bool = True
     refuse_existing_data: bool = False
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    adopt: Owner | None = None
+    """Another owner whose progress may be taken over."""
 
     @property
     def group_id(self) -> str:

@@ -97,7 +97,8 @@ class SinkTakeover:
         if self._interrupted:
             self._refuse_newer(meta)
         self._seen = None if meta is None else meta.run
-        starting.check_owner(self.settings.id, meta, self.settings.owner)
+        if meta is None or meta.owner != self.settings.adopt:
+            starting.check_owner(self.settings.id, meta, self.settings.owner)
 
     def _look(self, topic: Topic) -> Progress | None:
         """Step 0's read: a start that would be refused anyway must not disturb a driver that runs.

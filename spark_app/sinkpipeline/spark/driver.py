@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ from sinkpipeline.core import manifest
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
-from sinkpipeline.core.status import memory_of, render
+from sinkpipeline.core.served import Observation, RunCounts
+from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.kafka.views import source_topics
 from sinkpipeline.spark.query import QuerySettings
-from sinkpipeline.spark.runner import SinkRunner
+from sinkpipeline.spark.runner import SinkRunner, first_report
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
@@ -30,27 +32,36 @@ _LOG = logging.getLogger("sinkpipeline.driver")
 
 _TICK_S = 0.25
 _LAG_EVERY_S = 2.0
+_LAST_LAG_S = 15.0
+"""For brokers that don't answer: nobody should take a driver that ends for one that hangs."""
 _STOP_DEADLINE_S = 300.0
 """How long the running batches may take to finish; their transactions end far earlier or are aborted."""
+
+_CLOSING_A_RUN = "start the pipeline again"
+_CLOSING_A_POD = "change the spec or spec.restartNonce"
 
 _RANK = {ExitCode.SUPERSEDED: 0, ExitCode.MANIFEST: 1, ExitCode.REFUSED: 2, ExitCode.FAILED: 3, ExitCode.DONE: 4}
 
 
 @dataclass(kw_only=True)
 class Driver:
-    """One run of a pipeline on this machine.
+    """One run of a pipeline, by `sinkpipeline run` or in a pod.
 
-    `observe` is given the status document whenever it was computed anew, about four times a second, with the rows that
-    this run delivered by sink.
+    `observe` is given the status document before Spark starts, and whenever it was computed anew, about four times a
+    second, from then until the sinks have stopped.
     """
 
     pipeline: manifest.SinkPipeline
     sinks: list[SinkSettings]
-    master: str
-    log_file: Path
-    earlier_status: object | None
-    until_idle: bool
-    observe: Callable[[Mapping[str, Any], Mapping[str, int]], None]
+    resume: Resume
+    observe: Callable[[Observation], None]
+    master: str | None
+    """None: what spark-submit gives."""
+    log_file: Path | None
+    """Spark's log; None: stderr."""
+    until_idle: bool = False
+    config_hash: str | None = None
+    """Of the configuration that runs; a run from a file has none, and no circuit stays open for it."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     _changed: threading.Event = field(default_factory=threading.Event, init=False)
@@ -63,12 +74,10 @@ class Driver:
         Raises:
             SinkPipelineError: the error of the sink that decides the exit code.
         """
-        memories = {
-            sink.id.sink: None
-            if self.earlier_status is None
-            else memory_of(self.earlier_status, sink.id.identity, sink.id.sink)
-            for sink in self.sinks
-        }
+        self._publish()
+        if self.stop.is_set() or self._open_circuits().keys() >= {sink.id.sink for sink in self.sinks}:
+            self._raise_outcome()
+            return
         admins = {connection: Admin(connection) for connection in self._connections()}
         source = self.sinks[0].source
         targets = self._end_offsets(source, admins[source.connection]) if self.until_idle else {}
@@ -89,9 +98,11 @@ class Driver:
                         source_admin=admins[sink.source.connection],
                         admin=admins[sink.connection],
                     ),
-                    memory=memories[sink.id.sink],
+                    memory=self.resume.memories.get(sink.id.sink),
                     policy=self._policy(),
                     on_change=self._wake,
+                    circuit=self._open_circuits().get(sink.id.sink),
+                    closing=_CLOSING_A_RUN if self.config_hash is None else _CLOSING_A_POD,
                 )
                 for sink in self.sinks
             ]
@@ -102,6 +113,16 @@ class Driver:
             finally:
                 self._stop_all()
         self._raise_outcome()
+
+    def _open_circuits(self) -> Mapping[str, OpenCircuit]:
+        """Those that stay open, by sink."""
+        return {} if self.config_hash is None else self.resume.open_circuits(self.config_hash)
+
+    def _reports(self) -> list[SinkReport]:
+        if self._runners:
+            return [runner.report for runner in self._runners]
+        memories, circuits = self.resume.memories, self._open_circuits()
+        return [first_report(sink, memories.get(sink.id.sink), circuits.get(sink.id.sink)) for sink in self.sinks]
 
     def _connections(self) -> set[Connection]:
         return {self.sinks[0].source.connection, *(sink.connection for sink in self.sinks)}
@@ -159,7 +180,7 @@ class Driver:
         self._changed.set()
 
     def _superseded(self) -> bool:
-        errors = [runner.report.error for runner in self._runners]
+        errors = [report.error for report in self._reports()]
         return any(error is not None and error.reason is Reason.SUPERSEDED for error in errors)
 
     def _update_lag(self, source_admin: Admin, over: threading.Event | None = None) -> None:
@@ -174,13 +195,15 @@ class Driver:
 
     def _publish(self) -> None:
         self._status = render(
-            [runner.report for runner in self._runners],
+            self._reports(),
             identity=self.pipeline.identity,
             generation=self.pipeline.metadata.generation,
             previous=self._status,
             now_ms=now_ms(),
         )
-        self.observe(self._status, {runner.id.sink: runner.rows_this_run for runner in self._runners})
+        counts = {sink.id.sink: RunCounts() for sink in self.sinks}
+        counts |= {runner.id.sink: runner.counts for runner in self._runners}
+        self.observe(Observation(status=self._status, counts=counts, supervising=bool(self._runners)))
 
     def _stop_all(self) -> None:
         if self.stop.is_set():
@@ -188,22 +211,35 @@ class Driver:
         for runner in self._runners:
             runner.stop()
         deadline = time.monotonic() + _STOP_DEADLINE_S
-        for runner in self._runners:
-            runner.join(max(0.0, deadline - time.monotonic()))
-        try:
-            self._update_lag(Admin(self.sinks[0].source.connection))
-        finally:
+        while not all(runner.ended for runner in self._runners) and time.monotonic() < deadline:
+            # Whoever asks is still answered: a batch may take its time to finish.
             self._publish()
+            self._changed.wait(_TICK_S)
+            self._changed.clear()
+        last = threading.Thread(target=self._update_lag, args=(Admin(self.sinks[0].source.connection),), daemon=True)
+        last.start()
+        last.join(_LAST_LAG_S)
+        self._publish()
 
     def _raise_outcome(self) -> None:
         """The exit code is the most telling one: superseded (of one sink is enough), then a refusal, then a failure.
 
-        A stopped run is done, whatever a sink was waiting for; a sink that failed for good is told in any case.
+        A stopped run is done, whatever a sink was waiting for, and also where some of its sinks failed, before the stop
+        or while a batch finished: the others would have gone on. Their errors stand in the status. Where every sink has
+        failed, the stop came to a run that was over, and the error is told.
         """
-        errors = [runner.report.error for runner in self._runners if runner.report.state.value == "Failed"]
-        told = [error for error in errors if error is not None]
-        if told and not (self.stop.is_set() and len(told) < len(self._runners)):
-            raise min(told, key=lambda error: _RANK[error.reason.exit_code])
+        error = outcome(self._reports(), stopped=self.stop.is_set())
+        if error is not None:
+            raise error
+
+
+def outcome(reports: Iterable[SinkReport], *, stopped: bool) -> SinkPipelineError | None:
+    """The error that decides the exit code of a run that has ended; None for 0."""
+    errors = [report.error if report.state is SinkState.FAILED else None for report in reports]
+    failed = [error for error in errors if error is not None]
+    if not failed or (stopped and len(failed) < len(errors)):
+        return None
+    return min(failed, key=lambda error: _RANK[error.reason.exit_code])
 
 
 def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:

@@ -71,6 +71,8 @@ class SinkQuery:
         self.delivery = SinkDelivery(starter, started, on_progress)
         self.error: Exception | None = None
         """Why the query ended by itself."""
+        self.batches = 0
+        """How many were delivered."""
         self._lock = threading.Lock()
         self._stopping = False
         self._checkpoint = Checkpoint(Path(tempfile.mkdtemp(prefix="sinkpipeline-checkpoint-")))
@@ -175,6 +177,7 @@ class SinkQuery:
             count_batches(wire)
         told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
         self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
+        self.batches += 1
 
 
 def spark_error(error: Exception) -> SinkPipelineError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -19,8 +20,11 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.resume import OpenCircuit
+from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall, remember
+from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.delivery import OversizedRecord, Restart
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
@@ -31,6 +35,16 @@ _LOG = logging.getLogger("sinkpipeline.sink")
 _CHECK_EVERY_S = 2.0
 _WAIT_S = 0.5
 _RESTART_DELAY_S = 0.5
+
+
+def first_report(settings: SinkSettings, memory: Memory | None, circuit: OpenCircuit | None) -> SinkReport:
+    """What is known of a sink before its start: what is remembered, and whether its circuit is still open."""
+    # What is remembered stays in the status until more is known: a start that is killed must not forget it.
+    recalled = None if memory is None else recall(memory, settings.owner)
+    report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled)
+    if circuit is None:
+        return report
+    return replace(report, state=SinkState.FAILED, error=circuit.error, circuit_opened_at=circuit.opened_at)
 
 
 class SinkRunner:
@@ -45,7 +59,10 @@ class SinkRunner:
         memory: Memory | None,
         policy: FailurePolicy,
         on_change: Callable[[], None],
+        circuit: OpenCircuit | None = None,
+        closing: str = "start the pipeline again",
     ) -> None:
+        """`circuit`: still open, so that nothing is started; `closing`: what a person does to close one."""
         self._spark = spark
         self._query_settings = query
         self._starter = starter
@@ -66,10 +83,14 @@ class SinkRunner:
         self._lock = threading.Lock()
         settings = starter.settings
         self.id = settings.id
-        # What is remembered stays in the status until more is known: a start that is killed must not forget it.
-        recalled = None if memory is None else recall(memory, settings.owner)
-        self._report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled)
+        self._circuit = circuit
+        self._closing = closing
+        self._report = first_report(settings, memory, circuit)
         self.rows_this_run = 0
+        self._query: SinkQuery | None = None
+        self._batches = 0
+        """Of the queries before the current one."""
+        self._failed: Counter[str] = Counter()
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
         self._thread = InheritableThread(target=self._run, name=f"sink-{settings.id.sink}", daemon=True)
 
@@ -85,18 +106,29 @@ class SinkRunner:
         return replace(report, lag=lag)
 
     @property
+    def counts(self) -> RunCounts:
+        """What this sink did since the driver began."""
+        with self._lock:
+            batches = self._batches + (0 if self._query is None else self._query.batches)
+            return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed))
+
+    @property
     def ended(self) -> bool:
         return not self._thread.is_alive()
 
     def start(self) -> None:
-        self._thread.start()
+        if self._circuit is None:
+            self._thread.start()
+        else:
+            _LOG.warning("%s: is not started: %s", self.id.sink, self._circuit.error)
 
     def stop(self) -> None:
         """Asks the sink to end after the running batch."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
+        if self._circuit is None:
+            self._thread.join(timeout_s)
 
     def reached(self, targets: Mapping[SourcePartition, int]) -> bool:
         """Whether the frontier has come to these offsets."""
@@ -142,6 +174,7 @@ class SinkRunner:
             bug = SinkPipelineError(
                 Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this with the log file"
             )
+            self._count_failure(bug)
             self._change(state=SinkState.FAILED, error=bug)
 
     def _start_again(self, restart: Restart) -> bool:
@@ -180,6 +213,8 @@ class SinkRunner:
         query = SinkQuery(
             self._spark, self._query_settings, self._starter, started, self._progressed, counted=self._counted
         )
+        with self._lock:
+            self._query = query
         try:
             query.start()
             self._change(state=SinkState.RUNNING, error=None)
@@ -188,6 +223,9 @@ class SinkRunner:
             query.stop()
             self._remember(query)
             query.close()
+            with self._lock:
+                self._batches += query.batches
+                self._query = None
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""
@@ -227,8 +265,13 @@ class SinkRunner:
         self._memory = remember(query.delivery.progress)
         self._memory_is_exact = query.delivery.exact
 
+    def _count_failure(self, error: SinkPipelineError) -> None:
+        with self._lock:
+            self._failed[error.reason.value] += 1
+
     def _may_try_again(self, error: SinkPipelineError) -> bool:
         """Counts a failure, reports it, and waits; false where the sink has failed for good."""
+        self._count_failure(error)
         if error.reason.retry and jvm_is_gone(self._spark) and not self._stop.is_set():
             # Nothing here can be tried again. An open circuit would wait for a person; this is for whoever runs us.
             _LOG.error("%s: %s", self.id.sink, error)
@@ -246,7 +289,7 @@ class SinkRunner:
             opened = SinkPipelineError(
                 Reason.CIRCUIT_OPEN,
                 f"{self._failures.consecutive} failures in a row, the last one {error.reason.value}: {error.message}",
-                f"{error.remedy}; then start the pipeline again",
+                f"{error.remedy}; then {self._closing}",
             )
             _LOG.error("%s: %s", self.id.sink, opened)
             self._change(state=SinkState.FAILED, error=opened, circuit_opened_at=now_ms())

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -49,8 +49,11 @@ def with_task_attempts(master: str) -> str:
     return master
 
 
-def _settings(name: str, master: str, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
-    """Spark's configuration: our defaults, then the manifest's, then what delivery depends on."""
+def _settings(name: str, master: str | None, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
+    """Spark's configuration: our defaults, then the manifest's, then what delivery depends on.
+
+    Without a master it is the one of spark-submit's configuration, as is everything else that is not named here.
+    """
     # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
     ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
     java_options = filter(None, [conf.get("spark.driver.extraJavaOptions"), ours])
@@ -58,10 +61,10 @@ def _settings(name: str, master: str, conf: Mapping[str, str], directory: str, l
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **(local if master.startswith("local") else {}),
+        **(local if master is not None and master.startswith("local") else {}),
         **conf,
         **REQUIRED_CONF,
-        "spark.master": with_task_attempts(master),
+        **({} if master is None else {"spark.master": with_task_attempts(master)}),
         "spark.app.name": name,
         "spark.task.maxFailures": str(_MAX_TASK_ATTEMPTS),
         # A second copy of a task would be fenced by the first, and fence it.
@@ -76,15 +79,17 @@ def _settings(name: str, master: str, conf: Mapping[str, str], directory: str, l
 
 
 @contextlib.contextmanager
-def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Path) -> Iterator[SparkSession]:
-    """A session whose own output, and that of its workers, goes to `log_file`.
+def spark_session(
+    name: str, master: str | None, conf: Mapping[str, str], log_file: Path | None
+) -> Iterator[SparkSession]:
+    """A session whose own output, and that of its workers, goes to `log_file`, or to stderr where there is none.
 
     Raises:
         SinkPipelineError: SparkFailed.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    with tempfile.TemporaryDirectory(prefix="sinkpipeline-spark-") as directory, log_file.open("ab") as log:
-        log_begin = log.tell()
+    with tempfile.TemporaryDirectory(prefix="sinkpipeline-spark-") as directory, _log(log_file) as log:
+        log_begin = 0 if log_file is None else log.tell()
         log4j = Path(directory) / "log4j2.properties"
         log4j.write_text(_LOG4J)
         settings = SparkConf(loadDefaults=False)
@@ -102,8 +107,10 @@ def spark_session(name: str, master: str, conf: Mapping[str, str], log_file: Pat
             _end(gateway)
             raise SinkPipelineError(
                 Reason.SPARK_FAILED,
-                f"Spark did not start with master {master}: {_why(error, log_file, log_begin)}",
-                f"Java 17 is needed (JAVA_HOME, or java on the PATH); the log is {log_file}",
+                f"Spark did not start with {'what spark-submit gave' if master is None else f'master {master}'}: "
+                f"{_why(error, log_file, log_begin)}",
+                "Java 17 is needed (JAVA_HOME, or java on the PATH); the log is "
+                f"{'on stderr' if log_file is None else log_file}",
             ) from error
         if threading.current_thread() is threading.main_thread():
             # SparkContext takes Ctrl-C for itself, and would cancel the batch that a stop lets finish.
@@ -122,11 +129,21 @@ def jvm_is_gone(spark: SparkSession) -> bool:
     return gateway is None or (gateway.proc is not None and gateway.proc.poll() is not None)
 
 
+@contextlib.contextmanager
+def _log(log_file: Path | None) -> Iterator[IO[bytes]]:
+    if log_file is None:
+        yield sys.stderr.buffer
+        return
+    with log_file.open("ab") as log:
+        yield log
+
+
 def _end(gateway: Any) -> None:
-    """Ends the JVM, which also ends when its standard input does."""
+    """Ends the JVM, which also ends when its standard input does; one that started us goes its own way."""
     if gateway is not None:
         with contextlib.suppress(Py4JError, OSError):
             gateway.shutdown()
+    if gateway is not None and gateway.proc is not None:
         with contextlib.suppress(OSError):
             gateway.proc.stdin.close()
         try:
@@ -138,10 +155,10 @@ def _end(gateway: Any) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
-def _why(error: Exception, log_file: Path, log_begin: int) -> str:
+def _why(error: Exception, log_file: Path | None, log_begin: int) -> str:
     """One line: Java's own last word where there is one, not that of an earlier run."""
     with contextlib.suppress(OSError):
-        text = log_file.read_bytes()[log_begin:].decode(errors="replace")
+        text = "" if log_file is None else log_file.read_bytes()[log_begin:].decode(errors="replace")
         said = [line for line in text.splitlines()[-50:] if _TELLING.search(line)]
         if said:
             return said[-1].strip()[:300]

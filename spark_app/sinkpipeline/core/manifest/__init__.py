@@ -1,6 +1,6 @@
 """The `SinkPipeline` manifest: its types, and the parser that refuses whatever this version can't keep."""
 
-from sinkpipeline.core.manifest.base import StringMap
+from sinkpipeline.core.manifest.base import JsonObject, StringMap
 from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, OnNull, Select, Transform
 from sinkpipeline.core.manifest.durations import Duration, parse_duration
 from sinkpipeline.core.manifest.kafka import (
@@ -53,6 +53,7 @@ __all__ = [
     "Executor",
     "FailurePolicy",
     "IsolationLevel",
+    "JsonObject",
     "KafkaConnection",
     "KafkaSink",
     "KafkaSource",

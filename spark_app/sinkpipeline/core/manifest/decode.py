@@ -6,7 +6,7 @@ Decides only the shape. Whether a schema or an expression means something is Spa
 import enum
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
@@ -35,9 +35,13 @@ class Decode(Part):
     """How the value of a record is decoded."""
 
     format: DecodeFormat
+    """json: one JSON object that fits `schema`; raw: key and value are delivered as bytes."""
     schema_ddl: SchemaText | None = Field(default=None, alias="schema")
-    """A Spark DDL string; set for json, None for raw."""
+    """A Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`: required for json, refused for raw. At most 65536
+    bytes."""
     on_null: OnNull = Field(default_factory=_on_null_of)
+    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default for json);
+    PassThrough, delivered as null (the default for raw)."""
 
     @model_validator(mode="after")
     def _schema_fits_format(self) -> Self:
@@ -55,11 +59,18 @@ class Decode(Part):
 class Select(Part):
     """Spark SQL expressions for the parts of the delivered record; None leaves that part as it is."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     key: Expression | None = None
+    """The key, STRING or BINARY; left out, the source record's."""
     value: Expression | None = None
+    """The value, STRING or BINARY; left out, the source record's."""
     headers: Expression | None = None
+    """The headers, MAP<STRING, STRING or BINARY> or ARRAY<STRUCT<key, value>>; left out, the source record's."""
     timestamp: Expression | None = None
+    """The timestamp, TIMESTAMP or BIGINT milliseconds; left out or null, the source record's."""
     partition: Expression | None = None
+    """The partition, INT; left out or null, the partitioner decides."""
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
@@ -72,4 +83,6 @@ class Transform(Part):
     """One row in, at most one row out, for all sinks."""
 
     where: Expression | None = None
+    """A Spark SQL condition; records for which it is not true are not delivered. At most 16384 bytes."""
     select: Select | None = None
+    """Spark SQL expressions for the parts of the delivered record; what is left out stays as it was read."""

@@ -4,16 +4,17 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, GetCoreSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
 from sinkpipeline.core.manifest.problems import refuse
 
 PATTERN = r"^([0-9]+(ms|s|m|h)){1,4}$"
-"""The pattern that the CRD has too."""
+"""The schema of the resource has it too."""
 
-_WHOLE = re.compile(r"([0-9]+(ms|s|m|h)){1,4}")
+_WHOLE = re.compile(PATTERN.strip("^$"))
 _PART = re.compile(r"([0-9]+)(ms|s|m|h)")
 _MILLISECONDS = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
@@ -67,6 +68,10 @@ class Duration:
             core_schema.str_schema(strict=True),
             serialization=core_schema.to_string_ser_schema(),
         )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "minLength": 2, "maxLength": _MAX_TEXT, "pattern": PATTERN}
 
 
 def _validated(text: str) -> Duration:

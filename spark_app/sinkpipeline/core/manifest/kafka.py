@@ -8,24 +8,27 @@ import enum
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, ConfigDict, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.names import SecretKey, SecretName, UserName
+from sinkpipeline.core.manifest.names import BLANKS, SecretKey, SecretName, UserName
 from sinkpipeline.core.manifest.problems import refuse
 
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?")
-_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
+_HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
+_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_ADDRESS = rf"{_HOST}:{_PORT}"
+_BLANK = r"[ \t\n\f\r]*"
+_SERVERS = rf"^{_BLANK}{_ADDRESS}{_BLANK}(,{_BLANK}{_ADDRESS}{_BLANK})*$"
 _MAX_HOST = 253
-_MAX_PORT = 65535
-_MAX_BOOTSTRAP = 8192
+_MAX_BOOTSTRAP = 2048
 
 
 def _bootstrap_servers(text: str) -> str:
     if len(text) > _MAX_BOOTSTRAP:
         refuse(f"use at most {_MAX_BOOTSTRAP} characters", f"has {len(text)} characters")
-    servers = [server.strip() for server in text.split(",")]
+    servers = [server.strip(BLANKS) for server in text.split(",")]
     for number, server in enumerate(servers, start=1):
         if not _is_address(server):
             # Not shown: people paste URLs with a password in them.
@@ -38,16 +41,14 @@ def _bootstrap_servers(text: str) -> str:
 
 
 def _is_address(server: str) -> bool:
-    host, _, port = server.rpartition(":")
-    return (
-        len(host) <= _MAX_HOST
-        and bool(_HOST.fullmatch(host) or _IPV6.fullmatch(host))
-        and bool(re.fullmatch(r"[0-9]{1,5}", port))
-        and 1 <= int(port) <= _MAX_PORT
-    )
+    return len(server.rpartition(":")[0]) <= _MAX_HOST and bool(re.fullmatch(_ADDRESS, server))
 
 
-BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers)]
+BootstrapServers = Annotated[
+    str,
+    AfterValidator(_bootstrap_servers),
+    WithJsonSchema({"type": "string", "minLength": 3, "maxLength": _MAX_BOOTSTRAP, "pattern": _SERVERS}),
+]
 """`host:port,host:port`, without blanks."""
 
 
@@ -61,35 +62,51 @@ class SecretRef(Part):
     """One key of a Secret."""
 
     name: SecretName
+    """The Secret, in the namespace of the SinkPipeline."""
     key: SecretKey
+    """The key of the Secret whose value is used."""
 
 
 class CertificateRef(Part):
     """A client certificate and its private key, two keys of one Secret."""
 
     name: SecretName
+    """The Secret, in the namespace of the SinkPipeline."""
     cert_key: SecretKey
+    """The key of the Secret that holds the certificate chain, PEM."""
     key_key: SecretKey
+    """The key of the Secret that holds the private key: PEM, PKCS #8, not encrypted."""
 
 
 class Tls(Part):
-    """TLS; without `ca_secret_ref` the certificate authorities of the image are trusted."""
+    """TLS; `{}` is TLS with the certificate authorities that the image trusts."""
 
     ca_secret_ref: SecretRef | None = None
+    """The certificate authorities to trust, PEM; without it, those of the image."""
     cert_secret_ref: CertificateRef | None = None
+    """The client's certificate and private key, for mutual TLS."""
 
 
 class Sasl(Part):
+    """SASL with a user name and a password."""
+
     mechanism: SaslMechanism
+    """The SASL mechanism of the listener."""
     username: UserName
+    """The user; at most 256 bytes."""
     password_secret_ref: SecretRef
+    """The key of a Secret that holds the password."""
 
 
 class Auth(Part):
     """How we authenticate; without `tls` the connection is not encrypted."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     tls: Tls | None = None
+    """Encrypts the connection; `{}` trusts the certificate authorities of the image."""
     sasl: Sasl | None = None
+    """Authenticates with a user name and a password."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

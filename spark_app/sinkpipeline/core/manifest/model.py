@@ -53,17 +53,33 @@ class Metadata(Part):
 
 
 class Spec(Part):
+    """Where records come from, what happens to them, which sinks they go to."""
+
+    # `SinkPipeline.identity` is the effective one.
     identity: Identity | None = None
-    """`SinkPipeline.identity` is the effective one."""
+    """What progress belongs to; it never changes. Default <namespace>.<name>."""
     source: Source
+    """Where records come from: exactly one kind."""
     decode: Decode = Decode(format=DecodeFormat.RAW)
+    """How the value of a record is decoded."""
     transform: Transform = Transform()
+    """What happens to each record, for all sinks: one row in, at most one row out."""
     trigger: Trigger = Trigger()
+    """When a micro-batch begins and how large it gets."""
     sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=MAX_SINKS), AfterValidator(distinct_names)]
+    """Where records go. Each sink has its own progress; none waits for another."""
     failure_policy: FailurePolicy = FailurePolicy()
+    """Patience with failures, of each sink's batches and of the driver."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
+    """What deletion of the resource leaves: Retain, all topics and progress; Delete, neither the progress nor the data
+    topics that were created here. Source topics are never touched."""
     suspend: bool = False
+    """true stops the driver; progress stays."""
+    restart_nonce: int | None = None
+    """A change to another number restarts the driver and closes open circuits; setting or removing it does not. A run
+    from a file ignores it."""
     spark: Spark = Spark()
+    """What Spark gets."""
 
     @model_validator(mode="after")
     def _routes(self) -> Self:
@@ -80,6 +96,7 @@ class SinkPipeline(Part):
     kind: Literal["SinkPipeline"]
     metadata: Metadata
     spec: Spec
+    """What is asked for."""
 
     @property
     def identity(self) -> str:

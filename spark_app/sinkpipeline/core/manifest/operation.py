@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
-from sinkpipeline.core.manifest.base import INT32_MAX, Part, StringMap
+from sinkpipeline.core.manifest.base import INT32_MAX, Bounds, JsonObject, Part, StringMap
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
 from sinkpipeline.core.manifest.names import Memory
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
@@ -23,12 +23,18 @@ class Trigger(Part):
     """When a micro-batch begins and how large it gets."""
 
     interval: Duration = Duration(1000)
+    """How long after the begin of one micro-batch the next begins at the earliest, such as 1m30s; at most 8760h."""
     max_offsets_per_trigger: Annotated[int, Field(ge=1)] = 1_000_000
+    """How many source offsets a micro-batch covers at most, over all partitions."""
 
 
 class Backoff(Part):
+    """How long to wait after a failure: the initial time, doubled with each further one, up to the longest."""
+
     initial: PositiveDuration = Duration(5_000)
+    """After the first failure; at most `max`."""
     max: PositiveDuration = Duration(300_000)
+    """The longest."""
 
     @model_validator(mode="after")
     def _grows(self) -> Self:
@@ -45,19 +51,25 @@ class FailurePolicy(Part):
     """For each sink's batches, and for the driver's own deaths."""
 
     max_consecutive_failures: Count = 5
+    """After so many failures without a healthy time between them a sink's circuit opens: it is Failed until the spec or
+    restartNonce changes."""
     backoff: Backoff = Backoff()
+    """How long to wait after a failure."""
     reset_after: PositiveDuration = Duration(600_000)
     """How long a sink must be healthy before its failures are forgotten."""
 
 
 class DeletionPolicy(str, enum.Enum):
     RETAIN = "Retain"
+    DELETE = "Delete"
 
 
 _IMAGE = "leave it out: the image fixes it"
 _FIELD = "use spec.spark.{} instead"
 
-_OWNED = (
+SPARK_OPTION = r"spark\.[A-Za-z0-9._-]{1,200}"
+
+OWNED = (
     (
         r".*(secret|password|token|access[.]?key|credential).*|spark\.kafka\.clusters\..*",
         "leave it out: credentials stand in Secrets, under auth of the source and of each sink",
@@ -94,35 +106,70 @@ _OWNED = (
         "leave it out: the operator decides it",
     ),
 )
+"""Options that are refused, as patterns of whole names in any case, and what to do instead."""
 
 
 def _spark_conf(conf: StringMap) -> StringMap:
     faults = []
     for key in conf:
-        owned = next((right for pattern, right in _OWNED if re.fullmatch(pattern, key, re.IGNORECASE)), None)
+        owned = next((right for pattern, right in OWNED if re.fullmatch(pattern, key, re.IGNORECASE)), None)
         if owned is not None:
             faults.append(Fault(owned, "is not yours to set", (key,)))
-        elif not re.fullmatch(r"spark\.[A-Za-z0-9._-]{1,200}", key):
+        elif not re.fullmatch(SPARK_OPTION, key):
             faults.append(Fault("use a key that begins with spark.", "is no Spark option", (key,)))
     if faults:
         raise fault_error(faults)
     return conf
 
 
+MAX_TEMPLATE_BYTES = 32 * 1024
+_IN_A_TEMPLATE = ("apiVersion", "kind", "metadata", "spec")
+
+
+def _pod_template(template: JsonObject) -> JsonObject:
+    if template.size > MAX_TEMPLATE_BYTES:
+        refuse(f"use at most {MAX_TEMPLATE_BYTES} bytes, written as JSON", f"has {template.size} bytes")
+    faults = [
+        Fault("a pod template has metadata and spec", "is no part of a pod template", (key,))
+        for key in template.to_dict()
+        if key not in _IN_A_TEMPLATE
+    ]
+    if faults:
+        raise fault_error(faults)
+    return template
+
+
 class Driver(Part):
+    """What the driver gets."""
+
     cores: Count = 1
+    """The driver's CPU cores."""
     memory: Memory = "1g"
+    """The memory of the driver's JVM, in m (MiB) or g (GiB)."""
 
 
 class Executor(Part):
+    """What each executor gets."""
+
     instances: Count = 2
+    """How many executors."""
+    # 1, because with several cores per executor a partition moves to another Python worker in half of the batches, and
+    # each move costs a new producer (about 70 ms); with one core it never moved.
     cores: Count = 1
-    """1, because with several cores per executor a partition moves to another Python worker in half of the batches, and
-    each move costs a new producer (about 70 ms); with one core it never moved."""
+    """An executor's CPU cores; with more than 1, source partitions move between Python workers, which costs latency."""
     memory: Memory = "2g"
+    """The memory of an executor's JVM, in m (MiB) or g (GiB)."""
 
 
 class Spark(Part):
-    conf: Annotated[StringMap, AfterValidator(_spark_conf)] = StringMap()
+    """What Spark gets; image, version and service account are the operator's."""
+
+    conf: Annotated[StringMap, Bounds(100, 4096), AfterValidator(_spark_conf)] = StringMap()
+    """Spark options; not those that delivery depends on, that have a field of their own, or that hold credentials."""
     driver: Driver = Driver()
+    """The driver's resources."""
     executor: Executor = Executor()
+    """The executors' resources."""
+    template: Annotated[JsonObject, AfterValidator(_pod_template)] | None = None
+    """A pod template (metadata, spec) for the pods of driver and executors; at most 32 KiB as JSON. A run from a file
+    ignores it."""

@@ -14,26 +14,30 @@ from sinkpipeline.core.manifest.problems import Fault, fault_error
 
 
 @dataclass(frozen=True)
-class _Values:
+class Values:
+    """The values that a property may have."""
+
     pattern: str
+    """Of the whole value."""
     right: str
+    """As an imperative."""
 
 
-_COUNT = _Values(r"[0-9]{1,10}", 'use a whole number in quotes, such as "1000"')
-_COUNT_OR_DEFAULT = _Values(r"-1|[0-9]{1,10}", 'use a whole number in quotes, or "-1" for the default')
-_MILLISECONDS = _Values(r"[0-9]{1,6}(\.[0-9]{1,3})?", 'use a number of milliseconds in quotes, such as "5"')
-_BOOLEAN = _Values(r"true|false", 'use "true" or "false", in quotes')
-_WORD = _Values(r"[A-Za-z0-9._-]{1,249}", "use 1 to 249 of a-z, A-Z, 0-9, ., _ and -")
+_COUNT = Values(r"[0-9]{1,10}", 'use a whole number in quotes, such as "1000"')
+_COUNT_OR_DEFAULT = Values(r"-1|[0-9]{1,10}", 'use a whole number in quotes, or "-1" for the default')
+_MILLISECONDS = Values(r"[0-9]{1,6}(\.[0-9]{1,3})?", 'use a number of milliseconds in quotes, such as "5"')
+_BOOLEAN = Values(r"true|false", 'use "true" or "false", in quotes')
+_WORD = Values(r"[A-Za-z0-9._-]{1,249}", "use 1 to 249 of a-z, A-Z, 0-9, ., _ and -")
 
 
-def _one_of(*values: str) -> _Values:
-    return _Values("|".join(map(re.escape, values)), f"use {', '.join(values[:-1])} or {values[-1]}")
+def _one_of(*values: str) -> Values:
+    return Values("|".join(map(re.escape, values)), f"use {', '.join(values[:-1])} or {values[-1]}")
 
 
 _CODEC = _one_of("none", "gzip", "snappy", "lz4", "zstd")
 _DNS_LOOKUP = _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
 
-SOURCE: Mapping[str, _Values] = {
+SOURCE: Mapping[str, Values] = {
     "client.dns.lookup": _DNS_LOOKUP,
     "client.rack": _WORD,
     "connections.max.idle.ms": _COUNT,
@@ -57,7 +61,7 @@ SOURCE: Mapping[str, _Values] = {
 }
 """Properties of the Java consumer, which is Spark's Kafka source."""
 
-SINK: Mapping[str, _Values] = {
+SINK: Mapping[str, Values] = {
     "batch.num.messages": _COUNT,
     "batch.size": _COUNT,
     "broker.address.family": _one_of("any", "v4", "v6"),
@@ -120,7 +124,7 @@ def sink_properties(properties: StringMap) -> StringMap:
     return _checked(properties, SINK)
 
 
-def _checked(properties: StringMap, allowed: Mapping[str, _Values]) -> StringMap:
+def _checked(properties: StringMap, allowed: Mapping[str, Values]) -> StringMap:
     faults = []
     for name, value in properties.items():
         values = allowed.get(name)
@@ -133,7 +137,7 @@ def _checked(properties: StringMap, allowed: Mapping[str, _Values]) -> StringMap
     return properties
 
 
-def _remedy(name: str, allowed: Mapping[str, _Values]) -> str:
+def _remedy(name: str, allowed: Mapping[str, Values]) -> str:
     for pattern, remedy in _ELSEWHERE:
         if re.fullmatch(pattern, name, re.IGNORECASE):
             return remedy

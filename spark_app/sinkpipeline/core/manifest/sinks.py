@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from sinkpipeline.core.manifest.base import Part, StringMap
+from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.problems import Fault, fault_error
-from sinkpipeline.core.manifest.properties import sink_properties
+from sinkpipeline.core.manifest.properties import SINK, sink_properties
 
 MAX_SINKS = 32
 MAX_PARTITIONS = 10_000
@@ -40,12 +40,15 @@ class Partitioner(str, enum.Enum):
     """As the Java clients do, so that a key keeps its partition whoever writes it."""
 
 
+TOPIC_OPTION = r"[a-z][a-z0-9]*(\.[a-z0-9]+)+"
+
+
 def _topic_config(config: StringMap) -> StringMap:
     right = "use the name of a Kafka topic option, such as retention.ms"
     faults = [
         Fault(right, "is not the name of a topic option", (key,))
         for key in config
-        if not re.fullmatch(r"[a-z][a-z0-9]*(\.[a-z0-9]+)+", key)
+        if not re.fullmatch(TOPIC_OPTION, key)
     ]
     if faults:
         raise fault_error(faults)
@@ -60,37 +63,55 @@ class DataTopic(Part):
     """The topic that rows are written to, and how it is created; None leaves it to the broker."""
 
     name: TopicName
+    """The topic; it never changes: another topic is another sink."""
     partitions: PartitionCount | None = None
+    """How many partitions it is created with; left out, the broker's default."""
     replication_factor: ReplicationFactor | None = None
-    config: Annotated[StringMap, AfterValidator(_topic_config)] = StringMap()
+    """How many replicas it is created with; left out, the broker's default."""
+    config: Annotated[StringMap, Bounds(100, 4096), AfterValidator(_topic_config)] = StringMap()
+    """Topic options that it is created with, such as retention.ms; a topic that differs is reported, not altered."""
 
 
 class ProgressTopic(Part):
     """The topic that progress is written to; several sinks may share it. It has always 1 partition."""
 
     name: TopicName = DEFAULT_PROGRESS_TOPIC
+    """The topic; it never changes."""
     replication_factor: ReplicationFactor | None = None
+    """How many replicas it is created with; left out, the broker's default."""
 
 
 class KafkaSink(Part):
     """A topic of a Kafka cluster: the source's cluster unless `bootstrap_servers` says otherwise."""
 
+    # `SinkPipeline.connection` gives the effective bootstrap servers and the effective auth.
     bootstrap_servers: BootstrapServers | None = None
-    """`SinkPipeline.connection` gives the effective ones, and the effective `auth`."""
+    """host:port of the sink's brokers, separated by commas: all, or at least two. Left out, the source's cluster, and
+    the source's auth unless `auth` is given here."""
     auth: Auth | None = None
+    """How to authenticate; never the source's where bootstrapServers is given here."""
     topic: DataTopic
+    """The topic that rows are written to."""
     progress_topic: ProgressTopic = ProgressTopic()
+    """The compacted topic with 1 partition that holds the sink's progress; several sinks may share it."""
     partitioner: Partitioner = Partitioner.MURMUR2
-    properties: Annotated[StringMap, AfterValidator(sink_properties)] = StringMap()
+    """murmur2 of the key, as the Java clients do."""
+    properties: Annotated[StringMap, Bounds(len(SINK), 249), AfterValidator(sink_properties)] = StringMap()
+    """Allow-listed properties of the Kafka producer (librdkafka), such as compression.type or linger.ms; values in
+    quotes. Credentials stand in Secrets, under auth."""
 
 
 class Sink(Part):
     """Exactly one kind of sink; Kafka is the one that is served."""
 
     name: SinkName
+    """What progress belongs to: a renamed sink is a removed one and a new one."""
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
+    """ExactlyOnce: rows and progress in one transaction. AtLeastOnce: rows first; a crash may repeat some."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
+    """What a first start does to a data topic that holds data: Append writes behind it, Refuse does not start."""
     kafka: KafkaSink
+    """A topic of a Kafka cluster."""
 
 
 def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:

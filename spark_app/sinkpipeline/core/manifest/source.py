@@ -8,20 +8,28 @@ import functools
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import SchemaError
 from typing_extensions import Self
 
-from sinkpipeline.core.manifest.base import Part, StringMap
+from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
 from sinkpipeline.core.manifest.names import GroupIdPrefix, TopicName
 from sinkpipeline.core.manifest.problems import refuse
-from sinkpipeline.core.manifest.properties import source_properties
+from sinkpipeline.core.manifest.properties import SOURCE, source_properties
 
 MAX_TOPICS = 1000
 _MAX_PATTERN = 1024
 
-_NOT_JAVA = re.compile(r"\(\?P|(?<!\\)[*+?}]\+")
+NOT_JAVA = r"\(\?P|(^|[^\\])[*+?}]\+"
 """Syntax that our engine reads and Java doesn't, or reads differently: named groups, possessive quantifiers."""
 
 
@@ -52,7 +60,7 @@ def _topic_pattern(pattern: str) -> str:
     right = "write a regular expression that Java and RE2 read alike (no look-around, no back-references)"
     if not pattern or len(pattern) > _MAX_PATTERN:
         refuse(f"{right} of 1 to {_MAX_PATTERN} characters", f"has {len(pattern)} characters")
-    if _NOT_JAVA.search(pattern):
+    if re.search(NOT_JAVA, pattern):
         refuse(right, "holds a named group or a possessive quantifier")
     try:
         _matcher(pattern)
@@ -68,22 +76,38 @@ def _distinct(topics: tuple[str, ...]) -> tuple[str, ...]:
     return topics
 
 
+TopicPattern = Annotated[
+    str,
+    AfterValidator(_topic_pattern),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN}),
+]
+
+
 class KafkaSource(Part):
     """Topics of one Kafka cluster: exactly one of `topics` and `topic_pattern`."""
 
     bootstrap_servers: BootstrapServers
+    """host:port of the brokers, separated by commas: all of them, or at least two."""
     topics: (
         Annotated[tuple[TopicName, ...], Field(min_length=1, max_length=MAX_TOPICS), AfterValidator(_distinct)] | None
     ) = None
-    topic_pattern: Annotated[str, AfterValidator(_topic_pattern)] | None = None
+    """The topics to read; either these or topicPattern."""
+    topic_pattern: TopicPattern | None = None
+    """A regular expression for whole names of topics, which Java and RE2 read alike; topics that appear later are read
+    from their beginning."""
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
+    """Where topics that have no progress yet are read from."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
+    """Where the source no longer has the offsets that come next: Fail, or Skip them and count them as lost."""
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-    """Spark's own default would deliver the rows of aborted transactions."""
+    """read_committed does not read the rows of aborted transactions."""
     auth: Auth | None = None
+    """How to authenticate; left out, neither encrypted nor authenticated."""
     group_id_prefix: GroupIdPrefix | None = None
-    """`SinkPipeline.group_id_prefix` is the effective one."""
-    properties: Annotated[StringMap, AfterValidator(source_properties)] = StringMap()
+    """What the names of consumer groups begin with, so that an ACL can name them; default sinkpipeline.<identity>."""
+    properties: Annotated[StringMap, Bounds(len(SOURCE), 249), AfterValidator(source_properties)] = StringMap()
+    """Allow-listed properties of the Kafka consumer (Java), such as fetch.max.bytes; values in quotes. Credentials
+    stand in Secrets, under auth."""
 
     @model_validator(mode="after")
     def _topics_or_pattern(self) -> Self:
@@ -112,3 +136,4 @@ class Source(Part):
     """Exactly one kind of source; Kafka is the one that is served."""
 
     kafka: KafkaSource
+    """Topics of one Kafka cluster."""

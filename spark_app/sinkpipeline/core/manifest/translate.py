@@ -21,7 +21,18 @@ from sinkpipeline.core.manifest.unserved import is_unserved_kind, unserved_field
 UNTRANSLATED = "is not what belongs here"
 
 _HIDDEN = frozenset(
-    {"auth", "properties", "conf", "config", "annotations", "labels", "bootstrapServers", "schema", "transform"}
+    {
+        "auth",
+        "properties",
+        "conf",
+        "config",
+        "annotations",
+        "labels",
+        "bootstrapServers",
+        "schema",
+        "template",
+        "transform",
+    }
 )
 _MOST_SHOWN = 60
 

@@ -17,10 +17,8 @@ _SCHEMA_REGISTRY = "give the schema in spec.decode.schema, with format json"
 _OPERATOR_DEFAULT = "remove it: the operator's default is used"
 
 _FIELDS: Mapping[str, str] = {
-    "spec.restartNonce": "remove it; any change of spec restarts the driver",
     "spec.spark.image": _OPERATOR_DEFAULT,
     "spec.spark.serviceAccount": _OPERATOR_DEFAULT,
-    "spec.spark.template": _OPERATOR_DEFAULT,
     "spec.spark.version": _OPERATOR_DEFAULT,
     "spec.sinks[].deadLetter": "remove it: a bad record stops its sink",
     "spec.sinks[].decode": _ONE_PIPELINE_PER_SHAPE.format("decode"),
@@ -48,8 +46,7 @@ _FIELDS: Mapping[str, str] = {
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.deletionPolicy", "delete"): "use Retain",
-    **{("spec.decode.format", name): "use json or raw" for name in ("avro", "csv", "protobuf", "xml")},
+    ("spec.decode.format", name): "use json or raw" for name in ("avro", "csv", "protobuf", "xml")
 }
 
 _PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")

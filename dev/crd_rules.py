@@ -1,0 +1,197 @@
+"""The CEL rules of the resource: what the manifest's types refuse and a schema can't say, and what may never change.
+
+A rule stands at the place that its message is about. Its costs are estimated by the API server from the bounds of
+everything it walks; a rule over pairs of sinks is the dearest. The types in `sinkpipeline.core.manifest` remain the
+judge: what no rule says here is refused by the operator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinkpipeline.core.manifest.names import MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
+from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
+from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
+from sinkpipeline.core.manifest.sinks import TOPIC_OPTION
+from sinkpipeline.core.manifest.source import NOT_JAVA
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of `x-kubernetes-validations`."""
+
+    rule: str
+    message: str
+    field_path: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        place = {"fieldPath": self.field_path} if self.field_path else {}
+        return {"rule": self.rule, "message": self.message, **place}
+
+
+def _text(value: str) -> str:
+    """A CEL string literal: JSON's escapes are among CEL's."""
+    return json.dumps(value)
+
+
+def _whole(pattern: str) -> str:
+    return _text(f"^({pattern})$")
+
+
+def _bytes(most: int) -> tuple[Rule, ...]:
+    return (Rule(f"size(bytes(self)) <= {most}", f"use at most {most} bytes"),)
+
+
+_LONGEST = Rule("duration(self) <= duration('8760h')", "use a duration of at most 8760h, a year")
+_POSITIVE = (_LONGEST, Rule("duration(self) > duration('0s')", "use a duration longer than 0s"))
+
+
+def _properties(allowed: Mapping[str, Values]) -> tuple[Rule, ...]:
+    names: dict[Values, list[str]] = {}
+    for name, values in allowed.items():
+        names.setdefault(values, []).append(name)
+    return (
+        Rule(f"self.all(k, k in {json.dumps(sorted(allowed))})", f"allowed are {', '.join(sorted(allowed))}"),
+        *(
+            Rule(
+                f"self.all(k, !(k in {json.dumps(of_these)}) || self[k].matches({_whole(values.pattern)}))",
+                f"{', '.join(of_these)}: {values.right}",
+            )
+            for values, of_these in names.items()
+        ),
+    )
+
+
+def _spark_conf() -> Iterable[Rule]:
+    yield Rule(f"self.all(k, k.matches({_whole(SPARK_OPTION)}))", "use keys that begin with spark.")
+    for pattern, right in OWNED:
+        # Of the pattern, because the message can't name the key that was found.
+        shown = pattern.replace("\\", "").replace("[.]", ".")
+        yield Rule(f"self.all(k, !k.matches({_text(f'(?i)^({pattern})$')}))", f"{shown}: {right}")
+
+
+# As far as text can tell: one cluster may also be named by different brokers, which the operator looks at.
+_ON_SOURCE = "(!has({0}.kafka.bootstrapServers) || {0}.kafka.bootstrapServers == self.source.kafka.bootstrapServers)"
+_CLUSTER = "(has({0}.kafka.bootstrapServers) ? {0}.kafka.bootstrapServers : self.source.kafka.bootstrapServers)"
+_ONE_CLUSTER = f"{_CLUSTER.format('a')} == {_CLUSTER.format('b')}"
+
+
+def _no_pair(which: str) -> str:
+    return f"self.sinks.all(a, !self.sinks.exists(b, a.name != b.name && {which} && {_ONE_CLUSTER}))"
+
+
+def _not_read(topic: str, message: str) -> Iterable[Rule]:
+    on_source, name = _ON_SOURCE.format("s"), f"s.kafka.{topic}.name"
+    yield Rule(
+        f"!has(self.source.kafka.topics) || self.sinks.all(s, !({name} in self.source.kafka.topics) || !{on_source})",
+        f"{message}: {topic}.name is a source topic too",
+        ".sinks",
+    )
+    yield Rule(
+        "!has(self.source.kafka.topicPattern) || "
+        f"self.sinks.all(s, !{on_source} || !{name}.matches('^(?:' + self.source.kafka.topicPattern + ')$'))",
+        f"{message}: {topic}.name matches the source's topicPattern",
+        ".sinks",
+    )
+
+
+_NEVER = "never changes"
+
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "": (
+        Rule(
+            f"size(self.metadata.name) <= {MAX_RESOURCE_NAME} && "
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            f"metadata.name: use 1 to {MAX_RESOURCE_NAME} of a-z, 0-9 and -, beginning with a letter and not ending "
+            "with - (DNS-1035)",
+        ),
+    ),
+    "spec": (
+        Rule(
+            "has(self.identity) == has(oldSelf.identity) && (!has(self.identity) || self.identity == oldSelf.identity)",
+            f"identity {_NEVER}, and is neither set nor removed later: progress belongs to it",
+            ".identity",
+        ),
+        *_not_read("topic", "write to a topic that is not read: this would never end"),
+        *_not_read("progressTopic", "keep progress in a topic that is not read"),
+        Rule(
+            _no_pair("a.kafka.topic.name == b.kafka.topic.name"),
+            "give each sink its own topic: two of them have the same topic.name",
+            ".sinks",
+        ),
+        Rule(
+            _no_pair("a.kafka.topic.name == b.kafka.progressTopic.name"),
+            "keep rows and progress in different topics: topic.name of one sink is progressTopic.name of another",
+            ".sinks",
+        ),
+    ),
+    "spec.source.kafka": (
+        Rule("has(self.topics) != has(self.topicPattern)", "give topics or topicPattern, and not both", ".topics"),
+    ),
+    "spec.source.kafka.topicPattern": (
+        Rule(
+            "''.matches(self) in [true, false]",
+            "write a regular expression that Java and RE2 read alike (no look-around, no back-references)",
+        ),
+        Rule(
+            f"!self.matches({_text(NOT_JAVA)})",
+            "write a regular expression without named groups and possessive quantifiers",
+        ),
+    ),
+    "spec.source.kafka.properties": _properties(SOURCE),
+    "spec.source.kafka.auth.sasl.username": _bytes(256),
+    "spec.decode": (
+        Rule(
+            "self.format != 'json' || has(self.schema)",
+            'format json needs a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
+            ".schema",
+        ),
+        Rule("self.format != 'raw' || !has(self.schema)", "a schema has no meaning for format raw", ".schema"),
+    ),
+    "spec.decode.schema": _bytes(MAX_SCHEMA_BYTES),
+    "spec.transform.where": _bytes(MAX_EXPRESSION),
+    **{
+        f"spec.transform.select.{part}": _bytes(MAX_EXPRESSION)
+        for part in ("key", "value", "headers", "timestamp", "partition")
+    },
+    "spec.trigger.interval": (_LONGEST,),
+    "spec.sinks[].kafka": (
+        Rule(
+            "self.topic.name != self.progressTopic.name",
+            "keep rows and progress in different topics: topic.name is progressTopic.name too",
+            ".topic.name",
+        ),
+        Rule(
+            "self.topic.name == oldSelf.topic.name",
+            f"topic.name {_NEVER}: another topic is another sink",
+            ".topic.name",
+        ),
+        Rule(
+            "self.progressTopic.name == oldSelf.progressTopic.name",
+            f"progressTopic.name {_NEVER}: the sink's progress is there",
+            ".progressTopic.name",
+        ),
+    ),
+    "spec.sinks[].kafka.topic.config": (
+        Rule(
+            f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"
+        ),
+    ),
+    "spec.sinks[].kafka.properties": _properties(SINK),
+    "spec.sinks[].kafka.auth.sasl.username": _bytes(256),
+    "spec.failurePolicy.backoff": (
+        Rule(
+            "duration(self.initial) <= duration(self.max)",
+            "use an initial backoff of at most the longest one, max",
+            ".initial",
+        ),
+    ),
+    "spec.failurePolicy.backoff.initial": _POSITIVE,
+    "spec.failurePolicy.backoff.max": _POSITIVE,
+    "spec.failurePolicy.resetAfter": _POSITIVE,
+    "spec.spark.conf": tuple(_spark_conf()),
+}
+"""By place; `[]` is each entry of a list."""

@@ -1,0 +1,218 @@
+"""What every kind of child needs: how a driver is started, and what its pods mount. Pure.
+
+Another Spark operator is another module beside `kubeflow`, with the same two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline_operator.driverpod import Child
+from sinkpipeline_operator.runconfig import RunConfig, Runtime, secret_keys
+
+MANAGED_BY = "sinkpipeline-operator"
+PIPELINE_LABEL = "sinkpipeline.io/pipeline"
+HASH_LABEL = "sinkpipeline.io/config-hash"
+NONCE_ANNOTATION = "sinkpipeline.io/restart-nonce"
+
+DRIVER_PORT = 4041
+"""Beside Spark's own user interface."""
+TERMINATION_GRACE_S = 360
+"""Longer than a driver takes to stop: 300 s for its running batches, 15 s for the lag, and Spark's own stop."""
+
+_ETC = "/etc/sinkpipeline"
+_USER = 185
+"""The user of Spark's own images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A child to be made."""
+
+    pipeline: SinkPipeline
+    run: RunConfig
+    runtime: Runtime
+    cluster: str
+    """The uid of kube-system, which names the cluster in `meta.owner`."""
+
+
+class ChildKind(Protocol):
+    """One kind of child object."""
+
+    api_version: str
+    kind: str
+
+    def build(self, order: Order) -> dict[str, Any]:
+        """The whole object, with nothing left to anybody's defaults."""
+
+    def read(self, document: Mapping[str, Any]) -> Child:
+        """What an object of this kind says."""
+
+
+def resume_name(pipeline: str) -> str:
+    return f"{pipeline}-resume"
+
+
+def token_name(pipeline: str) -> str:
+    return f"{pipeline}-driver-token"
+
+
+def metadata(order: Order) -> dict[str, Any]:
+    """Of the child: its name is the pipeline's, which owns it."""
+    meta = order.pipeline.metadata
+    return {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "labels": labels(order),
+        "annotations": {}
+        if order.pipeline.spec.restart_nonce is None
+        else {NONCE_ANNOTATION: str(order.pipeline.spec.restart_nonce)},
+        "ownerReferences": [owner_reference(order.pipeline)],
+    }
+
+
+def owner_reference(pipeline: SinkPipeline) -> dict[str, Any]:
+    return {
+        "apiVersion": pipeline.api_version,
+        "kind": pipeline.kind,
+        "name": pipeline.metadata.name,
+        "uid": pipeline.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def labels(order: Order) -> dict[str, str]:
+    name = order.pipeline.metadata.name
+    return {
+        "app.kubernetes.io/name": "sinkpipeline",
+        "app.kubernetes.io/instance": name,
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        PIPELINE_LABEL: name,
+        HASH_LABEL: order.run.hash,
+    }
+
+
+def arguments(order: Order) -> list[str]:
+    """What `main.py` is started with."""
+    return [
+        *("--config", f"{_ETC}/config/pipeline.json"),
+        *("--resume", f"{_ETC}/resume/resume.json"),
+        *("--secrets-dir", f"{_ETC}/secrets"),
+        *("--listen", f"0.0.0.0:{DRIVER_PORT}"),
+        *("--token-file", f"{_ETC}/token/token"),
+        *("--termination-log", "/dev/termination-log"),
+        *("--owner-cluster", order.cluster),
+        *("--config-hash", order.run.hash),
+    ]
+
+
+def driver_template(order: Order, container: str) -> dict[str, Any]:
+    """The driver's pod template: what the user gives, with ours over it."""
+    name = order.pipeline.metadata.name
+    volumes = [
+        {"name": "config", "configMap": {"name": order.run.name(name)}},
+        {"name": "resume", "configMap": {"name": resume_name(name), "optional": True}},
+        {"name": "token", "secret": {"secretName": token_name(name)}},
+        *_secret_volumes(order),
+        *_scratch_volumes(),
+    ]
+    ours = _template(order, container, volumes)
+    ours["spec"]["terminationGracePeriodSeconds"] = TERMINATION_GRACE_S
+    ours["spec"]["containers"][0] |= {
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "ports": [{"name": "sinkpipeline", "containerPort": DRIVER_PORT, "protocol": "TCP"}],
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": DRIVER_PORT},
+            "initialDelaySeconds": 60,
+            "periodSeconds": 20,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+    }
+    return cast("dict[str, Any]", merged(_users(order), ours))
+
+
+def executor_template(order: Order, container: str) -> dict[str, Any]:
+    """The executors' pod template: they write to Kafka too, so they mount the same Secrets."""
+    ours = _template(order, container, [*_secret_volumes(order), *_scratch_volumes()])
+    return cast("dict[str, Any]", merged(_users(order), ours))
+
+
+def _users(order: Order) -> dict[str, Any]:
+    template = order.pipeline.spec.spark.template
+    return {} if template is None else template.to_dict()
+
+
+def _template(order: Order, container: str, volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": labels(order)},
+        "spec": {
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": container,
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "readOnlyRootFilesystem": True,
+                    },
+                    "volumeMounts": [_mount(volume) for volume in volumes],
+                }
+            ],
+            "volumes": volumes,
+        },
+    }
+
+
+def _secret_volumes(order: Order) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"secret-{number}",
+            "secret": {"secretName": name, "items": [{"key": key, "path": key} for key in sorted(keys)]},
+        }
+        for number, (name, keys) in enumerate(secret_keys(order.pipeline).items())
+    ]
+
+
+def _scratch_volumes() -> list[dict[str, Any]]:
+    return [{"name": "tmp", "emptyDir": {}}, {"name": "work", "emptyDir": {}}]
+
+
+def _mount(volume: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(volume["name"])
+    if name == "tmp":
+        return {"name": name, "mountPath": "/tmp"}  # noqa: S108 - of the container
+    if name == "work":
+        return {"name": name, "mountPath": "/opt/spark/work-dir"}
+    path = f"{_ETC}/secrets/{volume['secret']['secretName']}" if name.startswith("secret-") else f"{_ETC}/{name}"
+    return {"name": name, "mountPath": path, "readOnly": True}
+
+
+def merged(theirs: Any, ours: Any) -> Any:
+    """Their template with ours over it: mappings key by key, lists of named things by name, anything else ours."""
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        return {
+            **theirs,
+            **{key: merged(theirs[key], value) if key in theirs else value for key, value in ours.items()},
+        }
+    if isinstance(theirs, list) and isinstance(ours, list) and _are_named(theirs) and _are_named(ours):
+        named = {each["name"]: each for each in theirs}
+        return list(
+            (named | {each["name"]: merged(named.get(each["name"], {}), each) for each in ours}).values(),
+        )
+    return ours
+
+
+def _are_named(items: list[Any]) -> bool:
+    return all(isinstance(each, Mapping) and "name" in each for each in items)

@@ -1,0 +1,100 @@
+"""What a driver must run, and the hash that names it.
+
+A change of anything in here needs a new driver; a change of anything else in the resource does not. The hash covers the
+manifest with every default spelled out, what the operator adds to it, and the contents of the Secrets that it refers
+to, as a digest: a Secret that was changed must reach the driver too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinkpipeline.core.manifest import KafkaConnection, SinkPipeline
+
+HASH_LENGTH = 10
+"""Hexadecimal digits; a name of 52 characters, a dash and these are a label value of 63."""
+
+_NOT_THE_DRIVERS = ("suspend", "deletionPolicy", "restartNonce")
+"""Fields of spec that say what the operator does with the driver, and nothing to the driver itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What the operator decides for all drivers: its own settings."""
+
+    image: str
+    spark_version: str
+    service_account: str
+    image_pull_policy: str = "IfNotPresent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One configuration of a driver."""
+
+    document: Mapping[str, Any]
+    """The manifest that the driver reads: nothing in it changes while the hash stays."""
+    hash: str
+
+    def name(self, pipeline: str) -> str:
+        """The ConfigMap that holds the document."""
+        return f"{pipeline}-{self.hash}"
+
+    def to_json(self) -> str:
+        return json.dumps(self.document, indent=2, sort_keys=True)
+
+
+def run_config(pipeline: SinkPipeline, runtime: Runtime, secrets: Mapping[str, str]) -> RunConfig:
+    """The configuration that the resource asks for.
+
+    Args:
+        pipeline: the resource.
+        runtime: the operator's settings.
+        secrets: the digest of each Secret that the pipeline refers to, by name.
+    """
+    whole = pipeline.to_document()
+    document = {
+        "apiVersion": whole["apiVersion"],
+        "kind": whole["kind"],
+        "metadata": {"name": pipeline.metadata.name, "namespace": pipeline.metadata.namespace},
+        "spec": {name: value for name, value in whole["spec"].items() if name not in _NOT_THE_DRIVERS}
+        | {"identity": pipeline.identity},
+    }
+    hashed = {"document": document, "runtime": runtime.__dict__, "secrets": dict(sorted(secrets.items()))}
+    digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+    return RunConfig(document=document, hash=digest[:HASH_LENGTH])
+
+
+def secret_digest(data: Mapping[str, str], keys: frozenset[str]) -> str:
+    """A digest of some keys of a Secret (their base64 text, as the API gives it); nothing of them can be read from it.
+
+    A key that is missing counts as another content than an empty one.
+    """
+    found = {key: data.get(key) for key in sorted(keys)}
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
+    """The keys of each Secret that source and sinks refer to, by the Secret's name."""
+    keys: dict[str, set[str]] = {}
+    for connection in (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks)):
+        for name, key in _references(connection):
+            keys.setdefault(name, set()).add(key)
+    return {name: frozenset(found) for name, found in sorted(keys.items())}
+
+
+def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:
+    auth = connection.auth
+    if auth is None:
+        return
+    if auth.tls is not None and auth.tls.ca_secret_ref is not None:
+        yield auth.tls.ca_secret_ref.name, auth.tls.ca_secret_ref.key
+    if auth.tls is not None and auth.tls.cert_secret_ref is not None:
+        yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.cert_key
+        yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.key_key
+    if auth.sasl is not None:
+        yield auth.sasl.password_secret_ref.name, auth.sasl.password_secret_ref.key

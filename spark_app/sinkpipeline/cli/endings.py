@@ -1,0 +1,29 @@
+"""How a command ends: whatever was raised, as an error with a reason, and as one line."""
+
+from __future__ import annotations
+
+import click
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+
+def told(error: BaseException) -> SinkPipelineError:
+    """The error that is told, and that decides the exit code."""
+    if isinstance(error, SinkPipelineError):
+        return error
+    if isinstance(error, click.UsageError):
+        return SinkPipelineError(Reason.USAGE_INVALID, error.format_message(), "see --help")
+    return SinkPipelineError(
+        Reason.INTERNAL_ERROR, f"{type(error).__name__}: {_text(error)}", "please report this with the log file"
+    )
+
+
+def one_line(error: SinkPipelineError) -> str:
+    return "; ".join(filter(None, map(str.strip, str(error).splitlines())))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - py4j asks a JVM that may be gone for the text
+        return "no text"

@@ -1,0 +1,88 @@
+"""The driver's metrics, computed from what it last said whenever Prometheus asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.core.status import SinkState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_TOTALS = (
+    ("rowsDelivered", "sinkpipeline_sink_rows_delivered", "Rows delivered, by all drivers of this epoch."),
+    ("deadLettered", "sinkpipeline_sink_dead_lettered", "Records dead-lettered, by all drivers of this epoch."),
+    ("dropped", "sinkpipeline_sink_dropped", "Records dropped under onFailure: DropAndContinue, likewise."),
+    ("lost", "sinkpipeline_sink_lost", "Source offsets skipped under onDataLoss: Skip, likewise."),
+)
+
+
+class Metrics:
+    """What `GET /metrics` answers."""
+
+    def __init__(self, vitals: Vitals) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_DriverCollector(vitals))
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _DriverCollector(Collector):
+    def __init__(self, vitals: Vitals) -> None:
+        self._vitals = vitals
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        driver, seen = self._vitals.driver, self._vitals.seen
+        sinks = seen.status["sinks"]
+        yield InfoMetricFamily(
+            "sinkpipeline_driver",
+            "This driver.",
+            {
+                "identity": seen.status.get("identity", ""),
+                "config_hash": driver.config_hash or "",
+                "run": driver.run,
+            },
+        )
+        heartbeat = self._vitals.heartbeat_ms / 1000
+        yield GaugeMetricFamily(
+            "sinkpipeline_driver_heartbeat_timestamp_seconds", "When the supervising loop last went round.", heartbeat
+        )
+        for key, name, text in _TOTALS:
+            total = CounterMetricFamily(name, text, labels=["sink"])
+            for sink in sinks:
+                # A sink of which nothing is known yet has no sample: 0 would be a reset.
+                if key in sink:
+                    total.add_metric([sink["name"]], sink[key])
+            yield total
+        lag = GaugeMetricFamily(
+            "sinkpipeline_sink_lag_offsets",
+            "Offsets between frontier and source's end; none if unknown.",
+            None,
+            ["sink"],
+        )
+        state = GaugeMetricFamily("sinkpipeline_sink_state", "1 for the state a sink is in.", None, ["sink", "state"])
+        for sink in sinks:
+            if "lag" in sink:
+                lag.add_metric([sink["name"]], sink["lag"])
+            for each in SinkState:
+                state.add_metric([sink["name"], each.value], float(each.value == sink["state"]))
+        yield lag
+        yield state
+        batches = CounterMetricFamily("sinkpipeline_sink_batches", "Micro-batches of this driver.", labels=["sink"])
+        failures = CounterMetricFamily(
+            "sinkpipeline_sink_failures", "Failures of this driver; retried ones too.", labels=["sink", "reason"]
+        )
+        for name, counts in seen.counts.items():
+            batches.add_metric([name], counts.batches)
+            for reason, count in counts.failures.items():
+                failures.add_metric([name, reason], count)
+        yield batches
+        yield failures

@@ -1,0 +1,294 @@
+"""The driver as it runs in a Spark pod: started by main.py, asked over HTTP, heard by its last words."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typing_extensions import Self
+
+from local_kafka import LocalKafka
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.resume import Resume, from_status, render
+from sinkpipeline.kafka.purify import purify
+from sinkpipeline.kafka.resolve import resolve_sinks
+from support.app import App, Run, last_line, manifest, sink
+from support.driver import Driver
+from support.one_sink import OneSink
+from support.streams import EXACTLY_ONCE, Stream
+from support.topics import delete_topic, produce_numbers, unique
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+
+MAIN = Path(__file__).parents[2] / "spark_app" / "main.py"
+TOKEN = "a-t0ken-that-nobody-tells"
+CLUSTER = "5b0c1c5e-kube-system"
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Pod:
+    """What a Spark pod would hold: files, a port, and the process; as long as a `with` lasts."""
+
+    def __init__(
+        self,
+        directory: Path,
+        document: Mapping[str, Any],
+        *,
+        config_hash: str = "hash-1",
+        resume: Resume | None = None,
+        master: str | None = "local[2]",
+        hold: bool = False,
+    ) -> None:
+        """`hold`: the configuration is there once `release` was called."""
+        # As the operator writes it: every default spelled out.
+        self.app = App(directory, parse_manifest(document).to_document())
+        self.words_file = directory / "termination-log"
+        self.words_file.write_text("")
+        (directory / "token").write_text(f"{TOKEN}\n")
+        self.port = unused_port()
+        config = self.app.manifest
+        if hold:
+            config = directory / "config"
+            os.mkfifo(config)
+        self._config = config
+        more: Sequence[str] = () if master is None else ("--master", master)
+        if resume is not None:
+            (directory / "resume.json").write_text(json.dumps(render(resume)))
+            more = (*more, "--resume", str(directory / "resume.json"))
+        self.run = Run(
+            self.app,
+            [
+                *(sys.executable, str(MAIN), "--config", str(config), "--secrets-dir", str(directory)),
+                *("--listen", f"127.0.0.1:{self.port}", "--token-file", str(directory / "token")),
+                *("--termination-log", str(self.words_file), "--owner-cluster", CLUSTER),
+                *("--config-hash", config_hash, *more),
+            ],
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run.kill()
+
+    def release(self) -> None:
+        self._config.write_text(self.app.manifest.read_text())
+
+    def ask(self, path: str, token: str | None = TOKEN) -> tuple[int, str]:
+        """Status code and body; 0 where nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except ConnectionRefusedError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def status(self) -> dict[str, Any]:
+        code, body = self.ask("/status")
+        document: dict[str, Any] = json.loads(body) if code == 200 else {}
+        return document
+
+    def sinks(self) -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in self.status().get("sinks", [])}
+
+    def until_rows(self, rows: int) -> None:
+        self.run.eventually(
+            lambda: self.status().get("totals", {}).get("rowsDelivered", 0) >= rows, f"{rows} rows delivered"
+        )
+
+    def words(self) -> dict[str, Any]:
+        text = self.words_file.read_text()
+        assert len(text.encode()) <= 4096
+        assert TOKEN not in text + self.run.stderr
+        words: dict[str, Any] = json.loads(text)
+        assert set(words) == {"reason", "message", "remedy", "sinks"}
+        return words
+
+
+def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("pod")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(500)
+
+    with Pod(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]), hold=True) as pod:
+        first = pod.run.eventually(pod.status, "the service answers")
+        assert (first["phase"], first["sinks"]) == ("Starting", [])
+        assert pod.ask("/healthz", None)[0] == 200
+        assert not pod.run.jvm()
+
+        pod.release()
+        pod.until_rows(source.total)
+        status = pod.status()
+        assert (status["configHash"], status["pid"], status["run"]) == ("hash-1", pod.run.pid, first["run"])
+        assert status["phase"] == "Running"
+        for path in ("/status", "/metrics"):
+            assert pod.ask(path, None)[0] == 401
+            assert pod.ask(path, f"{TOKEN}x")[0] == 401
+        metrics = pod.ask("/metrics")[1]
+        assert f'sinkpipeline_sink_rows_delivered_total{{sink="{name}"}} {float(source.total)}' in metrics
+        assert f'sinkpipeline_sink_state{{sink="{name}",state="Running"}} 1.0' in metrics
+        assert f'sinkpipeline_sink_batches_total{{sink="{name}"}} 0.0' not in metrics
+        pod.run.eventually(lambda: pod.status()["now"] > status["now"], "the heartbeat moves on")
+
+        pod.app.arm("after-rows-before-progress")
+        source.feed(500)
+        pod.run.until_held("after-rows-before-progress")
+        pod.run._process.send_signal(signal.SIGTERM)
+        pod.run.eventually(lambda: "stopping after the running batch" in pod.run.stderr, "it says that it stops")
+        stopping = pod.status()["now"]
+        pod.run.eventually(lambda: pod.status()["now"] > stopping, "the heartbeat moves on while a batch finishes")
+        pod.app.disarm()
+        assert pod.run.wait() == 0, pod.run.stderr
+
+        words = pod.words()
+    assert words["reason"] == "Stopped"
+    [told] = words["sinks"]
+    assert (told["name"], told["state"], told["rowsDelivered"]) == (name, "Suspended", source.total)
+    assert [sum(each["next"]) for each in told["frontier"]] == [source.total]
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+    # Its progress belongs to the resource of that cluster now.
+    [finding] = purify(resolve_sinks(read_manifest(pod.app.manifest), None))
+    assert finding.error is not None
+    assert finding.error.reason is Reason.IDENTITY_IN_USE
+    assert f"belongs to test/{name} of cluster {CLUSTER}" in finding.error.message
+
+
+def test_a_lost_data_topic_outlives_the_pod_in_its_last_words(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also: without --master, Spark's is what spark-submit is given."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2,4] pyspark-shell")
+    name = unique("podlost")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(500)
+
+    with Pod(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]), master=None) as pod:
+        pod.until_rows(source.total)
+        delete_topic(kafka.bootstrap_servers, f"{name}-out")
+        assert pod.run.wait() == 3, pod.run.stderr
+
+        words = pod.words()
+        assert last_line(pod.run.stderr).startswith("DataTopicLost: ")
+    assert words["reason"] == "DataTopicLost"
+    assert f"{name}-out" in words["message"]
+    assert "sinkpipeline reset" in words["remedy"]
+    [told] = words["sinks"]
+    assert (told["state"], told["error"]["reason"], told["rowsDelivered"]) == ("Failed", "DataTopicLost", source.total)
+
+
+def test_a_resume_document_seeds_a_deleted_progress_topic(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("podseed")
+    document = manifest(kafka.bootstrap_servers, name, [f"{name}-in"])
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(500)
+    with Pod(tmp_path / "first", document) as first:
+        first.until_rows(source.total)
+        status = first.status()
+        assert first.run.terminate() == 0, first.run.stderr
+    delete_topic(kafka.bootstrap_servers, f"{name}-progress")
+    source.feed(500)
+
+    with Pod(tmp_path / "second", document, resume=from_status(status, f"test.{name}")) as second:
+        second.run.eventually(second.sinks, "it knows its sinks")
+        assert second.sinks()[name]["rowsDelivered"] >= status["totals"]["rowsDelivered"], "what is remembered is told"
+        second.until_rows(source.total)
+        conditions = {each["type"]: each for each in second.status()["conditions"]}
+        assert second.run.terminate() == 0, second.run.stderr
+
+    assert conditions["ExactlyOnce"]["status"] == "Unknown"
+    assert conditions["ExactlyOnce"]["reason"] == "ProgressRestored"
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
+def test_a_circuit_stays_open_for_its_configuration_only(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("podcircuit")
+    servers, identity = kafka.bootstrap_servers, f"test.{name}"
+    source = Stream(servers, f"{name}-in").create()
+    source.feed(100)
+    good = sink("good", topic=f"{name}-good", progressTopic={"name": f"{name}-progress"})
+    broken = sink("broken", topic=f"{name}-broken", progressTopic={"name": f"{name}-progress"})
+    document = manifest(
+        servers,
+        name,
+        [source.topic],
+        failurePolicy={"maxConsecutiveFailures": 1},
+        sinks=[good, {**broken, "kafka": {**broken["kafka"], "bootstrapServers": "127.0.0.1:1"}}],
+    )
+
+    with Pod(tmp_path / "first", document) as first:
+        first.run.eventually(lambda: first.sinks().get("broken", {}).get("state") == "Failed", "its circuit opens")
+        first.until_rows(source.total)
+        status = first.status()
+        opened = {each["name"]: each for each in status["sinks"]}["broken"]["circuit"]
+        assert opened["configHash"] == "hash-1"
+        assert 'sinkpipeline_sink_failures_total{reason="BrokerUnreachable",sink="broken"}' in first.ask("/metrics")[1]
+        # The other sink would have gone on.
+        assert first.run.terminate() == 0, first.run.stderr
+        told = {each["name"]: each for each in first.words()["sinks"]}
+        assert (told["good"]["state"], told["broken"]["state"]) == ("Suspended", "Failed")
+        assert told["broken"]["error"]["reason"] == "CircuitOpen"
+
+    source.feed(100)
+    resume = from_status(status, identity)
+    with Pod(tmp_path / "same", document, resume=resume) as same:
+        same.run.eventually(same.sinks, "it knows its sinks")
+        assert same.sinks()["broken"]["state"] == "Failed", "from the start"
+        same.until_rows(source.total)
+        found = same.sinks()["broken"]
+        assert (found["state"], found["circuit"]) == ("Failed", opened)
+        assert found["error"] == {each["name"]: each for each in status["sinks"]}["broken"]["error"]
+        assert "sinkpipeline_sink_failures_total{reason" not in same.ask("/metrics")[1], "nothing was tried"
+        assert same.run.terminate() == 0, same.run.stderr
+
+    mended = {**document, "spec": {**document["spec"], "sinks": [good, broken]}}
+    with Pod(tmp_path / "other", mended, config_hash="hash-2", resume=resume) as other:
+        other.until_rows(2 * source.total)
+        assert "circuit" not in other.sinks()["broken"]
+        assert other.run.terminate() == 0, other.run.stderr
+
+    assert source.judge(f"{name}-good") == EXACTLY_ONCE
+    assert source.judge(f"{name}-broken") == EXACTLY_ONCE
+
+
+def test_only_the_named_owner_is_adopted(kafka: LocalKafka) -> None:
+    kept = OneSink(kafka.bootstrap_servers)
+    produce_numbers(kept.servers, kept.source, 30)
+    with Driver(kept) as old:
+        old.batch(10)
+        owner = old.starter.settings.owner
+        new = replace(owner, cluster=CLUSTER)
+        for adopt in (None, replace(owner, name="another/pipeline"), new):
+            with pytest.raises(SinkPipelineError) as caught:
+                Driver(kept, owner=new, adopt=adopt).start()
+            assert caught.value.reason is Reason.IDENTITY_IN_USE
+
+        with Driver(kept, owner=new, adopt=owner) as adopter:
+            with pytest.raises(SinkPipelineError) as caught:
+                old.delivery.check_world()
+            assert caught.value.reason is Reason.SUPERSEDED
+            adopter.until(30)
+
+        with pytest.raises(SinkPipelineError) as caught:
+            Driver(kept).start()
+        assert caught.value.reason is Reason.IDENTITY_IN_USE, "the sink is the adopter's now"
+    assert len(kept.delivered()) == 30

@@ -1,0 +1,156 @@
+"""The child object, and what is read from one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
+from sinkpipeline_operator.child.builder import Order, merged
+from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
+from sinkpipeline_operator.driverpod import ChildState
+from sinkpipeline_operator.runconfig import Runtime, run_config, secret_digest, secret_keys
+
+RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
+SECRETS = {"kafka-user": "digest"}
+
+
+def pipeline(name: str = "orders", **spec: Any) -> SinkPipeline:
+    password = {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "password"}}
+    kafka = {"bootstrapServers": "k:9092,l:9092", "topics": ["raw"], "auth": {"sasl": password}}
+    document = {
+        "apiVersion": "sinkpipeline.io/v1alpha1",
+        "kind": "SinkPipeline",
+        "metadata": {"name": name, "namespace": "shop", "uid": "u-1", "labels": {"team": "a"}},
+        "spec": {"source": {"kafka": kafka}, "sinks": [{"name": "out", "kafka": {"topic": {"name": "o"}}}], **spec},
+    }
+    return parse_manifest(document)
+
+
+def config_hash(of: SinkPipeline, secrets: dict[str, str] | None = None, runtime: Runtime = RUNTIME) -> str:
+    return run_config(of, runtime, SECRETS if secrets is None else secrets).hash
+
+
+def child(of: SinkPipeline) -> dict[str, Any]:
+    order = Order(pipeline=of, run=run_config(of, RUNTIME, SECRETS), runtime=RUNTIME, cluster="c-1")
+    return KubeflowChild().build(order)
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"deletionPolicy": "Delete"}, {"restartNonce": 3}])
+def test_what_is_the_operators_alone_needs_no_new_driver(spec: dict[str, Any]) -> None:
+    assert config_hash(pipeline(**spec)) == config_hash(pipeline())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"trigger": {"interval": "2s"}}, {"spark": {"driver": {"memory": "2g"}}}, {"failurePolicy": {"resetAfter": "1m"}}],
+)
+def test_what_the_driver_reads_needs_a_new_one(spec: dict[str, Any]) -> None:
+    assert config_hash(pipeline(**spec)) != config_hash(pipeline())
+
+
+def test_a_default_that_is_spelled_out_changes_nothing() -> None:
+    assert config_hash(pipeline(trigger={"interval": "1s"}, identity="shop.orders")) == config_hash(pipeline())
+
+
+def test_a_changed_secret_or_image_needs_a_new_driver() -> None:
+    hashes = {
+        config_hash(pipeline()),
+        config_hash(pipeline(), {"kafka-user": "other"}),
+        config_hash(pipeline(), runtime=replace(RUNTIME, image="example.com/sinkpipeline:2")),
+    }
+    assert len(hashes) == 3
+
+
+def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
+    assert secret_keys(pipeline()) == {"kafka-user": frozenset({"password"})}
+    keys = frozenset({"password"})
+    digest = secret_digest({"password": "c2VjcmV0", "other": "x"}, keys)
+    assert digest == secret_digest({"password": "c2VjcmV0", "other": "y"}, keys)
+    assert len({digest, secret_digest({"password": ""}, keys), secret_digest({}, keys)}) == 3
+    assert "c2VjcmV0" not in digest
+
+
+def test_names_fit_where_kubernetes_puts_them() -> None:
+    longest = pipeline(name="a" * 52)
+    assert len(run_config(longest, RUNTIME, SECRETS).name("a" * 52)) == 63
+
+
+def test_the_child_is_explicit() -> None:
+    """Kubeflow's defaults come only from its webhook."""
+    document = child(pipeline(restartNonce=3))
+    spec = document["spec"]
+    assert document["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert document["metadata"]["annotations"] == {"sinkpipeline.io/restart-nonce": "3"}
+    assert (spec["type"], spec["mode"], spec["restartPolicy"]) == ("Python", "cluster", {"type": "Never"})
+    assert spec["driver"]["cores"], spec["driver"]["memory"]
+    assert {"instances", "cores", "memory"} <= spec["executor"].keys()
+    for role in ("driver", "executor"):
+        pod = spec[role]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        security = pod["containers"][0]["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        mounts = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+        assert "/etc/sinkpipeline/secrets/kafka-user" in mounts
+        assert {each["name"] for each in pod["containers"][0]["volumeMounts"]} == {
+            each["name"] for each in pod["volumes"]
+        }
+    assert spec["driver"]["labels"]["sinkpipeline.io/config-hash"] == config_hash(pipeline())
+
+
+def test_a_template_is_kept_and_ours_stands_over_it() -> None:
+    mine = {
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "containers": [{"name": DRIVER_CONTAINER, "env": [{"name": "TZ", "value": "UTC"}]}, {"name": "sidecar"}],
+            "volumes": [{"name": "config", "emptyDir": {}}],
+        },
+    }
+    template = child(pipeline(spark={"template": mine}))["spec"]["driver"]["template"]
+    assert template["metadata"]["annotations"] == {"a": "b"}
+    assert template["spec"]["nodeSelector"] == {"disk": "ssd"}
+    containers = {each["name"]: each for each in template["spec"]["containers"]}
+    assert containers[DRIVER_CONTAINER]["env"] == [{"name": "TZ", "value": "UTC"}]
+    assert containers[DRIVER_CONTAINER]["securityContext"]["readOnlyRootFilesystem"]
+    assert "sidecar" in containers
+    config = next(each for each in template["spec"]["volumes"] if each["name"] == "config")
+    assert "configMap" in config
+
+
+def test_merging_leaves_what_it_is_given_alone() -> None:
+    theirs = {"a": {"b": 1}, "list": [1]}
+    assert merged(theirs, {"a": {"c": 2}, "list": [2]}) == {"a": {"b": 1, "c": 2}, "list": [2]}
+    assert theirs == {"a": {"b": 1}, "list": [1]}
+
+
+def test_the_child_is_json_and_below_what_an_object_may_weigh() -> None:
+    assert len(json.dumps(child(pipeline()))) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (None, ChildState.SUBMITTING),
+        ("SUBMITTED", ChildState.SUBMITTING),
+        ("RUNNING", ChildState.RUNNING),
+        ("FAILING", ChildState.RUNNING),
+        ("COMPLETED", ChildState.ENDED),
+        ("FAILED", ChildState.ENDED),
+        ("SUBMISSION_FAILED", ChildState.SUBMISSION_FAILED),
+        ("SOMETHING_NEW", ChildState.UNKNOWN),
+    ],
+)
+def test_what_a_child_says(state: str | None, expected: ChildState) -> None:
+    document = child(pipeline(restartNonce=3))
+    document["metadata"]["uid"] = "c-1"
+    if state is not None:
+        document["status"] = {
+            "applicationState": {"state": state, "errorMessage": "why"},
+            "driverInfo": {"podName": "orders-driver"},
+        }
+    found = KubeflowChild().read(document)
+    assert (found.uid, found.state, found.nonce, found.config_hash) == ("c-1", expected, 3, config_hash(pipeline()))

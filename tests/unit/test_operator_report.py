@@ -1,0 +1,161 @@
+"""What the status says, for each way a pipeline can stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import Problem
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline_operator.decide import Decision, Standing, Step
+from sinkpipeline_operator.report import MAX_MESSAGE, Known, report
+from sinkpipeline_operator.restarts import Restarts
+
+NOW = 1_750_000_000_000
+
+
+def told(*reports: SinkReport) -> dict[str, Any]:
+    """What a driver says."""
+    return render(reports, identity="shop.orders", generation=1, previous=None, now_ms=NOW)
+
+
+def sink(name: str, state: SinkState = SinkState.RUNNING, reason: Reason | None = None) -> SinkReport:
+    error = None if reason is None else SinkPipelineError(reason, "the fact", "the remedy")
+    return SinkReport(name=name, exactly_once=True, state=state, lag=3, error=error, progress=Progress())
+
+
+def decision(standing: Standing, why: str = "RUNNING", **restarts: Any) -> Decision:
+    return Decision(step=Step.NOTHING, standing=standing, why=why, restarts=Restarts(**restarts))
+
+
+def known(standing: Standing, why: str = "RUNNING", **changes: Any) -> Known:
+    fields = {
+        "generation": 7,
+        "previous": {},
+        "now_ms": NOW,
+        "identity": "shop.orders",
+        "sinks": ("a", "b"),
+        "decision": decision(standing, why),
+        "child": {"name": "orders", "state": "RUNNING", "configHash": "new"},
+    }
+    return Known(**{**fields, **changes})
+
+
+def summary(status: dict[str, Any]) -> dict[str, str]:
+    found = {each["type"]: f"{each['status']} {each['reason']}" for each in status["conditions"]}
+    return {"phase": status["phase"], **{kind: found[kind] for kind in ("Ready", "Reconciling", "Stalled")}}
+
+
+RUNNING = known(Standing.RUNNING, told=told(sink("a"), sink("b")))
+ROWS = {
+    "all is well": (RUNNING, "Running", "True Running", "False Settled", "False NobodyNeeded"),
+    "nothing yet": (
+        known(Standing.STARTING, "Starting", child={}),
+        *("Pending", "False Starting", "True Starting", "False NobodyNeeded"),
+    ),
+    "starting": (
+        known(Standing.STARTING, "SUBMITTED"),
+        *("Starting", "False SUBMITTED", "True SUBMITTED", "False NobodyNeeded"),
+    ),
+    "one sink tries again": (
+        replace(RUNNING, told=told(sink("a"), sink("b", SinkState.RETRYING, Reason.BROKER_UNREACHABLE))),
+        *("Degraded", "False BrokerUnreachable", "False Settled", "False NobodyNeeded"),
+    ),
+    "one sink has failed": (
+        replace(RUNNING, told=told(sink("a"), sink("b", SinkState.FAILED, Reason.DATA_TOPIC_LOST))),
+        *("Degraded", "False DataTopicLost", "False Settled", "True DataTopicLost"),
+    ),
+    "the driver doesn't answer": (
+        known(Standing.RUNNING, answers=False),
+        *("Starting", "False DriverUnresponsive", "False Settled", "False NobodyNeeded"),
+    ),
+    "backing off": (
+        known(Standing.BACKING_OFF, "DriverDied", decision=decision(Standing.BACKING_OFF, "DriverDied")),
+        *("Degraded", "False DriverDied", "True DriverDied", "False NobodyNeeded"),
+    ),
+    "given up": (
+        known(Standing.GIVEN_UP, "DriverDied"),
+        *("Failed", "False DriverDied", "False Settled", "True DriverDied"),
+    ),
+    "suspended": (
+        known(Standing.STOPPED, "Suspended", suspended=True, child={}),
+        *("Suspended", "False Suspended", "False Settled", "False NobodyNeeded"),
+    ),
+    "going": (
+        known(Standing.STOPPING, "Deleting", deleting=True),
+        *("Deleting", "False Deleting", "True Deleting", "False NobodyNeeded"),
+    ),
+    "invalid, and the last valid one runs": (
+        replace(RUNNING, problems=(Problem(path="spec.sinks", wrong="is empty", right="give one"),)),
+        *("Degraded", "False ManifestInvalid", "False Settled", "True ManifestInvalid"),
+    ),
+    "refused by the driver, and the last good one runs": (
+        replace(RUNNING, rejected=("ExpressionInvalid", "no column amont")),
+        *("Degraded", "False ExpressionInvalid", "False Settled", "True ExpressionInvalid"),
+    ),
+    "paused": (
+        replace(RUNNING, paused=True),
+        *("Running", "True Running", "False ReconciliationPaused", "False NobodyNeeded"),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_summary(row: str) -> None:
+    facts, phase, ready, reconciling, stalled = ROWS[row]
+    found = summary(report(facts))
+    assert found == {"phase": phase, "Ready": ready, "Reconciling": reconciling, "Stalled": stalled}
+
+
+def test_ready_is_never_true_while_anything_is_not() -> None:
+    for facts, *_ in ROWS.values():
+        status = report(facts)
+        kinds = {each["type"]: each["status"] for each in status["conditions"]}
+        if kinds["Ready"] == "True":
+            assert {kinds[kind] for kind in ("SpecValid", "TopicsReady", "SparkApplicationReady", "SinksHealthy")} == {
+                "True"
+            }
+            assert status["totals"]["sinksReady"] == "2/2"
+
+
+def test_a_transition_has_its_time_and_nothing_else_moves_it() -> None:
+    first = report(RUNNING)
+    later = report(replace(RUNNING, previous=first, now_ms=NOW + 60_000))
+    assert later["conditions"] == first["conditions"]
+    stopped = report(replace(RUNNING, previous=first, now_ms=NOW + 60_000, suspended=True, told=None))
+    moved = {each["type"] for each in stopped["conditions"] if each not in first["conditions"]}
+    assert "Ready" in moved
+    assert "SpecValid" not in moved
+
+
+def test_what_was_known_of_a_sink_survives_its_driver() -> None:
+    """The frontier is what a lost progress topic would be restored from."""
+    before = report(RUNNING)
+    before["sinks"][0] |= {"rowsDelivered": 5, "frontier": [{"topic": "raw", "topicId": "t", "next": [5]}]}
+    after = report(known(Standing.BACKING_OFF, "DriverDied", previous=before))
+    assert after["sinks"][0] == {**before["sinks"][0], "state": "Retrying"}
+    assert after["totals"]["rowsDelivered"] == 5
+
+
+def test_last_words_of_a_sink_are_newer_than_the_status() -> None:
+    error = {"reason": "DataTopicLost", "message": "m", "remedy": "r"}
+    words = {"b": {"name": "b", "state": "Failed", "error": error}}
+    status = report(known(Standing.GIVEN_UP, "DataTopicLost", last_words=words))
+    assert (status["sinks"][1]["state"], status["sinks"][1]["error"]) == ("Failed", error)
+
+
+def test_messages_are_bounded() -> None:
+    problems = tuple(Problem(path=f"spec.{number}", wrong="is wrong", right="mend it") for number in range(200))
+    status = report(replace(RUNNING, problems=problems))
+    assert max(len(each["message"]) for each in status["conditions"]) == MAX_MESSAGE
+
+
+def test_the_generation_is_observed_however_the_pipeline_stands() -> None:
+    for facts, *_ in ROWS.values():
+        status = report(facts)
+        assert status["observedGeneration"] == 7
+        assert {each["observedGeneration"] for each in status["conditions"]} == {7}

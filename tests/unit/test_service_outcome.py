@@ -1,0 +1,38 @@
+"""The exit code of a run of several sinks."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.status import SinkReport, SinkState
+from sinkpipeline.spark.driver import outcome
+
+
+def report(told: str) -> SinkReport:
+    state, _, reason = told.partition(":")
+    error = SinkPipelineError(Reason(reason), "m", "r") if reason else None
+    return SinkReport(name="one", exactly_once=True, state=SinkState(state), error=error)
+
+
+@pytest.mark.parametrize(
+    ("sinks", "stopped", "exit_code"),
+    [
+        ("Suspended", True, 0),
+        ("Suspended Suspended", False, 0),
+        ("Retrying:BrokerUnreachable", True, 0),
+        ("Suspended Failed:CircuitOpen", True, 0),
+        ("Suspended Failed:Superseded", True, 0),
+        ("Suspended Failed:CircuitOpen", False, 3),
+        ("Failed:CircuitOpen", True, 3),
+        ("Failed:CircuitOpen Failed:DataTopicLost", True, 3),
+        ("Failed:SparkFailed", True, 1),
+        ("Failed:DataTopicLost Failed:Superseded", False, 4),
+        ("Running Failed:Superseded", False, 4),
+        ("Failed:SparkFailed Failed:CircuitOpen", False, 3),
+        ("Failed:ExpressionInvalid Failed:CircuitOpen", False, 2),
+    ],
+)
+def test_the_exit_code_is_that_of_the_most_telling_error(sinks: str, stopped: bool, exit_code: int) -> None:
+    error = outcome([report(each) for each in sinks.split()], stopped=stopped)
+    assert (0 if error is None else error.reason.exit_code) == exit_code
