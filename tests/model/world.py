@@ -79,6 +79,8 @@ class World:
         self._tampered: frozenset[str] = frozenset()
         self._foreign = False
         self._told: SinkPipelineError | None = None
+        self._told_by: dict[str, Driver] = {}
+        """Who has last told of a sink."""
         self._announced: dict[tuple[Driver, str], int] = {}
         """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
@@ -158,7 +160,10 @@ class World:
             announced = self._announced.get((driver, report.name), 0)
             self._announced[driver, report.name] = report.may_duplicate
             self.judges[report.name].may_repeat += report.may_duplicate - announced
-        self.reports[report.name] = report
+        superseded = report.error is not None and report.error.reason is Reason.SUPERSEDED
+        if not superseded or self._told_by.get(report.name, driver) is driver:
+            # Else whoever has taken over tells of it, in the same document.
+            self.reports[report.name], self._told_by[report.name] = report, driver
 
     # What is done to topics
 

@@ -109,13 +109,16 @@ class _StatusFile:
                 f"{path} can't be written: {error}",
                 "it is what a lost progress topic would be restored from: name a file in a writable directory",
             ) from error
-        self._text = ""
+        self._text = self._read()
         self._trouble = ""
 
     def write(self, status: Mapping[str, Any]) -> None:
         """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
         text = json.dumps(status, indent=2) + "\n"
         if self._text == text:
+            return
+        if _is_superseded(status) and self._read() != self._text:
+            # Whoever has taken over tells of the pipeline here, and knows more.
             return
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
@@ -130,3 +133,13 @@ class _StatusFile:
                 self._trouble = str(error)
         else:
             self._text, self._trouble = text, ""
+
+    def _read(self) -> str:
+        try:
+            return self._path.read_text()
+        except (OSError, ValueError):
+            return ""
+
+
+def _is_superseded(status: Mapping[str, Any]) -> bool:
+    return any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in status["sinks"])
