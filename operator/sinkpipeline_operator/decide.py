@@ -3,6 +3,7 @@
 Level-triggered: the same observation gives the same decision, however often it is asked for and whatever happened
 before. A decision is one step; the next reconciliation sees what it led to. In this order, the first that applies:
 
+0. while an object that isn't ours has the child's name, nothing is done;
 1. a death that is not noted yet is noted, before anything else is done about it;
 2. a resource that goes, is paused or is suspended has no driver (a paused one keeps what it has);
 3. an invalid resource keeps the driver of its last valid configuration;
@@ -89,6 +90,8 @@ class Decision:
 def decide(seen: Observation) -> Decision:
     """The next step."""
     child = seen.child
+    if child is not None and child.foreign:
+        return Decision(step=Step.WAIT, standing=Standing.STOPPED, why="NameTaken", restarts=seen.restarts)
     death = None if child is None else death_of(child, _pod_of(seen, child))
     if child is not None and death is not None and not seen.restarts.noted(death):
         noted = seen.restarts.after(

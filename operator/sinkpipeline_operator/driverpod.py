@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import ExitCode
+from sinkpipeline_operator.times import milliseconds
 
 _OUT_OF_MEMORY = "OOMKilled"
 
@@ -38,6 +39,8 @@ class Child:
     pod_name: str | None
     message: str = ""
     deleting: bool = False
+    foreign: bool = False
+    """It has the pipeline's name, and is another one's: of a resource before this one, or of a person."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,31 @@ class DriverPod:
     termination_reason: str = ""
     last_words: LastWords | None = None
     deleting: bool = False
+    started_ms: int | None = None
+    """When its container began to run, Unix milliseconds."""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], container: str) -> DriverPod:
+        """Reads a Pod; `container` is the name of the driver's container in it."""
+        meta, status = document["metadata"], document.get("status") or {}
+        found: Mapping[str, Any] = next(
+            (each for each in status.get("containerStatuses") or () if each["name"] == container), {}
+        )
+        state = found.get("state") or {}
+        ended = state.get("terminated") or {}
+        owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+        return cls(
+            uid=meta["uid"],
+            name=meta["name"],
+            owned_by=None if owner is None else owner["uid"],
+            phase=status.get("phase", "Pending"),
+            ip=status.get("podIP") or None,
+            exit_code=ended.get("exitCode"),
+            termination_reason=ended.get("reason", ""),
+            last_words=LastWords.parse(ended.get("message", "")),
+            deleting="deletionTimestamp" in meta,
+            started_ms=milliseconds((state.get("running") or {}).get("startedAt")),
+        )
 
     @property
     def is_gone(self) -> bool:

@@ -6,25 +6,24 @@ its uid, so that a late call never takes away what came after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from kubernetes import client
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import DynamicApiError
+from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
 FIELD_MANAGER = "sinkpipeline-operator"
-_TIMEOUT_S = (5, 20)
+_TIMEOUT_S = (5.0, 20.0)
 """To connect, and to read."""
 
-_NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
-
-P = ParamSpec("P")
-T = TypeVar("T")
+_CONFLICT = 409
+_REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
 
 
 class ApiUnavailable(Exception):
@@ -40,43 +39,60 @@ class ApiRefused(Exception):
         self.message = message
 
 
+class NotFound(ApiRefused):
+    """No such object, or no such kind."""
+
+
 class Conflict(Exception):
-    """Somebody else changed the object meanwhile: look again."""
+    """Somebody else changed the object meanwhile, or it is there already: look again."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Ref:
     """An object of a namespace."""
 
     namespace: str
     name: str
 
-
-def _translated(ask: Callable[P, T]) -> Callable[P, T]:
-    @wraps(ask)
-    def asked(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return ask(*args, **kwargs)
-        except (ApiException, DynamicApiError) as error:
-            code = int(error.status or 0)
-            if code == _CONFLICT:
-                raise Conflict(str(error.reason)) from error
-            if code in (400, 401, 403, _NOT_FOUND, 405, 413, _UNPROCESSABLE):
-                raise ApiRefused(code, _message(error)) from error
-            raise ApiUnavailable(f"{code} {error.reason}") from error
-        except (HTTPError, OSError) as error:
-            raise ApiUnavailable(f"{type(error).__name__}: {error}") from error
-
-    return asked
+    @override
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
-def _message(error: Any) -> str:
-    """The API server's own sentence, without the request's headers, which the client would print."""
+@dataclass(frozen=True)
+class Kind:
+    """A kind as the API has it."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    def path(self, namespace: str | None, *parts: str) -> str:
+        root = "/apis/" if "/" in self.api_version else "/api/"
+        inside = () if namespace is None else ("namespaces", namespace)
+        return root + "/".join((self.api_version, *inside, self.plural, *parts))
+
+
+PIPELINE = Kind("sinkpipeline.io/v1alpha1", "SinkPipeline", "sinkpipelines")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+POD = Kind("v1", "Pod", "pods")
+EVENT = Kind("v1", "Event", "events")
+_NAMESPACE = Kind("v1", "Namespace", "namespaces")
+
+
+def connect() -> client.ApiClient:
+    """By KUBECONFIG (or ~/.kube/config) where there is one, else by the pod's own service account.
+
+    Raises:
+        ApiUnavailable: neither is there.
+    """
+    configuration = client.Configuration()
     try:
-        summary: str = error.summary() if isinstance(error, DynamicApiError) else ""  # type: ignore[no-untyped-call]
-    except (ValueError, KeyError, AttributeError):
-        summary = ""
-    return summary or str(error.reason)
+        config.load_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise ApiUnavailable(f"no Kubernetes API server is known: {error}") from error
+    return client.ApiClient(configuration)
 
 
 class Cluster:
@@ -86,97 +102,96 @@ class Cluster:
         ApiUnavailable, ApiRefused, Conflict
     """
 
-    def __init__(self, api: client.ApiClient | None = None) -> None:
-        self._dynamic: Any = DynamicClient(api or client.ApiClient())  # type: ignore[no-untyped-call]
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self._id: str | None = None
 
-    @_translated
-    def get(self, api_version: str, kind: str, ref: Ref) -> dict[str, Any] | None:
+    @property
+    def id(self) -> str:
+        """The uid of the namespace kube-system, by which a cluster is known."""
+        if self._id is None:
+            self._id = self._ask("GET", _NAMESPACE.path(None, "kube-system"))["metadata"]["uid"]
+        return str(self._id)
+
+    def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
+        """None where it is not there."""
         try:
-            found = self._resource(api_version, kind).get(
-                name=ref.name, namespace=ref.namespace, _request_timeout=_TIMEOUT_S
-            )
-        except (ApiException, DynamicApiError) as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return _plain(found)
+            return self._ask("GET", kind.path(ref.namespace, ref.name))
+        except NotFound:
+            return None
 
-    @_translated
-    def list(
-        self, api_version: str, kind: str, namespace: str | None, labels: Mapping[str, str]
-    ) -> list[dict[str, Any]]:
+    def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        found = self._resource(api_version, kind).get(
-            namespace=namespace, label_selector=selector, _request_timeout=_TIMEOUT_S
-        )
-        return [_plain(each) for each in found.items]
+        found = self._ask("GET", kind.path(namespace), {"labelSelector": selector})
+        items: list[dict[str, Any]] = found["items"]
+        return items
 
-    @_translated
-    def apply(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply, taking over the fields that are ours."""
         meta = document["metadata"]
-        applied = self._resource(document["apiVersion"], document["kind"]).server_side_apply(
-            body=dict(document),
-            name=meta["name"],
-            namespace=meta["namespace"],
-            field_manager=FIELD_MANAGER,
-            force_conflicts=True,
-            _request_timeout=_TIMEOUT_S,
-        )
-        return _plain(applied)
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return self._ask("PATCH", kind.path(meta["namespace"], meta["name"]), query, document, _APPLY)
 
-    @_translated
-    def create(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        meta = document["metadata"]
-        created = self._resource(document["apiVersion"], document["kind"]).create(
-            body=dict(document),
-            namespace=meta["namespace"],
-            field_manager=FIELD_MANAGER,
-            _request_timeout=_TIMEOUT_S,
-        )
-        return _plain(created)
+    def create(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
+        query = {"fieldManager": FIELD_MANAGER}
+        return self._ask("POST", kind.path(document["metadata"]["namespace"]), query, document)
 
-    @_translated
-    def delete(self, api_version: str, kind: str, ref: Ref, uid: str) -> None:
+    def delete(self, kind: Kind, ref: Ref, uid: str) -> None:
         """Deletes that very object; it may be gone already, or another one be there."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
-            self._resource(api_version, kind).delete(
-                name=ref.name,
-                namespace=ref.namespace,
-                body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
-                _request_timeout=_TIMEOUT_S,
-            )
-        except (ApiException, DynamicApiError) as error:
-            if error.status not in (_NOT_FOUND, _CONFLICT):
-                raise
+            self._ask("DELETE", kind.path(ref.namespace, ref.name), None, body)
+        except (NotFound, Conflict):
+            return
 
-    @_translated
-    def replace_status(self, document: Mapping[str, Any]) -> None:
+    def replace_status(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
         """Writes `status` of the object as it was read: a Conflict where somebody was faster."""
         meta = document["metadata"]
-        self._resource(document["apiVersion"], document["kind"]).status.replace(
-            body=dict(document),
-            name=meta["name"],
-            namespace=meta["namespace"],
-            field_manager=FIELD_MANAGER,
-            _request_timeout=_TIMEOUT_S,
-        )
+        query = {"fieldManager": FIELD_MANAGER}
+        return self._ask("PUT", kind.path(meta["namespace"], meta["name"], "status"), query, document)
 
-    @_translated
-    def patch(self, api_version: str, kind: str, ref: Ref, patch: Mapping[str, Any]) -> None:
-        """A merge patch, for annotations and finalizers."""
-        self._resource(api_version, kind).patch(
-            body=dict(patch),
-            name=ref.name,
-            namespace=ref.namespace,
-            content_type="application/merge-patch+json",
-            _request_timeout=_TIMEOUT_S,
-        )
+    def patch(self, kind: Kind, ref: Ref, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """A merge patch; with `metadata.resourceVersion` in it, a Conflict where somebody was faster."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return self._ask("PATCH", kind.path(ref.namespace, ref.name), query, patch, _MERGE)
 
-    def _resource(self, api_version: str, kind: str) -> Any:
-        return self._dynamic.resources.get(api_version=api_version, kind=kind)
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        try:
+            request = self._api.param_serialize(
+                method,
+                path,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=None if body is None else dict(body),
+                auth_settings=["BearerToken"],
+            )
+            response = self._api.call_api(*request, _request_timeout=_TIMEOUT_S)
+            text = response.read()  # type: ignore[no-untyped-call]
+        except (ApiException, HTTPError, OSError) as error:
+            raise ApiUnavailable(f"{type(error).__name__}: {error}") from error
+        return _answer(int(response.status), text)
 
 
-def _plain(found: Any) -> dict[str, Any]:
-    document: dict[str, Any] = found.to_dict()
-    return document
+def _answer(code: int, text: bytes) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(text)
+    except ValueError:
+        document = {}
+    if 200 <= code < 300 and document:  # noqa: PLR2004 - HTTP's own
+        return document
+    # The API server's own sentence: a Status object.
+    message = str(document.get("message", "")) or text[:200].decode(errors="replace")
+    if code == _CONFLICT:
+        raise Conflict(message)
+    if code == 404:  # noqa: PLR2004 - HTTP's own
+        raise NotFound(code, message)
+    if code in _REFUSALS:
+        raise ApiRefused(code, message)
+    raise ApiUnavailable(f"{code}: {message}")

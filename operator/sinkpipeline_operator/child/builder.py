@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline_operator.driverpod import Child
+from sinkpipeline_operator.kube import Kind
 from sinkpipeline_operator.runconfig import RunConfig, Runtime, secret_keys
 
 MANAGED_BY = "sinkpipeline-operator"
@@ -42,8 +43,9 @@ class Order:
 class ChildKind(Protocol):
     """One kind of child object."""
 
-    api_version: str
-    kind: str
+    api: Kind
+    driver_container: str
+    """The name of the driver's container in its pod."""
 
     def build(self, order: Order) -> dict[str, Any]:
         """The whole object, with nothing left to anybody's defaults."""

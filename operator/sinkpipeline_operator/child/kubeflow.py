@@ -14,6 +14,7 @@ from typing import Any
 from sinkpipeline_operator.child import builder
 from sinkpipeline_operator.child.builder import HASH_LABEL, NONCE_ANNOTATION, Order
 from sinkpipeline_operator.driverpod import Child, ChildState
+from sinkpipeline_operator.kube import Kind
 
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
@@ -36,14 +37,14 @@ _STATES = {
 
 
 class KubeflowChild:
-    api_version = "sparkoperator.k8s.io/v1beta2"
-    kind = "SparkApplication"
+    api = Kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications")
+    driver_container = DRIVER_CONTAINER
 
     def build(self, order: Order) -> dict[str, Any]:
         spark, runtime = order.pipeline.spec.spark, order.runtime
         return {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
+            "apiVersion": self.api.api_version,
+            "kind": self.api.kind,
             "metadata": builder.metadata(order),
             "spec": {
                 "type": "Python",

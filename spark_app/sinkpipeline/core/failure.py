@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sinkpipeline.core import manifest
+
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePolicy:
@@ -13,6 +15,15 @@ class FailurePolicy:
     initial_backoff_s: float = 5.0
     max_backoff_s: float = 300.0
     reset_after_s: float = 600.0
+
+    @classmethod
+    def of(cls, spec: manifest.FailurePolicy) -> FailurePolicy:
+        return cls(
+            max_consecutive_failures=spec.max_consecutive_failures,
+            initial_backoff_s=spec.backoff.initial.milliseconds / 1000,
+            max_backoff_s=spec.backoff.max.milliseconds / 1000,
+            reset_after_s=spec.reset_after.milliseconds / 1000,
+        )
 
     def backoff_s(self, failures: int) -> float:
         """The delay after the n-th consecutive failure: doubled each time, up to the maximum."""

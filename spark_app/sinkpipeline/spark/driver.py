@@ -99,7 +99,7 @@ class Driver:
                         admin=admins[sink.connection],
                     ),
                     memory=self.resume.memories.get(sink.id.sink),
-                    policy=self._policy(),
+                    policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
                     on_change=self._wake,
                     circuit=self._open_circuits().get(sink.id.sink),
                     closing=_CLOSING_A_RUN if self.config_hash is None else _CLOSING_A_POD,
@@ -145,15 +145,6 @@ class Driver:
             "spark.executor.cores": str(spark.executor.cores),
             "spark.executor.memory": spark.executor.memory,
         }
-
-    def _policy(self) -> FailurePolicy:
-        policy = self.pipeline.spec.failure_policy
-        return FailurePolicy(
-            max_consecutive_failures=policy.max_consecutive_failures,
-            initial_backoff_s=policy.backoff.initial.milliseconds / 1000,
-            max_backoff_s=policy.backoff.max.milliseconds / 1000,
-            reset_after_s=policy.reset_after.milliseconds / 1000,
-        )
 
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
         over = threading.Event()

@@ -1,0 +1,86 @@
+"""The operator's settings, from its command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sinkpipeline_operator.runconfig import Runtime
+
+SPARK_VERSION = "4.0.4"
+DRIVER_SERVICE_ACCOUNT = "sinkpipeline-driver"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    runtime: Runtime
+    namespaces: tuple[str, ...] = ()
+    """Those that are watched; none for all of them."""
+    kafka_access: bool = True
+    """Whether the operator itself talks to Kafka: topics, and progress while no driver runs."""
+    host: str = "0.0.0.0"  # noqa: S104 - of a pod
+    port: int = 8080
+    resync_s: float = 60.0
+    """After that long every pipeline is looked at again, whatever happened."""
+    poll_s: float = 5.0
+    """How often a driver that runs is asked for its status."""
+    log_level: str = "INFO"
+    log_json: bool = False
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Reads the command line; exits with 2 where it is wrong."""
+    found = _parser().parse_args(arguments)
+    host, _, port = found.listen.rpartition(":")
+    if not host or not port.isdigit():
+        _parser().error(f"--listen {found.listen}: use HOST:PORT")
+    return Settings(
+        runtime=Runtime(
+            image=found.image,
+            spark_version=found.spark_version,
+            service_account=found.driver_service_account,
+            image_pull_policy=found.image_pull_policy,
+        ),
+        namespaces=tuple(dict.fromkeys(found.namespace)),
+        kafka_access=found.kafka_access,
+        host=host.strip("[]"),
+        port=int(port),
+        resync_s=found.resync,
+        poll_s=found.poll,
+        log_level=found.log_level,
+        log_json=found.log_format == "json",
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sinkpipeline_operator",
+        description="Runs SinkPipelines. The API server is the one of KUBECONFIG, or the one of the pod.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--image", required=True, metavar="REF", help="the image of drivers and executors")
+    add("--image-pull-policy", default="IfNotPresent", choices=["Always", "IfNotPresent", "Never"])
+    add("--spark-version", default=SPARK_VERSION, help="the Spark of that image")
+    add("--driver-service-account", default=DRIVER_SERVICE_ACCOUNT, metavar="NAME", help="of the drivers' pods")
+    add("--namespace", action="append", default=[], metavar="NS", help="watch this one; repeatable; default: all")
+    add(
+        "--kafka-access",
+        default=True,
+        action=argparse.BooleanOptionalAction,
+        help="look at topics and progress while no driver runs; without it that is left to the drivers",
+    )
+    add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
+    add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")
+    add("--poll", type=_seconds, default=5.0, metavar="SECONDS", help="ask a driver that runs that often")
+    add("--log-format", default="text", choices=["text", "json"])
+    add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 3600.0:  # noqa: PLR2004 - said in the message
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.1 and 3600 seconds")
+    return seconds
