@@ -39,8 +39,11 @@ def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) ->
 
 
 def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:
-    started = sink.starter(run).start(memory, memory_is_exact=exact)
-    started.control.close()
+    held = TransactionalProducer(sink.connection, sink.id.control_id) if exact else None
+    started = sink.starter(run).start(memory, held=held)
+    for control in (started.control, held):
+        if control is not None:
+            control.close()
     return started
 
 
@@ -403,12 +406,42 @@ def test_a_driver_with_an_outcome_in_doubt_does_not_write_its_frontier_back(sink
     produce(sink, 5)
     starter = sink.starter()
     started = starter.start(None)
-    started.control.close()
     deliver(sink, started, range(3))
     memory = remembered(started)
     topics.delete_topic(sink.servers, sink.progress)
     refusal(lambda: starter.start(memory), Reason.PROGRESS_LOST)
-    starter.start(memory, memory_is_exact=True).control.close()
+    started.control.close()
+
+
+def started_with_three_rows(sink: OneSink) -> tuple[SinkStarter, StartedSink]:
+    """A driver that knows of three rows of five."""
+    produce(sink, 5)
+    starter = SinkStarter(settings=sink.settings(), source_admin=Admin(sink.connection), admin=Admin(sink.connection))
+    first = starter.start(None)
+    deliver(sink, first, range(3))
+    first.control.close()
+    return starter, starter.start(None)
+
+
+def test_a_driver_writes_its_frontier_back_while_it_holds_the_sink(sink: OneSink) -> None:
+    starter, started = started_with_three_rows(sink)
+    topics.delete_topic(sink.servers, sink.progress)
+    again = starter.start(remembered(started), held=started.control)
+    assert (again.recreated_progress_topic, again.may_duplicate, again.progress.rows) == (True, None, 3)
+    again.control.close()
+    started.control.close()
+
+
+def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(sink: OneSink) -> None:
+    """The progress topic is gone with what would have told it: its transactional id tells."""
+    starter, started = started_with_three_rows(sink)
+    memory = remembered(started)
+    newer = sink.starter("run-9").start(None)
+    deliver(sink, newer, range(3, 5))
+    topics.delete_topic(sink.servers, sink.progress)
+    refusal(lambda: starter.start(memory, held=started.control), Reason.PROGRESS_LOST)
+    for each in (started, newer):
+        each.control.close()
 
 
 def test_seed_that_was_interrupted_is_seeded_again(

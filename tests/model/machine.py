@@ -372,6 +372,17 @@ class TombstonesMet(Tombstones, Attempts):
 class Losses(LateTasks, Deletions):
     """The progress topic is deleted while an outcome is in doubt."""
 
+    @rule(seconds=st.sampled_from([0.1, 1.0, 3.0]))
+    def delete_under_an_overtaken_driver(self, seconds: float) -> None:
+        """It has delivered nothing since, and when it looks again there is nothing left to tell it of the other."""
+        stream, runner = self.hold(("stream", "describe")), self.hold(("runner", "await"))
+        self.start_another()
+        self.world.produce(0, [Kind.KEPT, Kind.KEPT])
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_progress(create=False)
+        for thread in (runner, stream):
+            self.release(thread)
+
     @rule(commits=st.integers(3, 5))
     def seed_in_doubt(self, commits: int) -> None:
         """A driver that starts from what is remembered doesn't learn that its seed was written."""

@@ -412,7 +412,7 @@ def memory_is_always_exact() -> list[Patch]:
 
     def remember(self: Any, query: SinkQuery) -> None:
         original(self, query)
-        self._memory_is_exact = True
+        self._held = self._held or query.delivery.hand_over()
 
     return [put(SinkRunner, "_remember", remember)]
 
@@ -426,6 +426,11 @@ def doubtful_seeds_are_forgotten() -> list[Patch]:
         return original(self, *args, **named)
 
     return [put(SinkStarter, "_attempt", attempt)]
+
+
+@mutation("what a driver remembers is exact though another one may have taken the sink", machine.Losses)
+def nobody_proves_to_hold_the_sink() -> list[Patch]:
+    return [put(SinkStarter, "_prove", lambda *_: True)]
 
 
 @mutation("Spark's memory competes: ranges are not compared with the frontier", machine.SparkElsewhere)

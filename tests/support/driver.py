@@ -36,7 +36,7 @@ class Driver:
         self.starter = SinkStarter(settings=sink.settings(**settings), source_admin=admin, admin=admin)
         self.started: StartedSink
         self.delivery: SinkDelivery
-        self._memory, self._exact = memory, False
+        self._memory, self._held = memory, None
         self._worker = Worker()
         self._running = False
 
@@ -50,14 +50,20 @@ class Driver:
     def start(self) -> None:
         """A start with what this driver remembers; after trouble, as its runner would."""
         self.leave()
-        self.started = self.starter.start(self._memory, memory_is_exact=self._exact)
+        held, self._held = self._held, None
+        try:
+            self.started = self.starter.start(self._memory, held=held)
+        finally:
+            if held is not None:
+                held.close()
         self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
         self._running = True
 
     def leave(self) -> None:
         """The driver is gone, or about to start again."""
         if self._running:
-            self._memory, self._exact = remember(self.delivery.progress), self.delivery.exact
+            self._memory = remember(self.delivery.progress)
+            self._held = self.delivery.hand_over() if self.delivery.exact else None
             self.delivery.close()
             self._running = False
 

@@ -24,8 +24,8 @@ from typing_extensions import override
 
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode
+from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode, encode_sentinel
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import (
     Beginning,
@@ -37,7 +37,7 @@ from sinkpipeline.core.topics import (
     remember,
 )
 from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
 
@@ -72,40 +72,49 @@ class SinkStarter(SinkTakeover):
     _found: Memory | None = field(default=None, init=False)
     """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
     _exact: Memory | None = field(default=None, init=False)
+    _is_proved: bool = field(default=False, init=False)
+    """Whether what this driver remembers was shown to be all that there is, since it last started."""
     _may_duplicate: int | None = field(default=None, init=False)
     """Of the seed that an attempt has written: the next one finds it, and could take it for certain progress."""
 
-    def start(self, memory: Memory | None, *, memory_is_exact: bool = False) -> StartedSink:
+    def start(self, memory: Memory | None, *, held: TransactionalProducer | None = None) -> StartedSink:
         """Steps 0 to 6.
 
         Args:
             memory: what is remembered of the sink, for the case that its progress is gone.
-            memory_is_exact: it is this driver's own frontier, and no outcome is in doubt.
+            held: given where the memory is this driver's own frontier, and no outcome is in doubt: the control id as
+                its last start took it. The memory counts as exact once it has shown that nobody took it since.
 
         Raises:
             SinkPipelineError: every refusal of the protocol and of the topic policy.
         """
-        self._exact = memory if memory_is_exact else None
-        if memory_is_exact:
-            started = self._repeat(lambda: self._attempt(memory, exact=True))
-        else:
-            started = self._repeat(lambda: self._attempt(self._found or memory, exact=False))
+        self._exact = None if held is None else memory
+        started = self._repeat(lambda: self._attempt(memory, held))
         self.started_before = True
+        self._is_proved = False
         self._may_duplicate = None
         return started
 
-    def _attempt(self, memory: Memory | None, *, exact: bool) -> StartedSink:
+    def _attempt(self, memory: Memory | None, held: TransactionalProducer | None) -> StartedSink:
         settings = self.settings
+        if self._exact is None:
+            memory = self._found or memory
         view = view_source(settings.source, self.source_admin)
         # 0.
         progress_topic = self._describe_progress_topic()
-        recreated = False
+        recreated = needs_proof = False
         if progress_topic is None:
             decision, _ = self._decide(Progress(), None, view, memory)
-            recreated = decision.beginning is Beginning.SEED
+            recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
         elif (seen := self._look(progress_topic)) is not None:
-            self._decide(seen, progress_topic, view, memory)
+            decision, _ = self._decide(seen, progress_topic, view, memory)
+            needs_proof = decision.beginning is Beginning.SEED
+        else:
+            needs_proof = True
+        if held is not None and needs_proof and not self._prove(held):
+            self._exact = None
+        exact = self._exact is not None
         # 1.
         with self._hold(progress_topic) as hold:
             # 2.
@@ -174,6 +183,21 @@ class SinkStarter(SinkTakeover):
             may_duplicate=self._may_duplicate,
             drift=decision.drift,
         )
+
+    def _prove(self, held: TransactionalProducer) -> bool:
+        """Whether nobody has taken the control id since `held` took it; then nobody else has delivered anything.
+
+        The progress topic, which would tell of a newer driver, may be gone with what that one wrote. Once proved, it
+        stays so until the start has come through: our own next init takes the id away from `held`.
+        """
+        if not self._is_proved:
+            try:
+                held.write(self.settings.progress.name, [(SENTINEL_KEY, encode_sentinel(self.new_run()))])
+            except (Fenced, InDoubt, RecordRefused) as trouble:
+                _LOG.info("%s: what this driver remembers is not certain any more: %s", self.settings.id, trouble)
+                return False
+            self._is_proved = True
+        return True
 
     def _decide(
         self, progress: Progress, progress_topic: Topic | None, view: SourceView, memory: Memory | None

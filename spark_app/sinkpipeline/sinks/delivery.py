@@ -21,7 +21,7 @@ from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import Fenced, InDoubt
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.sinks.contract import BatchPlan
 
@@ -55,6 +55,7 @@ class SinkDelivery:
         self._starter = starter
         self._started = started
         self._control = started.control
+        self._holds = True
         self._on_progress = on_progress
         self.progress = started.progress
         self.exact = True
@@ -77,7 +78,13 @@ class SinkDelivery:
 
     def close(self) -> None:
         self._follower.close()
-        self._control.close()
+        if self._holds:
+            self._control.close()
+
+    def hand_over(self) -> TransactionalProducer:
+        """The control id as this start took it, for the next start's proof; who asks for it closes it."""
+        self._holds = False
+        return self._control
 
     def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
         """The plan for the tasks of a batch; empty ranges get none. A range that starts below 0 is of a new partition.

@@ -24,6 +24,7 @@ from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall, remember
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.delivery import OversizedRecord, Restart
@@ -67,7 +68,8 @@ class SinkRunner:
         self._query_settings = query
         self._starter = starter
         self._memory = memory
-        self._memory_is_exact = False
+        self._held: TransactionalProducer | None = None
+        """The control id of the last start, where the memory is exact."""
         self._policy = policy
         self._failures = Failures()
         self._healthy_since: float | None = None
@@ -176,6 +178,8 @@ class SinkRunner:
             )
             self._count_failure(bug)
             self._change(state=SinkState.FAILED, error=bug)
+        finally:
+            self._let_go()
 
     def _start_again(self, restart: Restart) -> bool:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
@@ -191,7 +195,8 @@ class SinkRunner:
     def _start_and_run(self) -> None:
         self._healthy_since = None
         self._owes_a_start = False
-        started = self._starter.start(self._memory, memory_is_exact=self._memory_is_exact)
+        started = self._starter.start(self._memory, held=self._held)
+        self._let_go()
         if started.recreated_progress_topic:
             _LOG.warning(
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
@@ -263,7 +268,12 @@ class SinkRunner:
     def _remember(self, query: SinkQuery) -> None:
         """This driver's own frontier is the memory of its next start."""
         self._memory = remember(query.delivery.progress)
-        self._memory_is_exact = query.delivery.exact
+        self._held = query.delivery.hand_over() if query.delivery.exact else None
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     def _count_failure(self, error: SinkPipelineError) -> None:
         with self._lock:
