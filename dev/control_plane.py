@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 START_DEADLINE: Final = 90.0
 STOP_DEADLINE: Final = 3.0
 KUBECTL_DEADLINE: Final = 60.0
+CRD_DEADLINE: Final = 30.0
 POLL_INTERVAL: Final = 0.05
 KIND_DEADLINE: Final = 300.0
 TOKEN_LIFETIME: Final = "24h"  # noqa: S105 - a duration
@@ -93,8 +94,17 @@ class Cluster:
 
     def install_crds(self, *manifests: Path) -> None:
         self.apply(*manifests)
+        deadline = time.monotonic() + CRD_DEADLINE
         for manifest in manifests:
-            self.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(manifest))
+            # Not `kubectl wait`: it fails where the conditions are not there yet.
+            while not self._is_established(manifest):
+                if time.monotonic() > deadline:
+                    raise ControlPlaneError(f"waited {CRD_DEADLINE:.0f} s in vain until {manifest.name} is served")
+                time.sleep(POLL_INTERVAL)
+
+    def _is_established(self, manifest: Path) -> bool:
+        conditions = self.get("-f", str(manifest)).get("status", {}).get("conditions") or []
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """For a program that runs with exactly the rights of that account, by a token of its own (TokenRequest)."""

@@ -53,7 +53,8 @@ def resource_schema() -> Schema:
         "properties": {
             "apiVersion": {"description": f"{API_VERSION}.", "type": "string"},
             "kind": {"description": f"{KIND}.", "type": "string"},
-            "metadata": {"description": "Kubernetes' own object metadata.", "type": "object"},
+            # The API server has its own schema of it, and takes no description beside that one.
+            "metadata": {"type": "object"},
             "spec": spec_schema(),
             "status": STATUS,
         },

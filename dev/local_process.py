@@ -96,7 +96,7 @@ def end_all(processes: Sequence[LocalProcess], grace_s: float) -> None:
 def _watcher(group: int) -> subprocess.Popen[bytes]:
     """Kills a process group when this process is gone: then its end of the pipe closes."""
     return subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; kill -KILL -- "-$1"', "sh", str(group)],
+        ["/bin/sh", "-c", 'read -r _; kill -KILL "-$1"', "sh", str(group)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -85,6 +85,8 @@ class Decision:
     """As they are from now on."""
     look_again_ms: int | None = None
     """When something will have to be done, though nothing changes until then."""
+    anew: bool = False
+    """How earlier drivers ended says nothing about the next one: circuits close, sinks start."""
 
 
 def decide(seen: Observation) -> Decision:
@@ -128,7 +130,9 @@ def _with_child(seen: Observation, child: Child, death: Death | None, wanted: st
         return Decision(step=Step.WAIT, standing=Standing.STOPPING, why="DriverStopping", restarts=seen.restarts)
     if child.config_hash != wanted or _differ(seen.nonce, child.nonce):
         why = "SpecChanged" if child.config_hash != wanted else "RestartRequested"
-        return Decision(step=Step.DELETE, standing=Standing.STOPPING, why=why, restarts=seen.restarts.forgotten())
+        return Decision(
+            step=Step.DELETE, standing=Standing.STOPPING, why=why, restarts=seen.restarts.forgotten(), anew=True
+        )
     if death is not None:
         return Decision(step=Step.DELETE, standing=Standing.STOPPING, why=death.reason, restarts=seen.restarts)
     if seen.nonce != child.nonce and seen.nonce is not None:
@@ -171,7 +175,8 @@ def _start(seen: Observation, wanted: str) -> Decision:
     restarts = seen.restarts
     if any(not pod.is_gone for pod in seen.pods):
         return Decision(step=Step.WAIT, standing=Standing.STOPPING, why="DriverStopping", restarts=restarts)
-    if restarts.config_hash != wanted or _differ(seen.nonce, restarts.nonce):
+    anew = restarts.config_hash != wanted or _differ(seen.nonce, restarts.nonce)
+    if anew:
         restarts = restarts.forgotten()
     why = restarts.last_reason or "Starting"
     if restarts.given_up(seen.policy):
@@ -180,7 +185,9 @@ def _start(seen: Observation, wanted: str) -> Decision:
         return Decision(
             step=Step.WAIT, standing=Standing.BACKING_OFF, why=why, restarts=restarts, look_again_ms=restarts.next_ms
         )
-    return Decision(step=Step.START, standing=Standing.STARTING, why="Starting", run=wanted, restarts=restarts)
+    return Decision(
+        step=Step.START, standing=Standing.STARTING, why="Starting", run=wanted, restarts=restarts, anew=anew
+    )
 
 
 def _differ(one: int | None, other: int | None) -> bool:

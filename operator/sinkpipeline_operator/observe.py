@@ -47,7 +47,9 @@ class Seen:
     child: Child | None = None
     pod: DriverPod | None = None
     """The driver's, of that child."""
-    token: str | None = None
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """Of the Secrets that the pipeline refers to, the keys that it names, in base64."""
+    token: str | None = field(default=None, repr=False)
     answer: Answer | None = None
     """None where nobody was asked."""
     observation: Observation
@@ -92,7 +94,8 @@ class Observer:
             if (config := configs.read(each)) is not None
         )
         pipeline, problems = _parse(resource)
-        run, trouble = (None, None) if pipeline is None else self._wanted(pipeline)
+        secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
+        run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
         pod = None if child is None else next((each for each in pods if each.owned_by == child.uid), None)
         token = self._token(ref)
         return Seen(
@@ -104,9 +107,19 @@ class Observer:
             configs=stored,
             child=child,
             pod=pod,
+            secrets=secrets,
             token=token,
             answer=self._ask(child, pod, token, resource),
             observation=_observation(resource, pipeline, run, trouble, stored, child, pods),
+        )
+
+    def ask_again(self, seen: Seen) -> Seen:
+        """The same look, with what its driver says now. Never raises."""
+        now_ms = int(time.time() * 1000)
+        return replace(
+            seen,
+            answer=self._ask(seen.child, seen.pod, seen.token, seen.resource),
+            observation=replace(seen.observation, now_ms=now_ms, healthy_s=_healthy_s(seen.status, now_ms)),
         )
 
     def _child(self, ref: Ref, owner: str) -> Child | None:
@@ -124,15 +137,18 @@ class Observer:
         found = self.cluster.list(POD, ref.namespace, {**labels, _SPARK_ROLE: "driver"})
         return tuple(DriverPod.read(each, self.child_kind.driver_container) for each in found)
 
-    def _wanted(self, pipeline: SinkPipeline) -> tuple[RunConfig | None, SinkPipelineError | None]:
-        digests = {}
+    def _secrets(self, pipeline: SinkPipeline) -> tuple[dict[str, dict[str, str]], SinkPipelineError | None]:
+        found: dict[str, dict[str, str]] = {}
         for name, keys in secret_keys(pipeline).items():
             secret = self.cluster.get(SECRET, Ref(pipeline.metadata.namespace, name))
-            missing = sorted(keys - (secret or {}).get("data", {}).keys()) if secret is not None else sorted(keys)
-            if secret is None or missing:
-                return None, _missing(name, None if secret is None else missing)
-            digests[name] = secret_digest(secret["data"], keys)
-        return run_config(pipeline, self.runtime, digests), None
+            data = {} if secret is None else secret.get("data") or {}
+            if secret is None or keys - data.keys():
+                return found, _missing(name, None if secret is None else sorted(keys - data.keys()))
+            found[name] = {key: data[key] for key in sorted(keys)}
+        return found, None
+
+    def _wanted(self, pipeline: SinkPipeline, secrets: Mapping[str, Mapping[str, str]]) -> RunConfig:
+        return run_config(pipeline, self.runtime, {name: secret_digest(data) for name, data in secrets.items()})
 
     def _token(self, ref: Ref) -> str | None:
         secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.status import Condition, SinkState, conditions
 from sinkpipeline_operator.decide import Decision, Standing
@@ -18,6 +19,11 @@ MAX_MESSAGE = 1024
 """Characters of a condition's message."""
 
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
+_WORDS = {
+    "NameTaken": "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
+    "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
+}
+_MEMORY = ("frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 
 
@@ -29,11 +35,13 @@ class Known:
     previous: Mapping[str, Any]
     now_ms: int
     identity: str | None
-    sinks: tuple[str, ...]
-    """The names of the sinks that the resource has, in its order."""
+    sinks: Mapping[str, str]
+    """The guarantee of each sink that the resource has, by name, in its order."""
     problems: tuple[Problem, ...] = ()
     rejected: tuple[str, str] | None = None
     """Reason and message of the driver's refusal of the current configuration."""
+    trouble: SinkPipelineError | None = None
+    """Why a valid manifest can't be run."""
     decision: Decision
     child: Mapping[str, Any] = field(default_factory=dict)
     """`status.sparkApplication`."""
@@ -43,6 +51,8 @@ class Known:
     """Whether a running driver answers."""
     last_words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By sink, what the driver that died said of it."""
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By sink, what Kafka says of it while no driver tells."""
     topics: Condition | None = None
     """What the operator itself found of the topics; None leaves it to the driver, or to the earlier status."""
     deleting: bool = False
@@ -52,7 +62,7 @@ class Known:
 
 def report(known: Known) -> dict[str, Any]:
     """The whole status."""
-    sinks = [_sink(known, name) for name in known.sinks]
+    sinks = [_bounded(_sink(known, name)) for name in known.sinks]
     found = _conditions(known, sinks)
     return {
         "observedGeneration": known.generation,
@@ -70,12 +80,34 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
     earlier = _named(known.previous.get("sinks"), name)
     told = None if known.told is None else _named(known.told.get("sinks"), name)
     if told is not None:
-        return dict(told)
+        # One that says nothing of a frontier has none to tell: that is no reason to forget it.
+        kept = (
+            {}
+            if told.get("frontier")
+            else {key: earlier[key] for key in (*_MEMORY, *_COUNTS) if earlier and key in earlier}
+        )
+        return {**kept, **told, "guarantee": told.get("guarantee", known.sinks[name])}
     # What is remembered is what a lost progress topic would be restored from: it stays, whatever happens to the driver.
-    sink = {**(earlier or {"name": name}), **(known.last_words.get(name) or {})}
+    sink = {
+        "name": name,
+        **(earlier or {}),
+        **(known.last_words.get(name) or {}),
+        **(known.observed.get(name) or {}),
+        "guarantee": known.sinks[name],
+    }
+    if known.decision.anew:
+        sink.pop("circuit", None)
     sink["state"] = _state(known, sink).value
     if sink["state"] in (SinkState.STARTING.value, SinkState.SUSPENDED.value):
         sink.pop("error", None)
+    return sink
+
+
+def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
+    """The API server bounds texts, and would refuse the whole status for one that is too long."""
+    if sink.get("error"):
+        error = sink["error"]
+        sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}
     return sink
 
 
@@ -84,6 +116,11 @@ def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
     standing = known.decision.standing
     if known.suspended or known.deleting:
         return SinkState.SUSPENDED
+    if known.decision.anew:
+        return SinkState.STARTING
+    if standing is Standing.RUNNING and not known.answers:
+        # It may do what it did; that nobody knows is what the conditions say.
+        return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:
         return SinkState.FAILED
     return SinkState.RETRYING if standing is Standing.BACKING_OFF else SinkState.STARTING
@@ -143,7 +180,8 @@ def _spec_valid(known: Known) -> Condition:
 def _spark_application(known: Known) -> Condition:
     decision = known.decision
     if decision.standing is not Standing.RUNNING:
-        return Condition("False", decision.why, _cut(decision.restarts.last_message or ""))
+        told = str(known.trouble) if known.trouble is not None else decision.restarts.last_message
+        return Condition("False", decision.why, _cut(told or _WORDS.get(decision.why, "")))
     if not known.answers:
         return Condition(
             "Unknown", "DriverUnresponsive", "the driver's pod runs, and its status service does not answer"
@@ -166,7 +204,7 @@ def _of_driver(known: Known, kind: str) -> Condition:
     found = next((each for each in source.get("conditions", ()) if each["type"] == kind), None)
     if found is None:
         return Condition("Unknown", "NotYetKnown", "no driver has told yet")
-    return Condition(found["status"], found["reason"], found["message"])
+    return Condition(found["status"], found["reason"], _cut(found["message"]))
 
 
 def _reconciling(known: Known) -> Condition:
@@ -181,7 +219,7 @@ def _reconciling(known: Known) -> Condition:
 def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Condition:
     decision = known.decision
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
-        message = decision.restarts.last_message or spec.message
+        message = str(known.trouble) if known.trouble is not None else decision.restarts.last_message or spec.message
         return Condition("True", decision.why, _cut(message))
     failed = [sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")]
     if failed:

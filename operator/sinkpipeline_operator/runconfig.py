@@ -69,13 +69,9 @@ def run_config(pipeline: SinkPipeline, runtime: Runtime, secrets: Mapping[str, s
     return RunConfig(document=document, hash=digest[:HASH_LENGTH])
 
 
-def secret_digest(data: Mapping[str, str], keys: frozenset[str]) -> str:
-    """A digest of some keys of a Secret (their base64 text, as the API gives it); nothing of them can be read from it.
-
-    A key that is missing counts as another content than an empty one.
-    """
-    found = {key: data.get(key) for key in sorted(keys)}
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+def secret_digest(data: Mapping[str, str]) -> str:
+    """A digest of some keys of a Secret (their base64 text, as the API has it), from which nothing can be read."""
+    return hashlib.sha256(json.dumps(dict(sorted(data.items()))).encode()).hexdigest()
 
 
 def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:

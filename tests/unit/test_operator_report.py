@@ -38,7 +38,7 @@ def known(standing: Standing, why: str = "RUNNING", **changes: Any) -> Known:
         "previous": {},
         "now_ms": NOW,
         "identity": "shop.orders",
-        "sinks": ("a", "b"),
+        "sinks": {"a": "ExactlyOnce", "b": "ExactlyOnce"},
         "decision": decision(standing, why),
         "child": {"name": "orders", "state": "RUNNING", "configHash": "new"},
     }

@@ -1,0 +1,123 @@
+"""The operator as a process: its parts, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from typing_extensions import override
+
+from sinkpipeline_operator import handlers
+from sinkpipeline_operator.child.kubeflow import KubeflowChild
+from sinkpipeline_operator.events import Recorder
+from sinkpipeline_operator.kafka_view import KafkaView
+from sinkpipeline_operator.kube import ApiRefused, ApiUnavailable, Cluster, Ref, connect
+from sinkpipeline_operator.metrics import Metrics
+from sinkpipeline_operator.observe import Observer
+from sinkpipeline_operator.reconcile import Reconciler
+from sinkpipeline_operator.settings import Settings, parse
+from sinkpipeline_operator.web import Web
+from sinkpipeline_operator.workqueue import WORKERS, WorkQueue
+
+_LOG = logging.getLogger("sinkpipeline.operator")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until SIGTERM or SIGINT; 0 then, 1 where there is no API server."""
+    settings = parse(sys.argv[1:] if arguments is None else arguments)
+    _log(settings)
+    try:
+        cluster = Cluster(connect())
+        _LOG.info("the cluster is %s", cluster.id)
+    except (ApiUnavailable, ApiRefused) as error:
+        _LOG.error("%s", error)
+        return 1
+    _serve(settings, cluster)
+    return 0
+
+
+def _serve(settings: Settings, cluster: Cluster) -> None:
+    metrics = Metrics()
+    observer = Observer(cluster=cluster, child_kind=KubeflowChild(), runtime=settings.runtime)
+    running = _Running()
+    with (
+        ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
+        KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
+        Web(settings.host, settings.port, is_alive=running.trouble, is_ready=running.waiting, metrics=metrics),
+    ):
+        reconciler = Reconciler(
+            cluster=cluster,
+            observer=observer,
+            settings=settings,
+            recorder=Recorder(cluster),
+            metrics=metrics,
+            kafka=kafka if settings.kafka_access else None,
+        )
+
+        def make_queue() -> WorkQueue:
+            queue = WorkQueue(
+                look=reconciler.reconcile,
+                poll=reconciler.poll,
+                executor=executor,
+                took=metrics.took,
+                failed=metrics.failed,
+            )
+            running.begins(queue)
+            return queue
+
+        registry, kopf_settings = handlers.build(make_queue, observer.child_kind.api, settings.namespaces)
+        handlers.run(registry, kopf_settings, settings.namespaces)
+    _LOG.info("stopped; drivers go on without their operator")
+
+
+class _Running:
+    """The work queue, for other threads than its own; None before it is there."""
+
+    def __init__(self) -> None:
+        self._queue: WorkQueue | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begins(self, queue: WorkQueue) -> None:
+        """From the event loop that it runs in."""
+        self._queue, self._loop = queue, asyncio.get_running_loop()
+
+    def touch(self, ref: Ref) -> None:
+        if self._queue is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.touch, ref)
+
+    def waiting(self) -> str:
+        """Why this process isn't ready; empty where it is."""
+        return "not watching yet" if self._queue is None else ""
+
+    def trouble(self) -> str:
+        """Why this process should be ended; empty where all is well."""
+        stuck = [] if self._queue is None else self._queue.stuck
+        return f"no end of the look at {', '.join(map(str, stuck))}" if stuck else ""
+
+
+def _log(settings: Settings) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Json() if settings.log_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
+    # kopf tells of every object that it sees, and clients of every request.
+    for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+
+
+class _Json(logging.Formatter):
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        document = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False)

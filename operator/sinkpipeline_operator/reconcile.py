@@ -1,0 +1,259 @@
+"""One pipeline, level-triggered: observe → decide → report → act. Handlers only say that it is time to look.
+
+The status is written before anything is done: it is where an operator that was killed in between finds what it was
+about to do, and that a death has been counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sinkpipeline.core.status import SinkState
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline_operator.actions import Actions
+from sinkpipeline_operator.decide import Decision, Standing, Step, decide
+from sinkpipeline_operator.driver_client import Answer
+from sinkpipeline_operator.events import Recorder, events_of
+from sinkpipeline_operator.kafka_view import Found, KafkaView, Question
+from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
+from sinkpipeline_operator.metrics import Metrics
+from sinkpipeline_operator.observe import Observer, Seen
+from sinkpipeline_operator.report import Known, report
+from sinkpipeline_operator.settings import Settings
+from sinkpipeline_operator.writes import is_due
+
+_LOG = logging.getLogger("sinkpipeline.reconcile")
+
+_SOON_S = 1.0
+"""While a driver starts or stops: an event may be late, or lost."""
+_SILENCES = 3
+"""So many questions without an answer, and the driver counts as unresponsive."""
+_FIRST_ANSWER_S = 120.0
+"""In which a driver may begin to answer: its pod runs before it listens."""
+_STILL_S = 60.0
+"""A driver whose supervising loop stands still for so long hangs, though it answers."""
+
+
+@dataclass(kw_only=True)
+class _Remembered:
+    """Of one pipeline, for as long as this process lives. Nothing of it is needed to go on."""
+
+    seen: Seen | None = None
+    looked_at: float = 0.0
+    wrote_at: float | None = None
+    silences: int = 0
+    heartbeat: tuple[str, str] = ("", "")
+    beat_at: float = 0.0
+
+
+class Reconciler:
+    """For many threads, one at a time for each pipeline."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        observer: Observer,
+        settings: Settings,
+        recorder: Recorder,
+        metrics: Metrics,
+        kafka: KafkaView | None,
+    ) -> None:
+        """`kafka`: None leaves Kafka to the drivers."""
+        self._kafka = kafka
+        self._cluster = cluster
+        self._observer = observer
+        self._settings = settings
+        self._recorder = recorder
+        self._metrics = metrics
+        self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._memory: dict[Ref, _Remembered] = {}
+        self._lock = threading.Lock()
+
+    def reconcile(self, ref: Ref) -> float | None:
+        """Looks once, and takes one step.
+
+        Returns:
+            In how many seconds to look again, if nothing happens before; None where the resource is gone.
+
+        Raises:
+            ApiUnavailable, ApiRefused, Conflict: look again later.
+        """
+        seen = self._observer.look(ref)
+        if seen is None:
+            self._forget(ref)
+            return None
+        memory = self._remembered(ref)
+        memory.seen, memory.looked_at = seen, time.monotonic()
+        return self._act(seen, memory)
+
+    def poll(self, ref: Ref) -> float | None:
+        """Asks a driver that runs, and looks at the rest only where that changes something, or it is time to.
+
+        Returns, Raises: as `reconcile`.
+        """
+        memory = self._remembered(ref)
+        seen = memory.seen
+        if seen is None or seen.answer is None or time.monotonic() - memory.looked_at >= self._settings.resync_s:
+            return self.reconcile(ref)
+        asked = self._observer.ask_again(seen)
+        if asked.answer is None or asked.answer.document is None:
+            return self.reconcile(ref)
+        known = self._known(asked, decide(asked.observation), replace(memory))
+        if known is None or is_due(asked.status, report(known), _since(memory)):
+            return self.reconcile(ref)
+        return self._settings.poll_s
+
+    def _act(self, seen: Seen, memory: _Remembered) -> float:
+        decision = decide(seen.observation)
+        known = self._known(seen, decision, memory)
+        if known is None:
+            return _SOON_S
+        status = report(known)
+        self._actions.before_noting(seen, decision)
+        if is_due(seen.status, status, _since(memory)):
+            self._write(seen, status, memory, decision)
+        self._metrics.show(seen.ref, status)
+        failpoint("operator-after-status")
+        self._actions.take(replace_status(seen, status), decision)
+        self._actions.after_report(seen, known.told, status)
+        return self._next(seen, decision)
+
+    def _write(self, seen: Seen, status: dict[str, Any], memory: _Remembered, decision: Decision) -> None:
+        before = seen.status
+        written = self._cluster.replace_status(PIPELINE, {**seen.resource, "status": status})
+        memory.wrote_at = time.monotonic()
+        if memory.seen is not None:
+            memory.seen = replace(memory.seen, resource=written)
+        self._metrics.wrote_status()
+        for event in events_of(before, status, decision):
+            _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+            self._recorder.post(seen.resource, event, seen.observation.now_ms)
+
+    def _known(self, seen: Seen, decision: Decision, memory: _Remembered) -> Known | None:
+        """None where a driver has just failed to answer: what it said before is still the best that is known."""
+        told, answers = self._told(seen, memory)
+        silent = seen.answer is not None and seen.answer.document is None
+        if silent and answers and decision.step is Step.NOTHING and seen.status:
+            return None
+        if seen.pipeline is None:
+            earlier = seen.status.get("sinks", ())
+            sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
+        else:
+            sinks = {sink.name: sink.delivery_guarantee.value for sink in seen.pipeline.spec.sinks}
+        observation, child = seen.observation, seen.child
+        wanted = seen.config(None if seen.run is None else seen.run.hash)
+        refusal = None if wanted is None or wanted.hash not in observation.rejected else wanted.refusal
+        death = decision.death
+        found = self._found(seen)
+        return Known(
+            generation=seen.resource["metadata"]["generation"],
+            previous=seen.status,
+            now_ms=observation.now_ms,
+            identity=seen.status.get("identity") if seen.pipeline is None else seen.pipeline.identity,
+            sinks=sinks,
+            problems=seen.problems,
+            rejected=None if refusal is None else (refusal.reason, refusal.message),
+            trouble=seen.trouble,
+            decision=decision,
+            child={}
+            if child is None or child.foreign
+            else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
+            told=told,
+            answers=answers,
+            last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
+            observed={} if found is None else found.sinks,
+            topics=None if found is None else found.topics,
+            deleting=observation.deleting,
+            suspended=observation.suspended,
+            paused=observation.paused,
+        )
+
+    def _found(self, seen: Seen) -> Found | None:
+        """What Kafka says, where no driver could."""
+        if self._kafka is None or seen.child is not None or seen.observation.deleting:
+            return None
+        if seen.pipeline is None or seen.run is None:
+            return None
+        return self._kafka.of(
+            Question(
+                ref=seen.ref,
+                pipeline=seen.pipeline,
+                config_hash=seen.run.hash,
+                status=seen.status,
+                secrets=seen.secrets,
+                cluster=self._cluster.id,
+            )
+        )
+
+    def _told(self, seen: Seen, memory: _Remembered) -> tuple[dict[str, Any] | None, bool]:
+        """What the driver says, and whether it counts as one that answers."""
+        answer = seen.answer
+        if answer is None:
+            memory.silences = 0
+            return None, True
+        if answer.document is None:
+            memory.silences += 1
+            if memory.silences == 1:
+                _LOG.info("%s: the driver does not answer: %s", seen.ref, answer.trouble)
+            return None, memory.silences < _SILENCES or self._is_new(seen)
+        memory.silences = 0
+        return answer.document, self._beats(answer, memory)
+
+    @staticmethod
+    def _is_new(seen: Seen) -> bool:
+        started = None if seen.pod is None else seen.pod.started_ms
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in seen.status.get("conditions", ()))
+        return not ready and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
+
+    @staticmethod
+    def _beats(answer: Answer, memory: _Remembered) -> bool:
+        """Whether its clock goes on; its own, so that nothing depends on ours being the same."""
+        document = answer.document or {}
+        heartbeat = (str(document.get("run")), str(document.get("now")))
+        now = time.monotonic()
+        if heartbeat != memory.heartbeat:
+            memory.heartbeat, memory.beat_at = heartbeat, now
+        return now - memory.beat_at < _STILL_S
+
+    def _next(self, seen: Seen, decision: Decision) -> float:
+        if decision.step not in (Step.NOTHING, Step.WAIT):
+            return 0.0
+        wait = self._settings.resync_s
+        if decision.look_again_ms is not None:
+            wait = min(wait, max(0.0, (decision.look_again_ms - seen.observation.now_ms) / 1000))
+        if seen.answer is not None:
+            wait = min(wait, self._settings.poll_s if _settled(seen) else _SOON_S)
+        elif decision.standing in (Standing.STARTING, Standing.STOPPING):
+            wait = min(wait, _SOON_S)
+        return wait
+
+    def _remembered(self, ref: Ref) -> _Remembered:
+        with self._lock:
+            return self._memory.setdefault(ref, _Remembered())
+
+    def _forget(self, ref: Ref) -> None:
+        with self._lock:
+            self._memory.pop(ref, None)
+        self._metrics.forget(ref)
+        if self._kafka is not None:
+            self._kafka.forget(ref)
+
+
+def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
+    """As it was seen, with the status that was written since."""
+    return replace(seen, resource={**seen.resource, "status": status})
+
+
+def _settled(seen: Seen) -> bool:
+    document = None if seen.answer is None else seen.answer.document
+    sinks = [] if document is None else document["sinks"]
+    return bool(sinks) and all(sink.get("state") == SinkState.RUNNING.value for sink in sinks)
+
+
+def _since(memory: _Remembered) -> float:
+    return float("inf") if memory.wrote_at is None else time.monotonic() - memory.wrote_at

@@ -1,0 +1,84 @@
+"""What Kafka says of a sink while no driver runs: its frontier, its lag, and what a start would find. Only observes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from sinkpipeline.core import starting
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.status import SinkReport, SinkState
+from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
+
+_CONNECT_S = 5.0
+
+
+def inspect(sink: SinkSettings, memory: Memory | None) -> SinkReport:
+    """Reads, and writes nothing; an error is part of the report.
+
+    Args:
+        sink: its settings.
+        memory: what the status remembers of it.
+    """
+    report = SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED)
+    try:
+        return _inspect(sink, memory, report)
+    except SinkPipelineError as error:
+        return replace(report, error=error)
+
+
+def _inspect(sink: SinkSettings, memory: Memory | None, report: SinkReport) -> SinkReport:
+    source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
+    source_admin.brokers(_CONNECT_S)
+    admin.brokers(_CONNECT_S)
+    data = describe(admin, sink.data.name)
+    if data is not None:
+        data = replace(data, holds_data=holds_data(admin, data))
+    progress_topic, progress = _progress(sink, admin)
+    if progress.exists:
+        report = replace(report, progress=progress)
+    try:
+        topics = source_topics(sink.source, source_admin)
+        report = replace(report, lag=_lag(source_admin, progress, topics))
+        starting.check_owner(sink.id, progress.meta, sink.owner)
+        starting.check_source(progress.meta if progress.exists else None, _ids(topics.values()))
+        check_visible(sink.source, source_admin, progress.meta, topics)
+        decision = decide(
+            progress=progress,
+            progress_topic=progress_topic,
+            data_topic=data,
+            data_request=sink.data,
+            memory=memory,
+            source=_ids(topics.values()),
+            refuse_existing_data=sink.refuse_existing_data,
+        )
+    except SinkPipelineError as error:
+        return replace(report, error=error)
+    return replace(report, drift=decision.drift)
+
+
+def _progress(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]:
+    topic = describe(admin, sink.progress.name)
+    if topic is None:
+        return None, Progress()
+    check_progress_topic(topic)
+    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
+        return topic, log.observe(sink.id)
+
+
+def _lag(admin: Admin, progress: Progress, topics: Collection[str]) -> int | None:
+    """Of the partitions that are known; None where there are none."""
+    known = {each: state for each, state in progress.partitions.items() if each.topic in topics}
+    if not known:
+        return None
+    ends = admin.end_offsets(known, read_committed=True)
+    return sum(max(0, ends[each] - state.next) for each, state in known.items())
+
+
+def _ids(topics: Iterable[Topic]) -> dict[str, str]:
+    return {topic.name: topic.id for topic in topics}
