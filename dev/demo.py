@@ -1,15 +1,17 @@
-"""`make demo`: a pipeline is killed, its progress topic deleted, its data topic deleted; and every row is counted.
+"""`make demo`: a SinkPipeline on a real API server, its driver killed, its topics deleted, and every row counted.
 
-A real broker, real data (336,776 flights), the real `sinkpipeline` command with Spark, and an independent consumer that
-counts. It takes one to three minutes, and leaves nothing behind.
+A real broker, real data (336,776 flights), a real API server with the operator under the rights of its chart, real
+Spark, and an independent consumer that counts. What runs drivers here plays Kubeflow's Spark operator: pods are
+processes of this machine. Once everything is built it takes about two minutes, and leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,101 +19,56 @@ from typing import Any, Final, NoReturn
 
 import pandas as pd
 import yaml
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 
 import demo_flights
 from demo_audit import Audit, Broker
+from demo_cluster import ROOT, Kubernetes
 from demo_flights import Row
-from demo_pipeline import Pipeline
+from demo_story import Story
 from local_kafka import LocalKafka
 
-EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "flights.yaml"
+COMMAND: Final = Path(sys.executable).with_name("sinkpipeline")
+EXAMPLE: Final = ROOT / "examples" / "flights.yaml"
 PARTITIONS: Final = 4
 APPENDED: Final = 20_000
-MIDDLE: Final = (0.2, 0.8)
-REFUSED: Final = 3
+MIDDLE: Final = (0.1, 0.9)
 
 # How long each step may take on a slow and busy machine.
-START_S: Final = 90.0
+START_S: Final = 120.0
 DELIVERY_S: Final = 150.0
-REACTION_S: Final = 45.0
+REACTION_S: Final = 60.0
+COMMAND_S: Final = 100.0
 FAST_POLL_S: Final = 0.002
-
-
-class Story:
-    """Tells what happens, and keeps what went wrong."""
-
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
-        self._began = time.monotonic()
-        self.problems: list[str] = []
-
-    def step(self, title: str) -> None:
-        self._console.print()
-        self._line(f"[bold]{title}[/bold]")
-
-    def say(self, text: str) -> None:
-        self._line(f"  {text}")
-
-    def check(self, sentence: str, *, holds: bool) -> None:
-        self._line(f"  [green]ok[/green]     {sentence}" if holds else f"  [red]WRONG[/red]  {sentence}")
-        if not holds:
-            self.problems.append(sentence)
-
-    def show(self, text: str) -> None:
-        """Another program's words."""
-        for line in text.rstrip().splitlines():
-            self._console.print(f"{'':12}{line.rstrip()}", style="dim", markup=False)
-
-    def table(self, audits: Mapping[str, Audit]) -> None:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        table.add_column("", no_wrap=True)
-        for name in ("expected", "delivered", "duplicates", "missing", "wrong"):
-            table.add_column(name, justify="right")
-        for title, audit in audits.items():
-            numbers = (audit.expected, audit.delivered, audit.duplicates, audit.missing, audit.wrong)
-            table.add_row(title, *(f"{number:,}" for number in numbers), style="" if audit.exactly_once else "red")
-        self._console.print()
-        self._line("[bold]Counted by an independent read_committed consumer[/bold]")
-        self._console.print(Padding(table, (0, 0, 0, 2)))
-
-    def end(self) -> int:
-        self._console.print()
-        for problem in self.problems:
-            self._console.print(f"problem: {problem}", style="red", markup=False)
-        if self.problems:
-            self._line("[bold red]FAILED[/bold red]")
-            return 1
-        self._line("[bold green]OK[/bold green]")
-        return 0
-
-    def _line(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._began:7.1f} s[/dim]  {text}")
+SLOW_POLL_S: Final = 1.5
 
 
 class Demo:
-    def __init__(self, story: Story, broker: Broker, pipeline: Pipeline) -> None:
+    def __init__(self, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> None:
         self._story = story
         self._broker = broker
-        self._pipeline = pipeline
-        spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
+        self._kubernetes = kubernetes
+        self._document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+        spec = self._document["spec"]
+        spec["source"]["kafka"]["bootstrapServers"] = broker.bootstrap_servers
         kafka = spec["sinks"][0]["kafka"]
+        self._name: str = self._document["metadata"]["name"]
         self._source: str = spec["source"]["kafka"]["topics"][0]
         self._data: str = kafka["topic"]["name"]
         self._progress: str = kafka["progressTopic"]["name"]
+        self._manifest = directory / EXAMPLE.name
+        self._manifest.write_text(yaml.safe_dump(self._document, sort_keys=False))
+        self._bad = directory / "bad.yaml"
         self._expected: dict[int, Row] = {}
         self._audits: dict[str, Audit] = {}
 
     def play(self) -> None:
         flights = self.load()
+        self.refuse_bad_manifest()
+        self.apply()
         self.kill()
-        self.resume()
-        with self._pipeline.run():
-            self.lose_progress()
-            self.append(flights.head(APPENDED))
-            self.lose_data()
+        self.lose_progress()
+        self.append(flights.head(APPENDED))
+        self.lose_data()
         self._story.table(self._audits)
 
     def load(self) -> pd.DataFrame:
@@ -127,77 +84,106 @@ class Demo:
         )
         return flights
 
+    def refuse_bad_manifest(self) -> None:
+        story = self._story
+        story.step("A manifest with two mistakes")
+        document = yaml.safe_load(self._manifest.read_text())
+        document["spec"]["sinks"][0]["deliveryGuarantee"] = "ExactlyTwice"
+        document["spec"]["trigger"]["interval"] = "soon"
+        self._bad.write_text(yaml.safe_dump(document, sort_keys=False))
+        story.typed(f"kubectl apply -f {self._bad.name}")
+        said = self._kubernetes.refused(self._bad)
+        story.show(said)
+        story.check(
+            "the API server refuses it, and names both",
+            holds="deliveryGuarantee" in said and "interval" in said,
+        )
+
+    def apply(self) -> None:
+        story, kubernetes = self._story, self._kubernetes
+        story.step("The pipeline, as a person runs it")
+        story.typed(f"kubectl apply -f {self._manifest.name}")
+        story.show(kubernetes.kubectl("apply", "-f", str(self._manifest)))
+        story.typed("kubectl get sinkpipelines --watch")
+        with kubernetes.watching() as lines:
+            shown = 0
+
+            def is_ready() -> bool | None:
+                nonlocal shown
+                printed = lines()
+                story.show("\n".join(printed[shown:]))
+                shown = len(printed)
+                return kubernetes.condition(self._name, "Ready").get("status") == "True" or None
+
+            kubernetes.wait_for("the pipeline is Ready", START_S, is_ready)
+            is_ready()
+        story.say("it is Ready: Spark runs, and the sink delivers")
+
     def kill(self) -> None:
-        story, pipeline = self._story, self._pipeline
-        story.step(f"Running {EXAMPLE.name}, and killing it in the middle: sinkpipeline run -f {EXAMPLE.name}")
-        with pipeline.run():
-            pipeline.wait_for("Spark and the sink have started", START_S, self._is_running)
-            story.say("it is running")
-            pipeline.wait_for(f"{MIDDLE[0]:.0%} are delivered", DELIVERY_S, self._in_the_middle)
-            aim = pipeline.processes()
-            pipeline.wait_for("a transaction is open", DELIVERY_S, self._in_a_transaction, FAST_POLL_S)
-            killed = pipeline.kill(aim)
+        story, kubernetes = self._story, self._kubernetes
+        story.step("Killing the driver while it delivers")
+        kubernetes.wait_for(f"{MIDDLE[0]:.0%} are delivered", DELIVERY_S, self._in_the_middle, 0.05)
+        kubernetes.wait_for("a transaction is open", DELIVERY_S, self._in_a_transaction, FAST_POLL_S)
+        killed = kubernetes.kill_driver(self._name)
         story.say(f"kill -9 for the driver, its JVM and its Python workers: {killed} processes")
         story.say(f"{self._broker.open_records(self._data):,} rows are left in transactions that nobody ended")
         delivered = self._broker.audit(self._data, self._expected).delivered
-        low, high = (share * len(self._expected) for share in MIDDLE)
-        story.check(f"{delivered:,} of {len(self._expected):,} rows were delivered", holds=low <= delivered <= high)
-        story.step("What the dead pipeline knows: sinkpipeline progress")
-        if self._broker.open_records(self._progress):
-            story.say("a progress record is in such a transaction too: the broker gives that up after a minute")
-        story.show(pipeline.progress_table())
-
-    def resume(self) -> None:
-        story, pipeline = self._story, self._pipeline
-        story.step("Starting it again: sinkpipeline run --until-idle")
-        with pipeline.run("--until-idle"):
-            pipeline.wait_for("Spark and the sink have started", START_S, self._is_running)
-            story.say(f"it goes on from source record {pipeline.handled():,} of {self._broker.records(self._source):,}")
-            code = pipeline.exit_code(DELIVERY_S)
-        story.check(f"it ended by itself with exit code {code}", holds=code == 0)
-        self._audit("killed, started again")
+        story.check(f"{delivered:,} of {len(self._expected):,} rows were delivered", holds=delivered > 0)
+        kubernetes.wait_for("the operator has noted it", REACTION_S, self._has_restarts)
+        self._get("-o", "wide")
+        story.say("the operator starts it again after its backoff of 5 s")
+        kubernetes.wait_for("the rest is delivered", START_S + DELIVERY_S, self._is_all_delivered, SLOW_POLL_S)
+        self._audit("driver killed, started again")
 
     def lose_progress(self) -> None:
-        story, pipeline = self._story, self._pipeline
+        story, kubernetes = self._story, self._kubernetes
         story.step(f"Deleting the progress topic {self._progress} while the pipeline runs")
-        pipeline.wait_for("Spark and the sink have started", START_S, self._is_running)
-        before, old_id = pipeline.progress(), self._broker.topic_id(self._progress)
+        kubernetes.wait_for("the pipeline is Ready", REACTION_S, self._is_ready)
+        before, old_id = self._frontier(), self._broker.topic_id(self._progress)
         self._broker.delete(self._progress)
         story.say(f"the topic with the id {old_id} is deleted")
-        new_id = pipeline.wait_for("the progress topic is back", REACTION_S, lambda: self._other_progress_topic(old_id))
+        new_id = kubernetes.wait_for("the progress topic is back", REACTION_S, lambda: self._other_topic(old_id))
         story.say(f"a topic with the id {new_id} has taken its place")
-        after = pipeline.wait_for("the frontier is written back", REACTION_S, lambda: pipeline.progress() or None)
-        story.show("\n".join(line for line in pipeline.stderr_lines() if "ProgressTopicRecreated" in line))
-        story.show(pipeline.progress_table())
-        frontier = ", ".join(f"{partition}: {line['next']}" for partition, line in after.items())
-        story.check(
-            f"the frontier is the same as before ({frontier}), and so are the counts",
-            holds=len(before) == PARTITIONS and _facts(before) == _facts(after),
+        kubernetes.wait_for(
+            "the status knows it", REACTION_S, lambda: self._sink().get("progressTopicId") == new_id or None
         )
+        kubernetes.wait_for("the pipeline is Ready", REACTION_S, self._is_ready)
+        self._events("ProgressTopicRecreated")
+        after = self._frontier()
+        story.check(f"the frontier is the same as before: {after}", holds=before == after and bool(after))
 
     def append(self, flights: pd.DataFrame) -> None:
-        story, pipeline = self._story, self._pipeline
-        loaded = self._broker.records(self._source)
-        story.step(f"Appending {len(flights):,} records to {self._source}")
-        more = demo_flights.with_ids(flights, first=loaded)
+        self._story.step(f"Appending {len(flights):,} records to {self._source}")
+        more = demo_flights.with_ids(flights, first=self._broker.records(self._source))
         demo_flights.produce(more, self._broker.bootstrap_servers, self._source)
         self._expected |= demo_flights.expected_rows(more)
-        end = self._broker.records(self._source)
-        pipeline.wait_for("the frontier reaches the end", DELIVERY_S, lambda: pipeline.handled() == end or None)
+        self._kubernetes.wait_for("they are delivered", DELIVERY_S, self._is_all_delivered, SLOW_POLL_S)
         self._audit("progress topic deleted")
 
     def lose_data(self) -> None:
-        story, pipeline = self._story, self._pipeline
+        story, kubernetes = self._story, self._kubernetes
         story.step(f"Deleting the data topic {self._data} while the pipeline runs")
         self._broker.delete(self._data)
-        code = pipeline.exit_code(REACTION_S)
-        last = (pipeline.stderr_lines() or [""])[-1]
-        story.show(last)
+        kubernetes.wait_for("the pipeline has Failed", REACTION_S, self._has_failed)
+        self._get()
+        message = kubernetes.condition(self._name, "Stalled").get("message", "")
+        story.typed(f"kubectl get sinkpipeline {self._name} -o jsonpath=... (the condition Stalled)")
+        story.show(message)
         story.check(
-            f"it refuses to go on: exit code {code}, and the last line names DataTopicLost",
-            holds=code == REFUSED and last.startswith("DataTopicLost: "),
+            "it refuses to go on: the sink is Failed with DataTopicLost",
+            holds=self._sink().get("error", {}).get("reason") == "DataTopicLost",
         )
-        story.check("it did not create the topic again", holds=self._broker.topic_id(self._data) is None)
+        story.check("nobody created the topic again", holds=self._broker.topic_id(self._data) is None)
+
+    def _get(self, *options: str) -> None:
+        self._story.typed(" ".join(("kubectl get sinkpipelines", *options)))
+        self._story.show(self._kubernetes.kubectl("get", "sinkpipelines", *options))
+
+    def _events(self, reason: str) -> None:
+        self._story.typed(f"kubectl get events --field-selector reason={reason}")
+        found = self._kubernetes.kubectl("get", "events", f"--field-selector=reason={reason}")
+        self._story.show(found)
+        self._story.check(f"there is an event {reason}", holds=reason in found)
 
     def _audit(self, title: str) -> None:
         audit = self._audits[title] = self._broker.audit(self._data, self._expected)
@@ -207,25 +193,41 @@ class Demo:
             holds=audit.exactly_once,
         )
 
-    def _is_running(self) -> bool | None:
-        return self._pipeline.sink().get("state") == "Running" or None
+    def _sink(self) -> Mapping[str, Any]:
+        sinks: list[dict[str, Any]] = self._kubernetes.status(self._name).get("sinks") or [{}]
+        return sinks[0]
+
+    def _frontier(self) -> list[int]:
+        """The next offset of each source partition, as `sinkpipeline progress` reads it from the progress topic."""
+        command = [str(COMMAND), "progress", "-f", str(self._manifest), "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=True)
+        return [line["next"] for line in json.loads(done.stdout)]
+
+    def _is_all_delivered(self) -> bool | None:
+        return self._broker.audit(self._data, self._expected).missing == 0 or None
+
+    def _knows_topic(self, topic_id: str) -> bool | None:
+        return self._sink().get("progressTopicId") == topic_id or None
+
+    def _is_ready(self) -> bool | None:
+        return self._kubernetes.condition(self._name, "Ready").get("status") == "True" or None
+
+    def _has_restarts(self) -> bool | None:
+        return self._kubernetes.status(self._name).get("restarts", {}).get("total", 0) > 0 or None
+
+    def _has_failed(self) -> bool | None:
+        return self._kubernetes.status(self._name).get("phase") == "Failed" or None
 
     def _in_the_middle(self) -> bool | None:
-        return self._pipeline.sink().get("rowsDelivered", 0) >= MIDDLE[0] * len(self._expected) or None
+        handled = self._broker.records(self._data) if self._broker.topic_id(self._data) else 0
+        return handled >= MIDDLE[0] * len(self._expected) or None
 
     def _in_a_transaction(self) -> bool | None:
         return self._broker.open_records(self._data) > 0 or None
 
-    def _other_progress_topic(self, old_id: str | None) -> str | None:
+    def _other_topic(self, old_id: str | None) -> str | None:
         topic_id = self._broker.topic_id(self._progress)
         return None if topic_id == old_id else topic_id
-
-
-def _facts(progress: Mapping[int, Mapping[str, Any]]) -> dict[int, tuple[int, ...]]:
-    return {
-        partition: tuple(line[name] for name in ("next", "rows", "dead", "dropped", "lost"))
-        for partition, line in progress.items()
-    }
 
 
 @contextmanager
@@ -246,20 +248,28 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _play(story: Story, directory: Path) -> None:
+    story.step("Starting a Kafka broker")
+    with LocalKafka() as kafka:
+        story.say(f"it listens on {kafka.bootstrap_servers}")
+        story.step("Starting a Kubernetes API server, and the operator with the rights of its chart")
+        namespace = yaml.safe_load(EXAMPLE.read_text())["metadata"]["namespace"]
+        with Kubernetes(directory, namespace) as kubernetes:
+            story.say("they run")
+            demo = Demo(story, Broker(kafka.bootstrap_servers), kubernetes, directory)
+            try:
+                demo.play()
+            except Exception:
+                story.show(kubernetes.tails(demo._name))  # noqa: SLF001 - its own module
+                raise
+
+
 def main() -> int:
     story = Story()
     with _interruptible():
         try:
             with tempfile.TemporaryDirectory(prefix="sinkpipeline-demo-") as directory:
-                story.step("Starting a Kafka broker")
-                with LocalKafka() as kafka:
-                    story.say(f"it listens on {kafka.bootstrap_servers}")
-                    pipeline = Pipeline(EXAMPLE, kafka.bootstrap_servers, Path(directory))
-                    try:
-                        Demo(story, Broker(kafka.bootstrap_servers), pipeline).play()
-                    except Exception:
-                        story.show(pipeline.tails())
-                        raise
+                _play(story, Path(directory))
         except KeyboardInterrupt as interrupt:
             story.problems.append(f"it was interrupted ({interrupt})")
         except Exception as error:  # noqa: BLE001 - whatever it is, the demo has failed, and says so in its last line

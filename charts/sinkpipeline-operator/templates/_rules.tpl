@@ -1,0 +1,56 @@
+{{/* What the operator does in a namespace with pipelines; of a ClusterRole where all of them are watched. */}}
+{{- define "sinkpipeline-operator.namespacedRules" -}}
+# Pipelines are followed; patched are only finalizers (deletionPolicy: Delete) and annotations.
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelines]
+  verbs: [get, list, watch, patch]
+# The operator is the only writer of the status.
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelines/status]
+  verbs: [get, patch, update]
+# What it makes is owned by the pipeline, with blockOwnerDeletion: clusters that enforce it ask for this right.
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelines/finalizers]
+  verbs: [update]
+# The child: applied (patch, and create where it is not there), followed, and deleted for a restart.
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, watch, create, patch, delete]
+# Run configurations, the older ones of which are deleted, and what a driver goes on from.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, create, patch, delete]
+# Those that pipelines refer to are read by name, again at each resync: neither listed nor followed. Written are the
+# drivers' tokens; they go with the pipeline that owns them.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
+# Drivers: where they listen, how they ended, and what they said last.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+# Events of pipelines; one that repeats is patched.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* What it reads outside namespaces. */}}
+{{- define "sinkpipeline-operator.clusterRules" -}}
+# Its uid names the cluster in the owner of a progress.
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [kube-system]
+  verbs: [get]
+# Kinds that come or go while the operator runs: Kubeflow's Spark operator may be installed after it.
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  verbs: [list, watch]
+{{- if .Values.watchNamespaces }}
+# Namespaces that are named are followed, and one that is made again is served again. kopf asks for this only where some
+# are named, and without the right it tries for a minute before it serves them.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
+{{- end }}
+{{- end -}}
