@@ -8,7 +8,7 @@ before. A decision is one step; the next reconciliation sees what it led to. In 
 2. a resource that goes, is paused or is suspended has no driver (a paused one keeps what it has);
 3. an invalid resource keeps the driver of its last valid configuration;
 4. a driver of another configuration than the wanted one goes;
-5. a driver that ended goes;
+5. a driver that ended goes, and one whose child somebody has edited;
 6. while an old pod may still write, nothing is started;
 7. the wanted configuration is started when its time has come.
 """
@@ -135,6 +135,8 @@ def _with_child(seen: Observation, child: Child, death: Death | None, wanted: st
         )
     if death is not None:
         return Decision(step=Step.DELETE, standing=Standing.STOPPING, why=death.reason, restarts=seen.restarts)
+    if child.edited:
+        return Decision(step=Step.DELETE, standing=Standing.STOPPING, why="ChildEdited", restarts=seen.restarts)
     if seen.nonce != child.nonce and seen.nonce is not None:
         return Decision(step=Step.SET_NONCE, standing=_standing_of(child), why="NonceSet", restarts=seen.restarts)
     return _stay(seen, child.shown_state)

@@ -39,6 +39,8 @@ class Child:
     pod_name: str | None
     message: str = ""
     deleting: bool = False
+    edited: bool = False
+    """Somebody has changed what it is to run since it was made."""
     foreign: bool = False
     """It has the pipeline's name, and is another one's: of a resource before this one, or of a person."""
 

@@ -46,6 +46,8 @@ class _Remembered:
     looked_at: float = 0.0
     wrote_at: float | None = None
     silences: int = 0
+    told: dict[str, Any] | None = None
+    """What the driver said last."""
     heartbeat: tuple[str, str] = ("", "")
     beat_at: float = 0.0
 
@@ -104,15 +106,13 @@ class Reconciler:
         if asked.answer is None or asked.answer.document is None:
             return self.reconcile(ref)
         known = self._known(asked, decide(asked.observation), replace(memory))
-        if known is None or is_due(asked.status, report(known), _since(memory)):
+        if is_due(asked.status, report(known), _since(memory)):
             return self.reconcile(ref)
         return self._settings.poll_s
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         decision = decide(seen.observation)
         known = self._known(seen, decision, memory)
-        if known is None:
-            return _SOON_S
         status = report(known)
         self._actions.before_noting(seen, decision)
         if is_due(seen.status, status, _since(memory)):
@@ -134,12 +134,8 @@ class Reconciler:
             _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
             self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
-    def _known(self, seen: Seen, decision: Decision, memory: _Remembered) -> Known | None:
-        """None where a driver has just failed to answer: what it said before is still the best that is known."""
+    def _known(self, seen: Seen, decision: Decision, memory: _Remembered) -> Known:
         told, answers = self._told(seen, memory)
-        silent = seen.answer is not None and seen.answer.document is None
-        if silent and answers and decision.step is Step.NOTHING and seen.status:
-            return None
         if seen.pipeline is None:
             earlier = seen.status.get("sinks", ())
             sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
@@ -194,14 +190,17 @@ class Reconciler:
         """What the driver says, and whether it counts as one that answers."""
         answer = seen.answer
         if answer is None:
-            memory.silences = 0
+            memory.silences, memory.told = 0, None
             return None, True
         if answer.document is None:
             memory.silences += 1
             if memory.silences == 1:
                 _LOG.info("%s: the driver does not answer: %s", seen.ref, answer.trouble)
-            return None, memory.silences < _SILENCES or self._is_new(seen)
-        memory.silences = 0
+            if memory.silences < _SILENCES:
+                # What it has just said is still the best that is known.
+                return memory.told, True
+            return None, self._is_new(seen)
+        memory.silences, memory.told = 0, answer.document
         return answer.document, self._beats(answer, memory)
 
     @staticmethod

@@ -58,6 +58,7 @@ class KubeflowChild:
                 "sparkConf": dict(spark.conf),
                 # Restarts and their budget are the pipeline operator's.
                 "restartPolicy": {"type": "Never"},
+                "suspend": False,
                 "driver": {
                     "cores": spark.driver.cores,
                     "memory": spark.driver.memory,
@@ -89,4 +90,6 @@ class KubeflowChild:
             pod_name=(status.get("driverInfo") or {}).get("podName") or None,
             message=(status.get("applicationState") or {}).get("errorMessage", ""),
             deleting="deletionTimestamp" in meta,
+            # Only a change of the spec counts up; ours never changes.
+            edited=meta.get("generation", 1) > 1,
         )
