@@ -32,12 +32,14 @@ from sinkpipeline_operator.child.builder import (
 )
 from sinkpipeline_operator.configs import Refusal
 from sinkpipeline_operator.decide import Decision, Step
-from sinkpipeline_operator.kube import CONFIG_MAP, SECRET, Cluster, Conflict, Ref
+from sinkpipeline_operator.kube import CONFIG_MAP, PIPELINE, SECRET, Cluster, Conflict, Ref
 from sinkpipeline_operator.observe import ADOPT_ANNOTATION, Seen
 from sinkpipeline_operator.runconfig import RunConfig, Runtime
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 
+FINALIZER = "sinkpipeline.io/delete-topics"
+"""On resources with `deletionPolicy: Delete`, and on no others."""
 _TOKEN_BYTES = 32
 RESUME_FILE = "resume.json"
 
@@ -49,6 +51,17 @@ class Actions:
     cluster: Cluster
     child_kind: ChildKind
     runtime: Runtime
+
+    def settle_finalizer(self, seen: Seen, *, wanted: bool) -> bool:
+        """Puts the finalizer on the resource or takes it off; whether something had to be done."""
+        meta = seen.resource["metadata"]
+        found = list(meta.get("finalizers") or [])
+        if wanted == (FINALIZER in found):
+            return False
+        left = [*found, FINALIZER] if wanted else [each for each in found if each != FINALIZER]
+        patch = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
+        self.cluster.patch(PIPELINE, seen.ref, patch)
+        return True
 
     def before_noting(self, seen: Seen, decision: Decision) -> None:
         """A refusal is written beside the configuration that it is of, before its driver's death is noted."""

@@ -21,13 +21,16 @@ from typing import Any
 
 from typing_extensions import Self
 
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, memory_of, render
 from sinkpipeline.core.topics import Memory
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
+from sinkpipeline.kafka.removal import SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline_operator.kube import Ref
 
 _LOG = logging.getLogger("sinkpipeline.kafka")
@@ -63,6 +66,14 @@ class Found:
     topics: Condition
 
 
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """How the removal of a pipeline's sinks stands."""
+
+    done: bool
+    error: SinkPipelineError | None = None
+
+
 class KafkaView:
     """Usable from several threads; use it in a `with`."""
 
@@ -71,6 +82,7 @@ class KafkaView:
         self._every_s = every_s
         self._tell = tell
         self._found: dict[Ref, Found] = {}
+        self._removals: dict[Ref, Removal] = {}
         self._asked: set[Ref] = set()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
@@ -97,9 +109,48 @@ class KafkaView:
         # What is much older may be of before a driver that has run since.
         return found if age_s < 2 * self._every_s else None
 
+    def remove(self, question: Question) -> Removal | None:
+        """Removes the pipeline's sinks for good, in the background; None while that goes on.
+
+        After an error it is tried again when it is asked for again.
+        """
+        with self._lock:
+            removal = self._removals.get(question.ref)
+            if removal is not None and removal.done:
+                return removal
+            if question.ref in self._asked:
+                return None
+            self._asked.add(question.ref)
+            self._removals.pop(question.ref, None)
+            self._pool.submit(self._remove, question)
+        return removal
+
     def forget(self, ref: Ref) -> None:
         with self._lock:
             self._found.pop(ref, None)
+            self._removals.pop(ref, None)
+
+    def _remove(self, question: Question) -> None:
+        removal = Removal(done=True)
+        try:
+            for sink in self._settings(question):
+                admin = Admin(sink.connection)
+                SinkRemoval(settings=sink, source_admin=admin, admin=admin).carry_out()
+        except SinkPipelineError as error:
+            # Somebody else's progress is none of ours: there is nothing to remove.
+            removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)
+        except Exception as error:  # noqa: BLE001 - a thread's last resort: told, and tried again
+            _LOG.exception("%s: removing its sinks failed by a bug", question.ref)
+            bug = SinkPipelineError(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this")
+            removal = Removal(done=False, error=bug)
+        with self._lock:
+            self._removals[question.ref] = removal
+            self._asked.discard(question.ref)
+        self._tell(question.ref)
+
+    def _settings(self, question: Question) -> list[SinkSettings]:
+        owner = Owner(cluster=question.cluster, name=str(question.ref))
+        return [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, self._secrets(question))]
 
     def _look(self, question: Question) -> None:
         try:
@@ -116,9 +167,8 @@ class KafkaView:
 
     def _find(self, question: Question) -> Found:
         pipeline = question.pipeline
-        owner = Owner(cluster=question.cluster, name=str(question.ref))
         try:
-            sinks = [replace(each, owner=owner) for each in resolve_sinks(pipeline, self._secrets(question))]
+            sinks = self._settings(question)
         except SinkPipelineError as error:
             unknown = Condition("Unknown", error.reason.value, error.message)
             return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)

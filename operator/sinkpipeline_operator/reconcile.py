@@ -12,13 +12,15 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline_operator.actions import Actions
+from sinkpipeline_operator.actions import FINALIZER, Actions
 from sinkpipeline_operator.decide import Decision, Standing, Step, decide
 from sinkpipeline_operator.driver_client import Answer
 from sinkpipeline_operator.events import Recorder, events_of
-from sinkpipeline_operator.kafka_view import Found, KafkaView, Question
+from sinkpipeline_operator.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
 from sinkpipeline_operator.metrics import Metrics
 from sinkpipeline_operator.observe import Observer, Seen
@@ -112,7 +114,15 @@ class Reconciler:
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         decision = decide(seen.observation)
+        if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):
+            return 0.0
+        removal = self._removal(seen, decision)
+        if removal is not None and removal.done:
+            self._actions.settle_finalizer(seen, wanted=False)
+            return _SOON_S
         known = self._known(seen, decision, memory)
+        if removal is not None and removal.error is not None:
+            known = replace(known, trouble=removal.error)
         status = report(known)
         self._actions.before_noting(seen, decision)
         if is_due(seen.status, status, _since(memory)):
@@ -169,22 +179,38 @@ class Reconciler:
             paused=observation.paused,
         )
 
+    def _removal(self, seen: Seen, decision: Decision) -> Removal | None:
+        """How the removal of what the pipeline made in Kafka stands; None where there is none to be made, or yet."""
+        finalizers = seen.resource["metadata"].get("finalizers") or []
+        if not seen.observation.deleting or FINALIZER not in finalizers or decision.standing is not Standing.STOPPED:
+            return None
+        if not _is_to_be_removed(seen):
+            return Removal(done=True)
+        question = self._question(seen)
+        if question is None or self._kafka is None:
+            fact = "the operator has no access to Kafka" if self._kafka is None else "the manifest can't be read"
+            remedy = "set spec.deletionPolicy to Retain to delete the resource alone"
+            return Removal(done=False, error=seen.trouble or SinkPipelineError(Reason.MANIFEST_INVALID, fact, remedy))
+        return self._kafka.remove(question)
+
+    def _question(self, seen: Seen) -> Question | None:
+        if seen.pipeline is None or seen.run is None:
+            return None
+        return Question(
+            ref=seen.ref,
+            pipeline=seen.pipeline,
+            config_hash=seen.run.hash,
+            status=seen.status,
+            secrets=seen.secrets,
+            cluster=self._cluster.id,
+        )
+
     def _found(self, seen: Seen) -> Found | None:
         """What Kafka says, where no driver could."""
         if self._kafka is None or seen.child is not None or seen.observation.deleting:
             return None
-        if seen.pipeline is None or seen.run is None:
-            return None
-        return self._kafka.of(
-            Question(
-                ref=seen.ref,
-                pipeline=seen.pipeline,
-                config_hash=seen.run.hash,
-                status=seen.status,
-                secrets=seen.secrets,
-                cluster=self._cluster.id,
-            )
-        )
+        question = self._question(seen)
+        return None if question is None else self._kafka.of(question)
 
     def _told(self, seen: Seen, memory: _Remembered) -> tuple[dict[str, Any] | None, bool]:
         """What the driver says, and whether it counts as one that answers."""
@@ -227,7 +253,7 @@ class Reconciler:
             wait = min(wait, max(0.0, (decision.look_again_ms - seen.observation.now_ms) / 1000))
         if seen.answer is not None:
             wait = min(wait, self._settings.poll_s if _settled(seen) else _SOON_S)
-        elif decision.standing in (Standing.STARTING, Standing.STOPPING):
+        elif seen.observation.deleting or decision.standing in (Standing.STARTING, Standing.STOPPING):
             wait = min(wait, _SOON_S)
         return wait
 
@@ -246,6 +272,11 @@ class Reconciler:
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
     """As it was seen, with the status that was written since."""
     return replace(seen, resource={**seen.resource, "status": status})
+
+
+def _is_to_be_removed(seen: Seen) -> bool:
+    """By the resource itself: a manifest that is refused for something else still says so."""
+    return (seen.resource.get("spec") or {}).get("deletionPolicy") == DeletionPolicy.DELETE.value
 
 
 def _settled(seen: Seen) -> bool:

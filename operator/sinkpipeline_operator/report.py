@@ -159,7 +159,8 @@ def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) ->
     # What is wrong says more than what isn't known.
     broken = next((each for status in ("False", "Unknown") for each in parts if each.status == status), None)
     if known.deleting or known.suspended:
-        return Condition("False", "Deleting" if known.deleting else "Suspended", "")
+        why = "" if known.trouble is None else _cut(str(known.trouble))
+        return Condition("False", "Deleting" if known.deleting else "Suspended", why)
     if broken is not None:
         return Condition("False", broken.reason, broken.message)
     waiting = [sink["name"] for sink in sinks if sink["state"] != SinkState.RUNNING.value]

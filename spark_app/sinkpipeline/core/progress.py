@@ -70,6 +70,8 @@ class Meta:
     """Source topic to topic id."""
     data: str | None = None
     progress: str | None = None
+    created: str | None = None
+    """The id of the data topic that a start of this sink has created, if one has; what nobody created isn't deleted."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(
@@ -138,6 +140,7 @@ def encode_meta(meta: Meta) -> bytes:
             "source": dict(meta.source),
             "data": meta.data,
             "progress": meta.progress,
+            "created": meta.created,
         },
         separators=(",", ":"),
     ).encode()
@@ -338,7 +341,7 @@ def _decode_meta(value: bytes, where: str) -> Meta:
         raise _corrupt(f"{where} has no source topic ids")
     if partitions is not None and not isinstance(partitions, dict):
         raise _corrupt(f"{where} has partitions that are not an object")
-    for name in ("data", "progress"):
+    for name in ("data", "progress", "created"):
         if not isinstance(document.get(name), (str, type(None))):
             raise _corrupt(f"{where} has a {name} topic id that is not text")
     return Meta(
@@ -354,4 +357,5 @@ def _decode_meta(value: bytes, where: str) -> Meta:
         source=MappingProxyType(source),
         data=document.get("data"),
         progress=document.get("progress"),
+        created=document.get("created"),
     )

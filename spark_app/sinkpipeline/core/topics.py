@@ -50,6 +50,8 @@ class Memory:
     data: str | None
     progress: str | None
     rows: int
+    created: str | None = None
+    """As in `meta`; a status doesn't tell."""
 
 
 def remember(progress: Progress) -> Memory | None:
@@ -64,6 +66,7 @@ def remember(progress: Progress) -> Memory | None:
         data=meta.data,
         progress=meta.progress,
         rows=progress.rows,
+        created=meta.created,
     )
 
 

@@ -245,6 +245,19 @@ class Admin:
             "look at the controller's log",
         )
 
+    @repeated
+    def delete_topic(self, name: str) -> None:
+        """Asks for a topic's deletion; one that is gone already is success."""
+        future = self._client.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)[name]
+        try:
+            future.result(REQUEST_TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise self._no_answer(f"deleting topic {name}") from error
+        except KafkaException as exception:
+            if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._translate(exception, f"deleting topic {name}", f"Delete on topic {name}") from exception
+        self._answered()
+
     def beginning_offsets(self, partitions: Collection[SourcePartition]) -> dict[SourcePartition, int]:
         return self._offsets(partitions, _EARLIEST, read_committed=False)
 

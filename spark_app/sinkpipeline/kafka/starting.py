@@ -101,19 +101,7 @@ class SinkStarter(SinkTakeover):
             memory = self._found or memory
         view = view_source(settings.source, self.source_admin)
         # 0.
-        progress_topic = self._describe_progress_topic()
-        recreated = needs_proof = False
-        if progress_topic is None:
-            decision, _ = self._decide(Progress(), None, view, memory)
-            recreated = needs_proof = decision.beginning is Beginning.SEED
-            progress_topic = self._create_progress_topic()
-        elif (seen := self._look(progress_topic)) is not None:
-            decision, _ = self._decide(seen, progress_topic, view, memory)
-            needs_proof = decision.beginning is Beginning.SEED
-        else:
-            needs_proof = True
-        if held is not None and needs_proof and not self._prove(held):
-            self._exact = None
+        progress_topic, recreated = self._prepare(view, memory, held)
         exact = self._exact is not None
         # 1.
         with self._hold(progress_topic) as hold:
@@ -128,8 +116,10 @@ class SinkStarter(SinkTakeover):
                     f"the progress of {settings.id} was deleted while the outcome of a transaction was in doubt",
                     "nobody knows how far the sink got; say where to go on with `sinkpipeline reset --status-file`",
                 )
+            created = _created(progress, seeding)
             if data_topic is None:
                 data_topic = self.admin.create_topic(settings.data)
+                created = data_topic.id
             data_config = self.admin.topic_config(data_topic.name)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
@@ -165,6 +155,7 @@ class SinkStarter(SinkTakeover):
                 source=MappingProxyType({**meta.source, **view.topics}),
                 data=data_topic.id,
                 progress=progress_topic.id,
+                created=created,
             )
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
             if seeding is not None and not exact:
@@ -183,6 +174,25 @@ class SinkStarter(SinkTakeover):
             may_duplicate=self._may_duplicate,
             drift=decision.drift,
         )
+
+    def _prepare(
+        self, view: SourceView, memory: Memory | None, held: TransactionalProducer | None
+    ) -> tuple[Topic, bool]:
+        """Step 0: the progress topic, and whether it is there again; and whether the memory is exact."""
+        progress_topic = self._describe_progress_topic()
+        recreated = needs_proof = False
+        if progress_topic is None:
+            decision, _ = self._decide(Progress(), None, view, memory)
+            recreated = needs_proof = decision.beginning is Beginning.SEED
+            progress_topic = self._create_progress_topic()
+        elif (seen := self._look(progress_topic)) is not None:
+            decision, _ = self._decide(seen, progress_topic, view, memory)
+            needs_proof = decision.beginning is Beginning.SEED
+        else:
+            needs_proof = True
+        if held is not None and needs_proof and not self._prove(held):
+            self._exact = None
+        return progress_topic, recreated
 
     def _prove(self, held: TransactionalProducer) -> bool:
         """Whether nobody has taken the control id since `held` took it; then nobody else has delivered anything.
@@ -233,6 +243,13 @@ class SinkStarter(SinkTakeover):
     def _describe_data_topic(self) -> Topic | None:
         topic = describe(self.admin, self.settings.data.name)
         return None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
+
+
+def _created(progress: Progress, seeding: Memory | None) -> str | None:
+    """The id of the data topic that an earlier start of this sink created."""
+    if seeding is not None:
+        return seeding.created
+    return None if progress.meta is None else progress.meta.created
 
 
 def _client_limit(topic_limit: int) -> int:

@@ -1,0 +1,138 @@
+"""What `deletionPolicy: Delete` removes, and what it leaves to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.removal import SinkRemoval
+from sinkpipeline.kafka.settings import SinkSettings
+from support import topics
+from support.one_sink import OneSink, deliver
+from support.starts import once, refusal
+
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
+
+
+def remove(sink: OneSink, settings: SinkSettings | None = None) -> None:
+    admin = Admin(sink.connection)
+    SinkRemoval(settings=settings or sink.settings(), source_admin=admin, admin=admin).carry_out()
+
+
+def with_rows(sink: OneSink) -> None:
+    """It has delivered all but the last ten of its source."""
+    deliver(sink, sink.start(), range(20))
+
+
+def exists(sink: OneSink, topic: str) -> bool:
+    return Admin(sink.connection).topics([topic])[topic] is not None
+
+
+def test_a_sink_is_removed_with_the_data_topic_that_it_made(filled: OneSink) -> None:
+    with_rows(filled)
+    remove(filled)
+    assert filled.truth() == {}
+    assert not exists(filled, filled.data)
+    assert exists(filled, filled.source)
+    assert exists(filled, filled.progress)
+
+
+def test_what_comes_after_a_removal_is_a_first_start(filled: OneSink) -> None:
+    with_rows(filled)
+    remove(filled)
+    started = filled.start("run-2")
+    assert (started.progress.rows, filled.frontier()) == (0, {0: 0})
+
+
+def test_a_removal_is_done_as_often_as_one_likes(filled: OneSink) -> None:
+    remove(filled)
+    with_rows(filled)
+    remove(filled)
+    remove(filled)
+    assert filled.truth() == {}
+
+
+def test_a_data_topic_that_was_there_before_stays(filled: OneSink) -> None:
+    topics.create_topic(filled.servers, filled.data, partitions=1)
+    with_rows(filled)
+    remove(filled)
+    assert filled.truth() == {}
+    assert len(filled.delivered()) == 20
+
+
+def test_a_data_topic_that_somebody_made_again_stays(filled: OneSink) -> None:
+    with_rows(filled)
+    topics.delete_topic(filled.servers, filled.data)
+    topics.create_topic(filled.servers, filled.data, partitions=1)
+    remove(filled)
+    assert filled.truth() == {}
+    assert exists(filled, filled.data)
+
+
+def test_that_it_made_the_data_topic_is_known_after_more_starts(filled: OneSink) -> None:
+    with_rows(filled)
+    deliver(filled, filled.start("run-2"), range(20, 30))
+    filled.start("run-3")
+    remove(filled)
+    assert not exists(filled, filled.data)
+
+
+def test_other_sinks_of_the_progress_topic_stay(filled: OneSink) -> None:
+    with_rows(filled)
+    other = SinkId(filled.name, "other")
+    admin = Admin(filled.connection)
+    remaining = replace(filled.settings(), id=other, data=replace(filled.settings().data, name=f"{filled.data}-2"))
+    filled.starter("run-o", id=other, data=remaining.data).start(None).control.close()
+    remove(filled)
+    keys = topics.progress_truth(filled.servers, filled.progress)
+    assert {key.split("/")[3] for key in keys if key.startswith(f"sinkpipeline/v1/{filled.name}/")} == {"other"}
+    assert admin.topics([remaining.data.name])[remaining.data.name] is not None
+
+
+def test_the_progress_of_another_owner_stays(filled: OneSink) -> None:
+    with_rows(filled)
+    before = filled.truth()
+    theirs = filled.settings(owner=Owner(cluster="another", name="shop/orders"))
+    refusal(lambda: remove(filled, theirs), Reason.IDENTITY_IN_USE)
+    assert filled.truth() == before
+
+
+def test_a_driver_that_runs_cannot_write_any_more(filled: OneSink) -> None:
+    started = filled.start()
+    deliver(filled, started, range(10))
+    remove(filled)
+    with pytest.raises(SinkPipelineError) as caught:
+        deliver(filled, started, range(10, 20))
+    assert caught.value.reason in (Reason.SUPERSEDED, Reason.PROGRESS_CORRUPT)
+    assert filled.truth() == {}
+
+
+def test_a_removal_that_was_killed_in_between_is_finished_by_the_next(
+    filled: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_rows(filled)
+
+    def crash() -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        once("removal-before-tombstones", crash, patched)
+        with pytest.raises(RuntimeError, match="killed"):
+            remove(filled)
+    assert not exists(filled, filled.data)
+    assert filled.truth()["meta"]["created"] is not None
+    remove(filled)
+    assert filled.truth() == {}
+
+
+def test_progress_that_contradicts_itself_is_removed_too(filled: OneSink) -> None:
+    with_rows(filled)
+    key = filled.id.partition_key(filled.at(0))
+    topics.produce(filled.servers, filled.progress, [(key.encode(), b'{"v":1,"epoch":7}')])
+    remove(filled)
+    assert filled.truth() == {}
