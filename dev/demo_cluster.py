@@ -113,6 +113,11 @@ class Kubernetes:
     def condition(self, name: str, kind: str) -> dict[str, Any]:
         return next((each for each in self.status(name).get("conditions", ()) if each["type"] == kind), {})
 
+    def pods(self) -> list[str]:
+        """The names of all that are there."""
+        items = self.cluster.get("pods", f"--namespace={self.namespace}")["items"]
+        return [str(each["metadata"]["name"]) for each in items]
+
     def pid(self, name: str) -> int | None:
         """The process of the driver's pod."""
         try:

@@ -68,6 +68,9 @@ class WorkQueue:
         entry.due = min(entry.due, time.monotonic())
         self._wake.set()
 
+    def knows(self, ref: Ref) -> bool:
+        return ref in self._entries
+
     @property
     def stuck(self) -> list[Ref]:
         """Those whose look does not come to an end, though every call in it has a deadline."""

@@ -1,0 +1,114 @@
+"""Which events are posted, and that a repetition is counted and not added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sinkpipeline_operator.decide import Decision, Standing, Step
+from sinkpipeline_operator.driverpod import Death
+from sinkpipeline_operator.events import MAX_MESSAGE, Event, Recorder, events_of
+from sinkpipeline_operator.kube import Conflict, Kind, Ref
+from sinkpipeline_operator.restarts import Restarts
+
+NOW = 1_750_000_000_000
+PIPELINE = {
+    "apiVersion": "sinkpipeline.io/v1alpha1",
+    "kind": "SinkPipeline",
+    "metadata": {"name": "orders", "namespace": "shop", "uid": "u1", "resourceVersion": "7"},
+}
+
+
+def condition(kind: str, status: str, reason: str = "Why") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": "the fact"}
+
+
+def status(*conditions: Mapping[str, str], **sink: Any) -> dict[str, Any]:
+    return {"conditions": list(conditions), "sinks": [{"name": "out", "state": "Running", **sink}]}
+
+
+def nothing(step: Step = Step.NOTHING, death: Death | None = None) -> Decision:
+    return Decision(step=step, standing=Standing.RUNNING, why="Why", run="abc", death=death, restarts=Restarts())
+
+
+ERROR = {"reason": "BrokerUnreachable", "message": "no answer", "remedy": "look"}
+ROWS = {
+    "ready": (status(condition("Ready", "False")), status(condition("Ready", "True")), ["Normal Ready"]),
+    "not ready any more": (
+        *(status(condition("Ready", "True")), status(condition("Ready", "False")), ["Warning NotReady"]),
+    ),
+    "still not ready": (status(condition("Ready", "False")), status(condition("Ready", "False")), []),
+    "a sink's error": (status(), status(error=ERROR), ["Warning BrokerUnreachable"]),
+    "the same error": (status(error=ERROR), status(error=ERROR), []),
+    "the circuit opens": (*(status(error=ERROR), status(state="Failed", error=ERROR), ["Warning BrokerUnreachable"]),),
+    "stalled": (
+        *(status(condition("Stalled", "False")), status(condition("Stalled", "True", "DataTopicLost"))),
+        ["Warning DataTopicLost"],
+    ),
+    "restored": (
+        *(status(condition("ExactlyOnce", "True")), status(condition("ExactlyOnce", "Unknown", "ProgressRestored"))),
+        ["Warning ProgressRestored"],
+    ),
+    "not known yet": ({}, status(condition("ExactlyOnce", "Unknown", "NotYetKnown")), []),
+    "the progress topic is another one": (
+        *(status(progressTopicId="a"), status(progressTopicId="b")),
+        ["Warning ProgressTopicRecreated"],
+    ),
+    "the progress topic is known for the first time": (status(), status(progressTopicId="b"), []),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "told"), ROWS.values(), ids=ROWS.keys())
+def test_what_changed_is_told(before: dict[str, Any], after: dict[str, Any], told: list[str]) -> None:
+    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing())] == told
+
+
+@pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])
+def test_the_end_of_a_driver_is_told(code: int | None, kind: str) -> None:
+    death = Death(child="c", exit_code=code, reason="Done", message="m")
+    [event] = events_of({}, {}, nothing(Step.NOTE, death))
+    assert (event.kind, event.reason) == (kind, "DriverEnded")
+
+
+class _Events:
+    """The API server, as far as events go."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, dict[str, Any]] = {}
+
+    def create(self, _: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
+        name = document["metadata"]["name"]
+        if name in self.there:
+            raise Conflict(name)
+        self.there[name] = dict(document)
+        return self.there[name]
+
+    def patch(self, _: Kind, ref: Ref, patch: Mapping[str, Any]) -> dict[str, Any]:
+        self.there[ref.name] |= patch
+        return self.there[ref.name]
+
+
+def test_a_repetition_is_counted_also_by_the_next_operator() -> None:
+    api = _Events()
+    event = Event("Warning", "BrokerUnreachable", "no answer")
+    first = Recorder(api)  # type: ignore[arg-type]
+    for second in range(3):
+        first.post(PIPELINE, event, NOW + second * 1000)
+    [found] = api.there.values()
+    assert (found["count"], found["firstTimestamp"], found["lastTimestamp"]) == (
+        *(3, "2025-06-15T15:06:40Z", "2025-06-15T15:06:42Z"),
+    )
+    Recorder(api).post(PIPELINE, event, NOW + 9000)  # type: ignore[arg-type]
+    assert len(api.there) == 1
+    assert found["lastTimestamp"] == "2025-06-15T15:06:49Z"
+
+
+def test_other_words_are_another_event_and_long_ones_are_cut() -> None:
+    api = _Events()
+    recorder = Recorder(api)  # type: ignore[arg-type]
+    for text in ("a", "b", "x" * 5000):
+        recorder.post(PIPELINE, Event("Normal", "Ready", text), NOW)
+    assert len(api.there) == 3
+    assert max(len(each["message"]) for each in api.there.values()) == MAX_MESSAGE

@@ -1,0 +1,147 @@
+"""When pipelines are looked at: never two looks at once, nothing that happened is missed, trouble backs off."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sinkpipeline_operator.kube import ApiUnavailable, Conflict, Ref
+from sinkpipeline_operator.workqueue import WORKERS, WorkQueue
+
+ONE, OTHER = Ref("shop", "one"), Ref("shop", "other")
+DEADLINE_S = 20.0
+
+
+class Looks:
+    """Counts looks, and lets a test hold them."""
+
+    def __init__(self) -> None:
+        self.seen: list[Ref] = []
+        self.polled: list[Ref] = []
+        self.at_once: dict[Ref, int] = {}
+        self.most: dict[Ref, int] = {}
+        self.answer: Callable[[Ref], float | None] = lambda _: 3600.0
+        self.gate = threading.Event()
+        self.gate.set()
+        self._lock = threading.Lock()
+
+    def look(self, ref: Ref) -> float | None:
+        with self._lock:
+            self.seen.append(ref)
+            self.at_once[ref] = self.at_once.get(ref, 0) + 1
+            self.most[ref] = max(self.most.get(ref, 0), self.at_once[ref])
+        try:
+            assert self.gate.wait(DEADLINE_S), "a test forgot to open the gate"
+            return self.answer(ref)
+        finally:
+            with self._lock:
+                self.at_once[ref] -= 1
+
+    def poll(self, ref: Ref) -> float | None:
+        self.polled.append(ref)
+        return 3600.0
+
+
+def play(story: Callable[[WorkQueue, Looks], Awaitable[None]]) -> Looks:
+    looks = Looks()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(WORKERS) as executor:
+            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor)
+            work = asyncio.create_task(queue.run())
+            try:
+                await story(queue, looks)
+            finally:
+                looks.gate.set()
+                work.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await work
+
+    asyncio.run(run())
+    return looks
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+def test_one_look_at_a_time_and_what_happens_meanwhile_leads_to_another() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        looks.gate.clear()
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE], "the first look")
+        for _ in range(5):
+            queue.touch(ONE)
+        looks.gate.set()
+        await until(lambda: looks.seen == [ONE, ONE], "one more look for all that happened")
+
+    assert play(story).most == {ONE: 1}
+
+
+def test_one_that_hangs_holds_up_no_other() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        looks.gate.clear()
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE], "the first look")
+        queue.touch(OTHER)
+        await until(lambda: OTHER in looks.seen, "the other's look")
+
+    play(story)
+
+
+def test_its_own_time_is_a_question_and_an_event_is_a_look() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        looks.answer = lambda _: 0.01
+        queue.touch(ONE)
+        await until(lambda: looks.polled == [ONE], "the driver is asked")
+        assert looks.seen == [ONE]
+        queue.touch(ONE)
+        await until(lambda: len(looks.seen) > 1, "a look after an event")
+
+    play(story)
+
+
+def test_after_a_step_all_is_looked_at_again() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        waits = iter([0.0, 0.0, 3600.0])
+        looks.answer = lambda _: next(waits)
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE] * 3, "three looks")
+
+    assert play(story).polled == []
+
+
+@pytest.mark.parametrize("trouble", [Conflict("changed"), ApiUnavailable("down"), ValueError("a bug")])
+def test_trouble_is_tried_again_and_others_go_on(trouble: Exception) -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        def fail_once(ref: Ref) -> float:
+            if looks.seen.count(ref) == 1 and ref == ONE:
+                raise trouble
+            return 3600.0
+
+        looks.answer = fail_once
+        queue.touch(ONE)
+        queue.touch(OTHER)
+        await until(lambda: looks.seen.count(ONE) == 2 and OTHER in looks.seen, "another look")
+
+    play(story)
+
+
+def test_one_that_is_gone_is_forgotten_and_may_come_back() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        looks.answer = lambda _: None
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE], "the look")
+        await until(lambda: not queue.knows(ONE), "it is forgotten")
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE, ONE], "the look at the new one")
+
+    play(story)
