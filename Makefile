@@ -3,13 +3,17 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
+.PHONY: help install control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: ## Everything that tests and the demo need: .venv, Spark's connector, a Kafka broker
+install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
+
+control-plane: install ## A Kubernetes API server and Helm, built from Go modules where there are none
+	@dev/install.sh control-plane
+	@dev/install.sh helm
 
 lint: install
 	$(RUN) -m ruff format --check
@@ -20,11 +24,15 @@ lint: install
 check: lint ## Linters, types, import contracts and the tests that start nothing
 	$(RUN) -m pytest tests/unit tests/contract
 
-# Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
-test: lint ## What check does, and every test
-	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
+crds: install ## Write crds/ anew, and the chart's copy of it
+	PYTHONPATH=dev $(RUN) -m crd
+	cp crds/*.yaml charts/sinkpipeline-operator/crds/
 
-demo: install ## Run dev/demo.py against a Kafka broker on this machine
+# Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
+test: lint control-plane ## What check does, and every test
+	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
+
+demo: install control-plane ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo
 
 # SOAK="--seconds 3600 --seed 7" repeats one, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.

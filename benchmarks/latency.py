@@ -20,11 +20,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, VARIANTS, Lab, lab
+from lab import EXACTLY_ONCE, SPARK, VARIANTS, Lab, lab
 
 BATCH = 100
 _TICK_S = 0.01
-_WARM_UP_S = 8.0
+_WARM_UP_S = 5.0
+_YOUNG_S = 3.0
+_CATCH_UP_S = 60.0
+_LATEST_S = 30.0
 
 
 def fixed_cost(master: str, partitions: int, batches: int, rounds: int) -> dict[str, list[float]]:
@@ -42,7 +45,10 @@ def fixed_cost(master: str, partitions: int, batches: int, rounds: int) -> dict[
 
 
 def visible_after(bench: Lab, variant: str, rate: int, seconds: float) -> list[float]:
-    """The age in milliseconds of each record when it became visible; the first seconds are left out."""
+    """The age in milliseconds, when it became visible, of each record that was appended in so many seconds.
+
+    The stretch begins when the query has caught up with what was appended while it started.
+    """
     servers = bench.kafka.bootstrap_servers
     with _query(bench, variant) as out, _appending(servers, bench.source, rate):
         consumer = Consumer(
@@ -55,15 +61,38 @@ def visible_after(bench: Lab, variant: str, rate: int, seconds: float) -> list[f
             }
         )
         consumer.assign([TopicPartition(out, number, 0) for number in range(bench.sink_partitions)])
+        _catch_up(consumer)
+        first = time.monotonic()
+        last, end = first + seconds, first + seconds + _LATEST_S
         ages: list[float] = []
-        began = time.monotonic()
-        while time.monotonic() < began + _WARM_UP_S + seconds:
-            messages = consumer.consume(10_000, 0.005)
+        while time.monotonic() < end:
+            stamps = _stamps(consumer)
             now = time.monotonic()
-            if now >= began + _WARM_UP_S:
-                ages += [1000 * (now - float(message.value())) for message in messages if message.error() is None]
+            ages += [1000 * (now - stamp) for stamp in stamps if first <= stamp < last]
+            if any(stamp >= last for stamp in stamps):
+                # What was appended before is here too, but for what another partition is late with.
+                end = min(end, now + _YOUNG_S)
         consumer.close()
     return ages
+
+
+def _catch_up(consumer: Consumer) -> None:
+    """Until all records have been young for a while, or it is clear that this query does not catch up."""
+    began = time.monotonic()
+    young_since: float | None = None
+    while (now := time.monotonic()) < began + _CATCH_UP_S:
+        stamps = _stamps(consumer)
+        if any(now - stamp > _YOUNG_S for stamp in stamps):
+            young_since = None
+        elif stamps and young_since is None:
+            young_since = now
+        if young_since is not None and now >= young_since + _WARM_UP_S:
+            return
+
+
+def _stamps(consumer: Consumer) -> list[float]:
+    """When the records that are visible by now were appended."""
+    return [float(message.value()) for message in consumer.consume(10_000, 0.005) if message.error() is None]
 
 
 @contextmanager
@@ -108,32 +137,47 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--only", choices=["cost", "visible"])
     arguments = parser.parse_args()
-    console = Console(width=110)
-    cost = Table(title=f"milliseconds for a batch of {BATCH} rows, {arguments.master}", title_justify="left")
+    if arguments.only != "visible":
+        measure_cost(arguments.master, arguments.batches, arguments.rounds)
+    if arguments.only != "cost":
+        measure_visible(arguments.master, arguments.rounds, arguments.seconds)
+
+
+def measure_cost(master: str, batches: int, rounds: int) -> None:
+    cost = Table(title=f"milliseconds for a batch of {BATCH} rows, {master}", title_justify="left")
     for column in ("partitions", *VARIANTS, "ExactlyOnce / Spark"):
         cost.add_column(column, justify="right")
     for partitions in (4, 16):
-        found = fixed_cost(arguments.master, partitions, arguments.batches, arguments.rounds)
+        found = fixed_cost(master, partitions, batches, rounds)
         medians = {variant: statistics.median(values) for variant, values in found.items()}
         cells = (f"{medians[each]:.0f} ({min(found[each]):.0f} to {max(found[each]):.0f})" for each in VARIANTS)
         row = (str(partitions), *cells, f"{medians[EXACTLY_ONCE] / medians[SPARK]:.2f}")
         print("  ", *row, flush=True)
         cost.add_row(*row)
-    console.print(cost)
-    age = Table(title=f"milliseconds from append to visible, 4 partitions, {arguments.master}", title_justify="left")
+    Console(width=110).print(cost)
+
+
+def measure_visible(master: str, rounds: int, seconds: float) -> None:
+    """The variants take turns, after a round that warms the JVM and is left out."""
+    age = Table(title=f"milliseconds from append to visible, 4 partitions, {master}", title_justify="left")
     for column in ("rows/s", "variant", "p50", "p99", "records"):
         age.add_column(column, justify="left" if column == "variant" else "right")
     for rate in (1_000, 10_000):
-        with lab(arguments.master) as bench:
+        found: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+        with lab(master) as bench:
             bench.fill(0, 4)
-            for variant in (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE):
-                ages = visible_after(bench, variant, rate, arguments.seconds)
-                cuts = statistics.quantiles(ages, n=100)
-                row = (f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
-                print("  ", *row, flush=True)
-                age.add_row(*row)
-    console.print(age)
+            for number in range(rounds + 1):
+                for variant in VARIANTS if number % 2 else VARIANTS[::-1]:
+                    ages = visible_after(bench, variant, rate, seconds)
+                    if number:
+                        found[variant] += ages
+                    print(f"   {rate:,} {variant} {statistics.median(ages):.0f}", flush=True)
+        for variant, ages in found.items():
+            cuts = statistics.quantiles(ages, n=100)
+            age.add_row(f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
+    Console(width=110).print(age)
 
 
 if __name__ == "__main__":

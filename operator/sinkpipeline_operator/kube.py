@@ -7,6 +7,7 @@ its uid, so that a late call never takes away what came after it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,14 +83,16 @@ _NAMESPACE = Kind("v1", "Namespace", "namespaces")
 
 
 def connect() -> client.ApiClient:
-    """By KUBECONFIG (or ~/.kube/config) where there is one, else by the pod's own service account.
+    """By KUBECONFIG where it is set, else by the pod's own service account, else by ~/.kube/config.
 
     Raises:
-        ApiUnavailable: neither is there.
+        ApiUnavailable: none of them is there.
     """
     configuration = client.Configuration()
+    in_a_pod = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
+    load = config.load_incluster_config if in_a_pod else config.load_kube_config
     try:
-        config.load_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        load(client_configuration=configuration)
     except config.ConfigException as error:
         raise ApiUnavailable(f"no Kubernetes API server is known: {error}") from error
     return client.ApiClient(configuration)
