@@ -100,9 +100,13 @@ class OneSink:
         return topics.texts(topics.read_committed(self.servers, self.data))
 
 
-def deliver(sink: OneSink, started: StartedSink, offsets: range, *, partition: int = 0) -> Receipt:
-    """One batch of one source partition, from its frontier to the end of `offsets`, by a worker of its own."""
-    writer = ExactlyOnceWriter(plan_of(sink, started, offsets.stop, partition=partition), sink.at(partition), Worker())
+def deliver(sink: OneSink, started: StartedSink, offsets: range, *, partition: int = 0, **changes: Any) -> Receipt:
+    """One batch of one source partition, from its frontier to the end of `offsets`, by a worker of its own.
+
+    `changes` replace fields of the plan.
+    """
+    plan = plan_of(sink, started, offsets.stop, partition=partition, **changes)
+    writer = ExactlyOnceWriter(plan, sink.at(partition), Worker())
     writer.write(rows(offsets))
     writer.finish()
     return writer.receipt()

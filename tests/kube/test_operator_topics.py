@@ -1,0 +1,164 @@
+"""What the resource says of its topics while no driver runs: each row of the topic policy, on a real broker.
+
+A start is refused, or not, by the same function: what a driver then does is shown in tests/kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.operator_lab import OperatorLab
+
+from control_plane import Cluster
+from local_kafka import LocalKafka
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from support import topics
+from support.one_sink import OneSink, deliver
+
+pytestmark = [pytest.mark.kube, pytest.mark.kafka]
+
+
+class Suspended:
+    """A suspended pipeline that has delivered 20 of its 30 records, if `deliver` was called."""
+
+    def __init__(self, lab: OperatorLab, cluster: Cluster, kafka: LocalKafka, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        self.sink = OneSink(kafka.bootstrap_servers, name=topics.unique("topics"))
+        self._cluster = cluster
+        topics.produce_numbers(self.sink.servers, self.sink.source, 30)
+
+    def deliver(self, rows: int = 20) -> None:
+        owner = Owner(cluster=self._cluster.get("namespace", "kube-system")["metadata"]["uid"], name=self._ref)
+        identity = SinkId(self._ref.replace("/", "."), "copy")
+        started = self.sink.starter("run-1", id=identity, owner=owner).start(None)
+        settings = self.sink.settings(id=identity, owner=owner)
+        if rows:
+            deliver(self.sink, started, range(rows), settings=settings)
+        started.control.close()
+
+    @property
+    def _ref(self) -> str:
+        return f"{self.lab.namespace}/{self.name}"
+
+    def apply(self, *, servers: str | None = None, **topic: Any) -> None:
+        kafka = {
+            "topic": {"name": self.sink.data, **topic},
+            "progressTopic": {"name": self.sink.progress, "replicationFactor": 1},
+        }
+        source = {"bootstrapServers": servers or self.sink.servers, "topics": [self.sink.source]}
+        spec = {"source": {"kafka": source}, "sinks": [{"name": "copy", "kafka": kafka}], "suspend": True}
+        self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
+
+    def until_topics(self, status: str, reason: str) -> str:
+        message: str = self.lab.until_condition(self.name, "TopicsReady", status, reason)["message"]
+        return message
+
+
+@pytest.fixture
+def lab(new_lab: Callable[..., OperatorLab]) -> OperatorLab:
+    ours = new_lab("--kafka-access", "--resync", "1")
+    ours.start()
+    return ours
+
+
+@pytest.fixture
+def pipeline(lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, name: str) -> Iterator[Suspended]:
+    yield Suspended(lab, api_server, kafka, name)
+    lab.check()
+
+
+def test_what_kafka_says_while_nothing_runs(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+    status = pipeline.lab.until_status(pipeline.name, lambda seen: "lag" in seen["totals"], "the lag is known")
+    assert (status["phase"], status["totals"]["lag"], status["totals"]["rowsDelivered"]) == ("Suspended", 10, 20)
+    (sink,) = status["sinks"]
+    assert (sink["state"], sink["frontier"][0]["next"]) == ("Suspended", [20])
+
+    # And again, when the source has gone on.
+    topics.produce_numbers(pipeline.sink.servers, pipeline.sink.source, 5, start=30)
+    pipeline.lab.until_status(
+        pipeline.name, lambda seen: seen["totals"]["lag"] == 15, "the lag has grown", deadline_s=90
+    )
+
+
+def test_nothing_is_made_for_a_pipeline_that_is_suspended(pipeline: Suspended) -> None:
+    pipeline.apply()
+    pipeline.until_topics("Unknown", "NotYetKnown")
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.data) is None
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.progress) is None
+
+
+def test_a_data_topic_that_is_missing_though_rows_were_delivered(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+    topics.delete_topic(pipeline.sink.servers, pipeline.sink.data)
+    assert "20 rows were delivered into it" in pipeline.until_topics("False", "DataTopicLost")
+    assert "DataTopicLost" in pipeline.lab.told(pipeline.name)
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.data) is None
+
+
+def test_a_data_topic_that_somebody_made_again(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    topics.recreate_topic(pipeline.sink.servers, pipeline.sink.data)
+    pipeline.apply()
+    assert "it was re-created" in pipeline.until_topics("False", "DataTopicLost")
+
+
+def test_a_data_topic_that_is_missing_before_the_first_row(pipeline: Suspended) -> None:
+    pipeline.deliver(rows=0)
+    topics.delete_topic(pipeline.sink.servers, pipeline.sink.data)
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+
+
+def test_both_topics_are_lost_and_the_status_remembers(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+    for topic in (pipeline.sink.data, pipeline.sink.progress):
+        topics.delete_topic(pipeline.sink.servers, topic)
+    pipeline.until_topics("False", "DataTopicLost")
+    assert pipeline.lab.sink(pipeline.name)["frontier"][0]["next"] == [20], "the memory stays"
+
+
+def test_a_progress_topic_that_is_lost_is_no_reason_to_forget(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+    topics.delete_topic(pipeline.sink.servers, pipeline.sink.progress)
+    pipeline.until_topics("Unknown", "NotYetKnown")
+    sink = pipeline.lab.sink(pipeline.name)
+    assert (sink["frontier"][0]["next"], sink["rowsDelivered"]) == ([20], 20)
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.progress) is None
+
+
+def test_a_source_that_was_made_again(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    topics.recreate_topic(pipeline.sink.servers, pipeline.sink.source)
+    pipeline.apply()
+    pipeline.until_topics("False", "SourceRecreated")
+
+
+def test_a_topic_that_drifted_is_told_and_left(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply(partitions=7)
+    assert "has 1 partitions, the manifest says 7" in pipeline.until_topics("True", "Drifted")
+    assert topics.partition_count(pipeline.sink.servers, pipeline.sink.data) == 1
+
+
+def test_brokers_that_do_not_answer_change_nothing(pipeline: Suspended) -> None:
+    pipeline.deliver()
+    pipeline.apply()
+    pipeline.until_topics("True", "TopicsAsRequested")
+    pipeline.lab.until_status(pipeline.name, lambda seen: "lag" in seen["totals"], "the lag is known")
+    pipeline.apply(servers="127.0.0.1:9")
+    pipeline.until_topics("Unknown", "BrokerUnreachable")
+    sink = pipeline.lab.sink(pipeline.name)
+    assert (sink["frontier"][0]["next"], sink["rowsDelivered"]) == ([20], 20)
