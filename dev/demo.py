@@ -219,8 +219,10 @@ class Demo:
         return self._kubernetes.status(self._name).get("phase") == "Failed" or None
 
     def _in_the_middle(self) -> bool | None:
-        handled = self._broker.records(self._data) if self._broker.topic_id(self._data) else 0
-        return handled >= MIDDLE[0] * len(self._expected) or None
+        if self._broker.topic_id(self._data) is None:
+            return None
+        committed = self._broker.records(self._data) - self._broker.open_records(self._data)
+        return committed >= MIDDLE[0] * len(self._expected) or None
 
     def _in_a_transaction(self) -> bool | None:
         return self._broker.open_records(self._data) > 0 or None

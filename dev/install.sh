@@ -2,6 +2,7 @@
 # `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
 # `make lock`: resolves every dependency afresh into requirements.lock.
 # `dev/install.sh control-plane`: a Kubernetes API server and Kubeflow's CRD in the user's cache, built from Go modules.
+# `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # A step whose inputs did not change is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +18,8 @@ KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "
 GO_MODULES=dev/go
 KUBERNETES_VERSION=$(sed -n 's:^require k8s.io/kubernetes v::p' "$GO_MODULES/kubernetes/go.mod")
 KUBERNETES=$CACHE/kubernetes-$KUBERNETES_VERSION
+HELM_VERSION=$(sed -n 's:^require helm.sh/helm/v4 v::p' "$GO_MODULES/helm/go.mod")
+HELM=$CACHE/helm-$HELM_VERSION
 SPARK_OPERATOR_VERSION=2.5.1
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 
@@ -167,6 +170,29 @@ control_plane() {
   say "built in $((SECONDS - started)) s"
 }
 
+helm_inputs() { cksum "$GO_MODULES"/helm/{go.mod,go.sum}; }
+
+helm_binary() {
+  local started=$SECONDS
+  if command -v helm >/dev/null; then
+    say "Helm is there: none is built"
+    return
+  fi
+  fresh "$HELM/inputs" "$(helm_inputs)" && return
+  # An older Go fetches by itself the one that this module asks for.
+  require_go "Helm, which renders the chart," "install Helm (https://helm.sh/docs/intro/install; macOS: brew install helm)"
+  say "building Helm $HELM_VERSION into $HELM: about 4 minutes the first time"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.helm.XXXXXX")
+  chmod 755 "$staging"
+  go_build helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=v$HELM_VERSION"
+  helm_inputs >"$staging/inputs"
+  rm -rf "$HELM"
+  rename "$staging" "$HELM"
+  staging=
+  say "built in $((SECONDS - started)) s"
+}
+
 spark_application_crd() {
   local source output
   [[ -f $SPARK_OPERATOR/sparkapplications.yaml ]] && return
@@ -225,6 +251,7 @@ control-plane)
   spark_application_crd
   control_plane
   ;;
+helm) helm_binary ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;
 esac

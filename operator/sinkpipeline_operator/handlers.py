@@ -15,11 +15,11 @@ from typing import Any
 import kopf
 
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
-from sinkpipeline_operator.kube import PIPELINE, POD, Kind, Ref
+from sinkpipeline_operator.kube import PIPELINE, POD, Kind, Ref, is_in_a_pod
 from sinkpipeline_operator.workqueue import WorkQueue
 
-_NETWORK_S = 30.0
-_SILENCE_S = 600.0
+_NETWORK_S = 30
+_SILENCE_S = 600
 """A watch is begun anew after so long, whatever the server says: one that has died in silence ends so."""
 
 
@@ -34,6 +34,11 @@ def build(
     def touch(ref: Ref) -> None:
         if queue is not None:
             queue.touch(ref)
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
+        login = kopf.login_with_service_account if is_in_a_pod() else kopf.login_with_kubeconfig
+        return login(**about)
 
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:

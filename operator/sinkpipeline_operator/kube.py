@@ -82,6 +82,11 @@ EVENT = Kind("v1", "Event", "events")
 _NAMESPACE = Kind("v1", "Namespace", "namespaces")
 
 
+def is_in_a_pod() -> bool:
+    """Whether the pod's own service account is to be used: not where somebody names another way."""
+    return "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def connect() -> client.ApiClient:
     """By KUBECONFIG where it is set, else by the pod's own service account, else by ~/.kube/config.
 
@@ -89,8 +94,7 @@ def connect() -> client.ApiClient:
         ApiUnavailable: none of them is there.
     """
     configuration = client.Configuration()
-    in_a_pod = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
-    load = config.load_incluster_config if in_a_pod else config.load_kube_config
+    load = config.load_incluster_config if is_in_a_pod() else config.load_kube_config
     try:
         load(client_configuration=configuration)
     except config.ConfigException as error:

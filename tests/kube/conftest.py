@@ -1,26 +1,79 @@
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import control_plane
+import crd
 from control_plane import Cluster
+from support.drivers import Drivers
+from support.operator_lab import OperatorLab
 
 
 @pytest.fixture(scope="session")
 def api_server() -> Iterator[Cluster]:
-    """A real API server with Kubeflow's CRD, one for each worker of a parallel run; tests keep apart by namespace."""
-    with control_plane.cluster(crds=control_plane.spark_application_crds()) as ours:
+    """A real API server with both CRDs, one for each worker of a parallel run; tests keep apart by namespace."""
+    with control_plane.cluster(crds=[*control_plane.spark_application_crds(), crd.PATH]) as ours:
         yield ours
 
 
-@pytest.fixture
-def namespace(api_server: Cluster) -> Iterator[str]:
-    """A namespace of the test's own, with its default account; its deletion is not waited for."""
+@contextlib.contextmanager
+def own_namespace(api_server: Cluster) -> Iterator[str]:
+    """With its default account; its deletion is not waited for."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     api_server.kubectl("create", "namespace", name)
     api_server.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
     yield name
-    api_server.kubectl("delete", "namespace", name, "--wait=false")
+    api_server.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def namespace(api_server: Cluster) -> Iterator[str]:
+    with own_namespace(api_server) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def drivers(api_server: Cluster) -> Iterator[Drivers]:
+    """What plays Kubeflow's operator in the whole cluster, for the tests of one module."""
+    with Drivers(api_server.kubeconfig) as ours:
+        yield ours
+
+
+@pytest.fixture(scope="module")
+def shared_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
+    with own_namespace(api_server) as name, OperatorLab(api_server, name, drivers) as lab:
+        lab.start()
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: OperatorLab) -> Iterator[OperatorLab]:
+    """An operator that the tests of a module share: they keep apart by the names of their pipelines."""
+    yield shared_lab
+    shared_lab.check()
+
+
+@pytest.fixture
+def new_lab(api_server: Cluster, drivers: Drivers) -> Iterator[Callable[..., OperatorLab]]:
+    """Makes another namespace with an operator of its own, which is not started yet."""
+    with contextlib.ExitStack() as stack:
+        made: list[OperatorLab] = []
+
+        def make(*options: str) -> OperatorLab:
+            name = stack.enter_context(own_namespace(api_server))
+            made.append(stack.enter_context(OperatorLab(api_server, name, drivers, options=options)))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.check()
+
+
+@pytest.fixture
+def name() -> str:
+    """For a pipeline."""
+    return f"p-{uuid.uuid4().hex[:8]}"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import yaml
@@ -20,6 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import load_kube_config
 
 import crd
+from control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from support.custom_resource import admit
@@ -51,38 +50,15 @@ Document = dict[str, Any]
 Kubectl = Callable[..., str]
 
 
-class ApiServer(Protocol):
-    """What these tests need of the fixture `api_server`."""
-
-    @property
-    def kubeconfig(self) -> Path: ...
-
-
 @pytest.fixture(scope="module")
-def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    environ = os.environ | {"KUBECACHEDIR": str(tmp_path_factory.mktemp("kubectl"))}
-
-    def run(*arguments: str, stdin: str = "") -> str:
-        result = subprocess.run(
-            ["kubectl", f"--kubeconfig={api_server.kubeconfig}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=environ,
-            timeout=60,
-            check=False,
-        )
-        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
-        return result.stdout
-
-    return run
+def kubectl(api_server: Cluster) -> Kubectl:
+    return api_server.kubectl
 
 
 @pytest.fixture(scope="module")
 def namespace(kubectl: Kubectl) -> Iterator[str]:
     """A namespace, with the definition installed as the documentation says."""
     kubectl("apply", "-f", str(crd.PATH.parent))
-    kubectl("wait", "--for=condition=Established", f"crd/{crd.PLURAL}.{crd.GROUP}", "--timeout=30s")
     # What explains the definition is published a little later than the definition is served.
     wait_until(lambda: _explained(kubectl), "the definition is published")
     name = f"crd-{uuid.uuid4().hex[:8]}"
@@ -94,7 +70,7 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
 def _explained(kubectl: Kubectl) -> bool:
     try:
         return "FIELD" in kubectl("explain", "sinkpipeline.spec")
-    except AssertionError:
+    except ControlPlaneError:
         return False
 
 
@@ -146,7 +122,7 @@ def message_of(error: ApiException) -> str:
 
 
 @pytest.fixture(scope="module")
-def resources(api_server: ApiServer, namespace: str) -> Iterator[Resources]:
+def resources(api_server: Cluster, namespace: str) -> Iterator[Resources]:
     opened = Resources(api_server.kubeconfig, namespace)
     yield opened
     opened.close()

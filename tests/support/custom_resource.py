@@ -44,6 +44,9 @@ def _defaulted(schema: Schema, value: Any) -> Any:
                 value[name] = copy.deepcopy(each["default"])
         if name in value:
             value[name] = _defaulted(each, value[name])
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict) and not more.get("nullable"):
+        return {name: each for name, each in value.items() if each is not None}
     return value
 
 

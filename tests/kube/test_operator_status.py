@@ -1,0 +1,284 @@
+"""What the status says of a driver that runs: its sinks, its silence, and how often anything is written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from support.operator_lab import OperatorLab
+from support.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
+
+pytestmark = pytest.mark.kube
+
+Object = dict[str, Any]
+ERROR = ("BrokerUnreachable", "the facts of it", "what to do about it")
+
+
+def ready(lab: OperatorLab, name: str, **more: Any) -> None:
+    lab.apply(lab.pipeline(name, **more))
+    lab.until_ready(name)
+
+
+# --- sinks ---
+
+
+@pytest.mark.parametrize(
+    ("sink", "phase", "is_ready", "stalled"),
+    [
+        pytest.param(SinkScript(state="Starting", known=False, lag=None), "Starting", False, False, id="Starting"),
+        pytest.param(SinkScript(state="Retrying", error=ERROR), "Degraded", False, False, id="Retrying"),
+        pytest.param(
+            SinkScript(state="Failed", error=("CircuitOpen", *ERROR[1:]), circuit_opened_at=1_750_000_000_000),
+            *("Degraded", False, True),
+            id="Failed, its circuit is open",
+        ),
+        pytest.param(
+            SinkScript(state="Failed", error=("DataTopicLost", *ERROR[1:])), "Degraded", False, True, id="Failed"
+        ),
+    ],
+)
+def test_each_state_of_a_sink_beside_one_that_runs(
+    lab: OperatorLab, name: str, sink: SinkScript, phase: str, is_ready: bool, stalled: bool
+) -> None:
+    ready(lab, name, sinks=("copy", "more"))
+    lab.driver(name).change(sinks={"more": sink})
+    status = lab.until_phase(name, phase)
+    states = {each["name"]: each["state"] for each in status["sinks"]}
+    assert states == {"copy": "Running", "more": sink.state}
+    assert status["totals"]["sinksReady"] == "1/2"
+    assert (lab.condition(name, "Ready")["status"] == "True") is is_ready
+    assert (lab.condition(name, "Stalled")["status"] == "True") is stalled
+    assert lab.table(name)["SINKS"] == "1/2"
+    if sink.error is None:
+        assert "error" not in lab.sink(name, "more")
+    else:
+        reason = sink.error[0]
+        told = {"reason": reason, "message": ERROR[1], "remedy": ERROR[2]}
+        assert lab.sink(name, "more")["error"] == told
+        healthy = lab.condition(name, "SinksHealthy")
+        assert (healthy["status"], healthy["reason"]) == ("False", reason)
+        assert "the facts of it" in healthy["message"]
+        lab.until(lambda: reason in lab.told(name), "an event tells it")
+    lab.driver(name).change(sinks={})
+    lab.until_ready(name)
+    assert lab.condition(name, "SinksHealthy")["status"] == "True"
+
+
+def test_all_sinks_failed_is_a_failed_pipeline(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    lab.driver(name).change(sinks={"copy": SinkScript(state="Failed", error=("RecordRefused", *ERROR[1:]))})
+    lab.until_phase(name, "Failed")
+    assert lab.table(name)["PHASE"] == "Failed"
+
+
+def test_a_restored_progress_is_told_as_unknown_exactness(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    lab.driver(name).change(sinks={"copy": SinkScript(may_duplicate=17, progress_id="progress-2")})
+    told = lab.until_condition(name, "ExactlyOnce", "Unknown", "ProgressRestored")
+    assert "at most 17 rows" in told["message"]
+    lab.until(lambda: "ProgressTopicRecreated" in lab.told(name), "an event tells of the topic")
+    assert lab.condition(name, "Ready")["status"] == "True"
+
+
+def test_a_driver_that_starts_is_not_ready_and_no_alarm(lab: OperatorLab, name: str) -> None:
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(state="Starting", known=False, lag=None)}))
+    lab.apply(lab.pipeline(name))
+    lab.until_condition(name, "SparkApplicationReady", "True")
+    status = lab.until_phase(name, "Starting")
+    assert lab.condition(name, "Ready")["status"] == "False"
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    assert "lag" not in status["totals"]
+    assert lab.table(name)["LAG"] == ""
+    lab.driver(name).change(sinks={})
+    lab.until_ready(name)
+
+
+def test_what_the_dead_driver_knew_stays_until_the_next_one_tells(lab: OperatorLab, name: str) -> None:
+    ready(lab, name, failurePolicy={"maxConsecutiveFailures": 3, "backoff": {"initial": "4s", "max": "4s"}})
+    lab.driver(name).change(sinks={"copy": SinkScript(rows=8, dead=2, next=(10,))})
+    lab.until_status(name, lambda seen: seen["totals"]["rowsDelivered"] == 8, "the rows are told")
+    last = SinkScript(rows=9, dead=2, next=(11,), error=ERROR, state="Retrying")
+    lab.driver(name).change(sinks={"copy": last}, end=End(code=1, words=ERROR))
+    lab.until_status(
+        name, lambda seen: seen["sinks"][0].get("rowsDelivered") == 9 and lab.starts(name) == 1, "its last words count"
+    )
+    lab.until(lambda: lab.pod(name) is None, "its pod is gone")
+    sink = lab.sink(name)
+    assert (sink["rowsDelivered"], sink["deadLettered"], sink["frontier"][0]["next"]) == (9, 2, [11])
+    assert sink["state"] == "Retrying"
+    assert lab.condition(name, "Ready")["status"] == "False"
+    lab.until_ready(name)
+
+
+# --- silence ---
+
+
+def test_a_driver_that_does_not_answer_is_told_and_left_alone(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    driver = lab.driver(name)
+    driver.change(sinks={"copy": SinkScript(rows=3, next=(4,))})
+    lab.until_status(name, lambda seen: seen["totals"]["rowsDelivered"] == 3, "the rows are told")
+    for answer, token in (
+        *itertools.product((HANG, LATE, GARBAGE, LARGE, REDIRECT, BROKEN), (None,)),
+        (None, "another token"),
+    ):
+        driver.change(answer=answer, token=token)
+        lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+        lab.until_condition(name, "Ready", "False", "DriverUnresponsive")
+        # What was known is not forgotten.
+        assert lab.sink(name)["rowsDelivered"] == 3
+        driver.change(answer=None, token=None)
+        lab.until_ready(name)
+    assert lab.starts(name) == 1
+
+
+def test_a_driver_that_does_not_listen_yet_is_given_time_and_holds_nothing_up(lab: OperatorLab, name: str) -> None:
+    lab.drivers.play((lab.namespace, name), Script(listens=False))
+    lab.apply(lab.pipeline(name))
+    lab.until_status(name, lambda seen: seen["sparkApplication"]["state"] == "RUNNING", "its driver runs")
+    assert lab.condition(name, "Ready")["status"] == "False"
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    lab.drivers.play((lab.namespace, name), Script())
+    lab.patch(name, {"trigger": {"interval": "2s"}})
+    lab.until_started(name, 2)
+    lab.until_ready(name)
+
+
+def test_a_silent_driver_is_stopped_like_any_other(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    lab.driver(name).change(answer=HANG)
+    lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+    lab.patch(name, {"suspend": True})
+    lab.until_phase(name, "Suspended")
+    lab.until(lambda: lab.pod(name) is None, "the driver is gone")
+
+
+def test_a_driver_whose_supervising_loop_hangs_is_unresponsive(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    lab.driver(name).change(frozen=True)
+    lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive", deadline_s=75)
+    lab.driver(name).change(frozen=False)
+    lab.until_ready(name)
+
+
+def test_one_silent_driver_slows_nobody(lab: OperatorLab, name: str) -> None:
+    silent = [f"{name}-{number}" for number in range(4)]
+    for each in silent:
+        lab.apply(lab.pipeline(each))
+    for each in silent:
+        lab.until_ready(each)
+        lab.driver(each).change(answer=HANG)
+    for each in silent:
+        lab.until_condition(each, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+    lab.apply(lab.pipeline(name))
+    lab.until_condition(name, "Ready", "True", deadline_s=15)
+
+
+# --- who writes how often ---
+
+
+def test_an_idle_pipeline_costs_no_write_at_all(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    config = f"{name}-{lab.status(name)['sparkApplication']['configHash']}"
+    lab.until(lambda: "sinkpipeline.io/ran" in json.dumps(lab.find("configmap", config)), "its last write is done")
+    kinds = ("sinkpipeline", "sparkapplication", "configmaps", "secrets", "events")
+
+    def versions() -> list[str]:
+        return sorted(
+            f"{kind}/{each['metadata']['name']}: {each['metadata']['resourceVersion']}"
+            for kind in kinds
+            for each in lab.all(kind)
+            if each["metadata"]["name"].startswith(name)
+        )
+
+    before = versions()
+    lab.stays(lambda: versions() == before, "nothing of it is written", 13)  # more than two resyncs, and many polls
+
+
+def test_a_busy_pipeline_costs_a_write_a_minute_and_a_transition_is_told_at_once(lab: OperatorLab, name: str) -> None:
+    ready(lab, name)
+    driver, over = lab.driver(name), threading.Event()
+
+    def work() -> None:
+        for rows in itertools.count(1):
+            driver.change(sinks={"copy": SinkScript(rows=rows, next=(rows,), lag=rows % 7)})
+            if over.wait(0.2):
+                return
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    try:
+        before = lab.status_writes(name)
+        lab.stays(lambda: lab.status_writes(name) <= before + 1, "it is written at most once", 20)
+    finally:
+        over.set()
+        worker.join()
+    driver.change(sinks={"copy": SinkScript(rows=1000, next=(1000,), state="Retrying", error=ERROR)})
+    lab.until_status(name, lambda seen: seen["sinks"][0]["state"] == "Retrying", "the transition is told", 5)
+    assert lab.sink(name)["rowsDelivered"] == 1000
+
+
+# --- two resources ---
+
+
+def test_two_pipelines_with_one_identity(lab: OperatorLab, name: str) -> None:
+    """The owner in the progress topic keeps it; here its word comes from the driver of the other one."""
+    first, second = f"{name}-a", f"{name}-b"
+    lab.apply(lab.pipeline(first, identity=f"shared.{name}"))
+    lab.until_ready(first)
+    facts = f"shared.{name}/copy belongs to {lab.namespace}/{first}"
+    in_use = ("IdentityInUse", facts, "use another identity")
+    refused = Script(
+        sinks={"copy": SinkScript(state="Failed", known=False, error=in_use)}, end=End(code=3, words=in_use)
+    )
+    lab.drivers.play((lab.namespace, second), refused)
+    lab.apply(lab.pipeline(second, identity=f"shared.{name}"))
+    lab.until_condition(second, "Stalled", "True", "IdentityInUse")
+    assert f"{lab.namespace}/{first}" in lab.condition(second, "Ready")["message"]
+    assert lab.sink(second)["error"]["reason"] == "IdentityInUse"
+    assert lab.condition(first, "Ready")["status"] == "True"
+    assert lab.starts(first) == 1
+    # What belongs to the other one is not remembered as its own.
+    assert "frontier" not in lab.sink(second)
+
+
+# --- the operator as a program ---
+
+
+def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=5, next=(6,), lag=4)}))
+    ready(lab, name)
+    assert lab.asked("/healthz")[0] == 200
+    assert lab.asked("/readyz")[0] == 200
+    assert lab.asked("/elsewhere")[0] == 404
+
+    def samples() -> list[str]:
+        return [line for line in lab.asked("/metrics")[1].splitlines() if not line.startswith("#")]
+
+    lab.until(lambda: [each for each in samples() if name in each and each.endswith(" 4.0")], "the lag is a metric")
+    assert [each for each in samples() if 'phase="Running"' in each and not each.endswith(" 0.0")]
+    assert [each for each in samples() if "reconcile" in each and "_count" in each]
+
+
+def test_logs_are_json_where_they_are_asked_for(new_lab: Callable[..., OperatorLab], name: str) -> None:
+    lab = new_lab("--log-format", "json", "--log-level", "DEBUG")
+    lab.start()
+    ready(lab, name)
+    assert lab.stop() == 0
+    lines = [json.loads(line) for line in lab.log.splitlines()]
+    assert [line for line in lines if name in json.dumps(line)]
+
+
+def test_every_example_is_taken(lab: OperatorLab, pytestconfig: pytest.Config) -> None:
+    for path in sorted((pytestconfig.rootpath / "examples").glob("*.yaml")):
+        manifest = yaml.safe_load(path.read_text())
+        manifest["metadata"]["namespace"] = lab.namespace
+        lab.apply(manifest)
+        lab.until_ready(manifest["metadata"]["name"])
+        lab.delete("sinkpipeline", manifest["metadata"]["name"])
