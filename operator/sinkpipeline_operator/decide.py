@@ -16,7 +16,7 @@ before. A decision is one step; the next reconciliation sees what it led to. In 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.failure import FailurePolicy
@@ -110,7 +110,7 @@ def decide(seen: Observation) -> Decision:
         return _stop(seen, "Deleting" if seen.deleting else "Suspended")
     wanted = _target(seen)
     if wanted is None:
-        return _unconfigured(seen)
+        return _unconfigured(seen, death)
     return _start(seen, wanted) if child is None else _with_child(seen, child, death, wanted)
 
 
@@ -162,12 +162,14 @@ def _stop(seen: Observation, why: str) -> Decision:
     return Decision(step=Step.NOTHING, standing=Standing.STOPPED, why=why, restarts=seen.restarts.forgotten())
 
 
-def _unconfigured(seen: Observation) -> Decision:
+def _unconfigured(seen: Observation, death: Death | None) -> Decision:
     """Nothing that could be started: the resource is invalid, and nothing valid has run before."""
     why = "ManifestInvalid" if seen.why_not_wanted is None else seen.why_not_wanted.value
     if seen.wanted in seen.rejected:
         why = seen.restarts.last_reason or why
-    if seen.child is not None:
+    if seen.child is not None and death is not None and not seen.child.deleting:
+        return Decision(step=Step.DELETE, standing=Standing.NOT_CONFIGURED, why=why, restarts=seen.restarts)
+    if seen.child is not None and death is None:
         # Of a configuration that nobody can start again: it goes on for as long as it can.
         return _stay(seen, seen.child.shown_state)
     return Decision(step=Step.NOTHING, standing=Standing.NOT_CONFIGURED, why=why, restarts=seen.restarts)
@@ -175,8 +177,12 @@ def _unconfigured(seen: Observation) -> Decision:
 
 def _start(seen: Observation, wanted: str) -> Decision:
     restarts = seen.restarts
-    if any(not pod.is_gone for pod in seen.pods):
+    if seen.pods:
+        # Also one that has ended: the next one would have its name.
         return Decision(step=Step.WAIT, standing=Standing.STOPPING, why="DriverStopping", restarts=restarts)
+    if restarts.nonce is None and seen.nonce is not None:
+        # Set for the first time while nothing runs that could carry it.
+        restarts = replace(restarts, nonce=seen.nonce)
     anew = restarts.config_hash != wanted or _differ(seen.nonce, restarts.nonce)
     if anew:
         restarts = restarts.forgotten()

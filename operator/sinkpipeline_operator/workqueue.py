@@ -87,8 +87,10 @@ class WorkQueue:
             while True:
                 self._wake.clear()
                 self._start_what_is_due()
+                # Not wait_for(): before Python 3.12 it may swallow a cancellation.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._until_next())
+                    async with asyncio.timeout(self._until_next()):
+                        await self._wake.wait()
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -111,12 +113,13 @@ class WorkQueue:
         look = self._look if entry.whole else self._poll
         began = time.monotonic()
         wait: float | None
+        failed = False
         try:
             wait = await asyncio.get_running_loop().run_in_executor(self._executor, look, ref)
             entry.failures = 0
         except Conflict:
             # Somebody else was faster, so there is something new to see.
-            wait = 0.05
+            wait, failed = 0.05, True
         except (ApiUnavailable, ApiRefused) as error:
             wait = self._backoff(entry)
             self._failed(type(error).__name__)
@@ -133,7 +136,7 @@ class WorkQueue:
         if wait is None:
             self._entries.pop(ref, None)
             return
-        entry.whole = entry.touched or entry.failures > 0 or wait == 0.0
+        entry.whole = entry.touched or failed or entry.failures > 0 or wait == 0.0
         entry.due = time.monotonic() + wait
 
     @staticmethod

@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
         Standing.STOPPING,
         "DriverStopping",
     ),
-    "its pod has ended": (seen(pods=(ended(0),)), Step.START, Standing.STARTING, "Starting"),
+    "its pod has ended and is still there": (seen(pods=(ended(0),)), Step.WAIT, Standing.STOPPING, "DriverStopping"),
     "an invalid resource keeps its driver": (
         seen(wanted=None, fallback="old", child=child(config_hash="old")),
         *(Step.NOTHING, Standing.RUNNING, "RUNNING"),

@@ -140,7 +140,7 @@ def encode_meta(meta: Meta) -> bytes:
             "source": dict(meta.source),
             "data": meta.data,
             "progress": meta.progress,
-            "created": meta.created,
+            **({} if meta.created is None else {"created": meta.created}),
         },
         separators=(",", ":"),
     ).encode()
