@@ -91,8 +91,13 @@ class Actions:
 
     def after_report(self, seen: Seen, told: Mapping[str, Any] | None, status: Mapping[str, Any]) -> None:
         """Remembers a configuration whose driver runs, and drops those that nobody will run again."""
-        child = seen.child
+        child, run, pipeline = seen.child, seen.run, seen.pipeline
         config = None if child is None else seen.config(child.config_hash)
+        if child is not None and config is None and told is not None and pipeline is not None:
+            if run is not None and run.hash == child.config_hash:
+                # Somebody has deleted it: it is what a later configuration would be rolled back to.
+                self.cluster.apply(CONFIG_MAP, configs.build(pipeline, run))
+            return
         running = [sink["state"] for sink in status["sinks"]] == [SinkState.RUNNING.value] * len(status["sinks"])
         if config is None or told is None or not status["sinks"] or not running:
             return

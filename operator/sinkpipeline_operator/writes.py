@@ -9,6 +9,8 @@ EVERY_S = 60.0
 """Of what only goes on: rows, frontier, lag."""
 
 _CONDITION = ("type", "status", "reason", "observedGeneration")
+_TELLING = frozenset({"SpecValid", "SparkApplicationReady", "Stalled"})
+"""Conditions whose message changes only when somebody has done something; other messages may hold counts."""
 _SINK = ("name", "state", "guarantee", "circuit", "epoch", "dataTopicId", "progressTopicId")
 
 
@@ -24,9 +26,16 @@ def essence(status: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: status.get(key) for key in ("observedGeneration", "identity", "phase", "sparkApplication", "restarts")},
         "sinksReady": (status.get("totals") or {}).get("sinksReady"),
-        "conditions": [{key: each.get(key) for key in _CONDITION} for each in status.get("conditions") or ()],
+        "conditions": [
+            {**{key: each.get(key) for key in _CONDITION}, "message": each["message"] if _tells(each) else None}
+            for each in status.get("conditions") or ()
+        ],
         "sinks": [
             {**{key: sink.get(key) for key in _SINK}, "error": (sink.get("error") or {}).get("reason")}
             for sink in status.get("sinks") or ()
         ],
     }
+
+
+def _tells(condition: Mapping[str, Any]) -> bool:
+    return condition["type"] in _TELLING
