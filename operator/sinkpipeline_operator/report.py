@@ -175,6 +175,8 @@ def _spec_valid(known: Known) -> Condition:
     if known.rejected is not None:
         reason, message = known.rejected
         return Condition("False", reason, _cut(message))
+    if known.trouble is not None and not known.deleting:
+        return Condition("False", known.trouble.reason.value, _cut(str(known.trouble)))
     return Condition("True", "Valid", "")
 
 
