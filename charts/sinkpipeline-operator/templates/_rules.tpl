@@ -42,15 +42,11 @@
   resources: [namespaces]
   resourceNames: [kube-system]
   verbs: [get]
-# Kinds that come or go while the operator runs: Kubeflow's Spark operator may be installed after it.
+{{- if not .Values.watchNamespaces }}
+# Kinds that come or go while the operator runs: Kubeflow's Spark operator may be installed after it. An operator of named
+# namespaces doesn't ask for them.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  verbs: [list, watch]
-{{- if .Values.watchNamespaces }}
-# Namespaces that are named are followed, and one that is made again is served again. kopf asks for this only where some
-# are named, and without the right it tries for a minute before it serves them.
-- apiGroups: [""]
-  resources: [namespaces]
   verbs: [list, watch]
 {{- end }}
 {{- end -}}

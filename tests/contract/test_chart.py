@@ -1,0 +1,495 @@
+"""The chart, as Helm renders it: what it grants, what it runs, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+import yaml
+
+import chart
+from chart import CHART, ChartError, Object, operator_arguments, render
+from support.pod_security import VIOLATIONS, violations
+
+# The first of them may build Helm.
+pytestmark = pytest.mark.timeout(chart.BUILD_DEADLINE + 120)
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = chart.NAMESPACE
+SMALLEST: Object = {}
+EVERYTHING: Object = {
+    "fullnameOverride": "pipes",
+    "image": {"repository": "example.com/operator", "tag": "1.2.3", "pullPolicy": "Always"},
+    "imagePullSecrets": ["registry"],
+    "spark": {"version": "4.0.5", "image": {"repository": "example.com:5000/spark", "digest": f"sha256:{'0f' * 32}"}},
+    "watchNamespaces": ["shop", "stock"],
+    "kafkaAccess": False,
+    "resync": 12.5,
+    "log": {"level": "DEBUG", "format": "text"},
+    "serviceAccount": {"name": "pipes-account", "annotations": {"a": "1"}},
+    "driver": {"serviceAccount": {"name": "driver", "annotations": {"b": "2"}}, "namespaces": ["shop", "other"]},
+    "metrics": {"port": 9000, "service": {"annotations": {"c": "3"}}},
+    "resources": {"limits": {"memory": "1Gi"}},
+    "terminationGracePeriodSeconds": 7,
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "podAnnotations": {"d": "4"},
+    "podLabels": {"team": "data", "app.kubernetes.io/name": "not-this-one"},
+}
+VARIANTS = pytest.mark.parametrize("values", [SMALLEST, EVERYTHING], ids=["smallest", "everything"])
+
+Rights = dict[tuple[str, str, str], set[str]]
+"""Verbs by API group, resource and name; an empty name is any."""
+
+IN_NAMESPACES: Rights = {
+    ("sinkpipeline.io", "sinkpipelines", ""): {"get", "list", "watch", "patch"},
+    ("sinkpipeline.io", "sinkpipelines/status", ""): {"get", "patch", "update"},
+    ("sinkpipeline.io", "sinkpipelines/finalizers", ""): {"update"},
+    ("sparkoperator.k8s.io", "sparkapplications", ""): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "configmaps", ""): {"get", "list", "create", "patch", "delete"},
+    ("", "secrets", ""): {"get", "create", "patch"},
+    ("", "pods", ""): {"get", "list", "watch"},
+    ("", "events", ""): {"create", "patch"},
+}
+IN_THE_CLUSTER: Rights = {("", "namespaces", "kube-system"): {"get"}}
+OF_ALL_NAMESPACES: Rights = {("apiextensions.k8s.io", "customresourcedefinitions", ""): {"list", "watch"}}
+OF_DRIVERS: Rights = {
+    ("", "pods", ""): {"get", "list", "watch", "create", "patch", "delete", "deletecollection"},
+    ("", "configmaps", ""): {"create", "deletecollection"},
+    ("", "persistentvolumeclaims", ""): {"list", "create", "deletecollection"},
+    ("", "services", ""): {"deletecollection"},
+}
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def rights(role: Object) -> Rights:
+    found: Rights = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames") or [""]:
+                    found.setdefault((group, resource, name), set()).update(rule["verbs"])
+    return found
+
+
+def where(each: Object) -> tuple[str, str, str]:
+    return each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
+
+
+def pod_of(values: Object) -> Object:
+    [deployment] = of_kind(render(values), "Deployment")
+    pod: Object = deployment["spec"]["template"]
+    return pod
+
+
+@VARIANTS
+def test_helm_has_nothing_to_complain_about(values: Object) -> None:
+    assert "0 chart(s) failed" in chart.helm("lint", "--strict", str(CHART), "--values=-", stdin=values)
+
+
+# --- values ---
+
+
+def properties(schema: Object, root: Object, path: str = "") -> Iterator[str]:
+    schema = root["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if "properties" not in schema:
+        yield path
+        return
+    assert schema["additionalProperties"] is False, path
+    for name, each in schema["properties"].items():
+        yield from properties(each, root, f"{path}.{name}".removeprefix("."))
+
+
+def leaves(values: Any, path: str = "") -> Iterator[str]:
+    if not isinstance(values, dict) or not values:
+        yield path
+        return
+    for name, each in values.items():
+        # What Kubernetes defines is a value of its own.
+        inner = [path] if path == "resources" else leaves(each, f"{path}.{name}".removeprefix("."))
+        yield from inner
+
+
+def test_every_value_has_a_default_and_a_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    # Helm adds `global` where the chart is part of another one.
+    assert set(properties(schema, schema)) - {"global"} == set(
+        leaves(yaml.safe_load((CHART / "values.yaml").read_text()))
+    )
+
+
+def test_every_value_is_explained() -> None:
+    """By a comment above it, or above the block that it stands in."""
+    paragraphs = (CHART / "values.yaml").read_text().split("\n\n")
+    keys = [
+        (line.strip(), [each for each in lines[:number] if each.lstrip().startswith("#")])
+        for lines in (paragraph.splitlines() for paragraph in paragraphs)
+        for number, line in enumerate(lines)
+        if re.match(r" *\w+: \S", line)
+    ]
+    assert len(keys) > 20
+    assert [key for key, comments in keys if not comments] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"watchNamespace": ["shop"]}, "watchNamespace"),
+        ({"replicas": 2}, "replicas"),
+        ({"image": {"repo": "example.com/operator"}}, "repo"),
+        ({"spark": {"image": {"Tag": "1"}}}, "Tag"),
+        ({"driver": {"namespace": "shop"}}, "namespace"),
+        ({"driver": {"serviceAccount": {"names": "a"}}}, "names"),
+        ({"metrics": {"service": {"enabled": False}}}, "enabled"),
+        ({"watchNamespaces": "shop"}, "watchNamespaces"),
+        ({"watchNamespaces": ["shop", "shop"]}, "watchNamespaces"),
+        ({"watchNamespaces": ["Shop"]}, "watchNamespaces"),
+        ({"driver": {"namespaces": ["a b"]}}, "namespaces"),
+        ({"driver": {"serviceAccount": {"name": ""}}}, "name"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount"),
+        ({"serviceAccount": {"create": False, "name": None}}, "serviceAccount"),
+        ({"image": {"digest": "0f0f"}}, "digest"),
+        ({"image": {"repository": ""}}, "repository"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+        ({"spark": {"version": "4"}}, "version"),
+        ({"resync": 0}, "resync"),
+        ({"resync": "1m"}, "resync"),
+        ({"kafkaAccess": "no"}, "kafkaAccess"),
+        ({"log": {"level": "debug"}}, "level"),
+        ({"metrics": {"port": 80}}, "port"),
+        ({"terminationGracePeriodSeconds": 0}, "terminationGracePeriodSeconds"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused(values: Object, told: str) -> None:
+    with pytest.raises(ChartError, match=rf"schema[^']*(.|\n)*{told}"):
+        render(values)
+
+
+# --- objects ---
+
+
+@VARIANTS
+def test_every_object_is_labelled_and_has_its_place(values: Object) -> None:
+    objects = render(values)
+    assert len({where(each) for each in objects}) == len(objects)
+    for each in objects:
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert labels["app.kubernetes.io/instance"] == chart.RELEASE
+        assert labels["app.kubernetes.io/name"] == "sinkpipeline-operator"
+        assert labels["helm.sh/chart"].startswith("sinkpipeline-operator-")
+        assert each["kind"].startswith("ClusterRole") != ("namespace" in each["metadata"]), where(each)
+
+
+def test_what_is_rendered_by_default() -> None:
+    operator, driver = "sinkpipeline-operator", "sinkpipeline-driver"
+    assert {where(each) for each in render()} == {
+        ("Deployment", NAMESPACE, operator),
+        ("Service", NAMESPACE, f"{operator}-metrics"),
+        ("ServiceAccount", NAMESPACE, operator),
+        ("ClusterRole", "", f"{NAMESPACE}:{operator}"),
+        ("ClusterRoleBinding", "", f"{NAMESPACE}:{operator}"),
+        ("ServiceAccount", NAMESPACE, driver),
+        ("Role", NAMESPACE, driver),
+        ("RoleBinding", NAMESPACE, driver),
+    }
+
+
+@VARIANTS
+def test_selectors_find_the_pods_of_every_version(values: Object) -> None:
+    objects = render(values)
+    [deployment], [service] = of_kind(objects, "Deployment"), of_kind(objects, "Service")
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert selector == service["spec"]["selector"]
+    assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & selector.keys()
+
+
+def test_releases_of_one_name_share_nothing() -> None:
+    watched = {"watchNamespaces": ["one"]}, {"watchNamespaces": ["two"]}
+    one, two = (
+        {where(each) for each in render(values, namespace)}
+        for values, namespace in zip(watched, ("one", "two"), strict=True)
+    )
+    assert not one & two
+
+
+def test_no_object_of_the_chart_is_the_crd() -> None:
+    """Helm would delete it with the release, and every pipeline with it; it leaves alone what is in crds/."""
+    assert of_kind(render(), "CustomResourceDefinition") == []
+    shown = chart.helm("show", "crds", str(CHART))
+    [definition] = [each for each in yaml.safe_load_all(shown) if each is not None]
+    assert definition["metadata"]["name"] == "sinkpipelines.sinkpipeline.io"
+
+
+def test_the_chart_has_the_repositorys_crds() -> None:
+    here, there = ({path.name: path.read_bytes() for path in (top / "crds").glob("*")} for top in (CHART, ROOT))
+    assert here == there, "cp crds/*.yaml charts/sinkpipeline-operator/crds/"
+
+
+def test_the_chart_has_the_version_of_what_it_installs() -> None:
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (described["version"], described["appVersion"]) == (version, version)
+    application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
+    spark = yaml.safe_load((CHART / "values.yaml").read_text())["spark"]["version"]
+    assert f"pyspark=={spark}" in application["optional-dependencies"]["spark"]
+
+
+# --- rights ---
+
+
+def test_all_namespaces_are_watched_with_a_cluster_role() -> None:
+    [role] = of_kind(render(), "ClusterRole")
+    assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES
+
+
+def test_named_namespaces_are_watched_with_roles_of_theirs() -> None:
+    objects = render({"watchNamespaces": ["shop", "stock"]})
+    [role] = of_kind(objects, "ClusterRole")
+    assert rights(role) == IN_THE_CLUSTER
+    mine = {where(each): rights(each) for each in of_kind(objects, "Role") if not is_drivers(each)}
+    assert mine == {("Role", namespace, "sinkpipeline-operator"): IN_NAMESPACES for namespace in ("shop", "stock")}
+
+
+def is_drivers(each: Object) -> bool:
+    return bool(each["metadata"]["labels"]["app.kubernetes.io/component"] == "driver")
+
+
+@VARIANTS
+def test_nothing_is_granted_in_the_dark(values: Object) -> None:
+    granted = [rights(each) for each in of_kind(render(values), "ClusterRole", "Role")]
+    for key, verbs in chain.from_iterable(each.items() for each in granted):
+        assert "*" not in {*key, *verbs}, key
+        assert verbs.isdisjoint({"escalate", "bind", "impersonate"}), key
+        if key[1] == "secrets":
+            assert verbs.isdisjoint({"list", "watch", "delete", "deletecollection"}), "Secrets are read by name"
+
+
+@VARIANTS
+def test_every_role_is_bound_to_one_account_that_is_there(values: Object) -> None:
+    objects = render(values)
+    accounts = {where(each)[1:]: each for each in of_kind(objects, "ServiceAccount")}
+    roles = {where(each) for each in of_kind(objects, "ClusterRole", "Role")}
+    bindings = of_kind(objects, "ClusterRoleBinding", "RoleBinding")
+    bound = set()
+    for binding in bindings:
+        [subject] = binding["subjects"]
+        account = accounts[subject["namespace"], subject["name"]]
+        assert is_drivers(account) == is_drivers(binding), "the operator's rights are the operator's"
+        ref = binding["roleRef"]
+        bound.add((ref["kind"], binding["metadata"].get("namespace", ""), ref["name"]))
+    assert bound == roles
+    assert len(bindings) == len(roles)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        (SMALLEST, "sinkpipeline-operator"),
+        (EVERYTHING, "pipes-account"),
+        ({"serviceAccount": {"create": False, "name": "given"}}, "given"),
+    ],
+    ids=["smallest", "everything", "given"],
+)
+def test_the_operators_rights_are_those_of_its_pod(values: Object, name: str) -> None:
+    assert chart.operator_account(values) == name
+    bindings = of_kind(render(values), "ClusterRoleBinding", "RoleBinding")
+    subjects = [subject for each in bindings if not is_drivers(each) for subject in each["subjects"]]
+    assert subjects
+    assert all(each == {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE} for each in subjects)
+
+
+@pytest.mark.parametrize(
+    ("values", "namespaces"),
+    [
+        ({}, [NAMESPACE]),
+        ({"watchNamespaces": ["shop", "stock"]}, ["shop", "stock"]),
+        ({"driver": {"namespaces": ["shop"]}}, ["shop"]),
+        ({"watchNamespaces": ["shop"], "driver": {"namespaces": ["shop", "other"]}}, ["shop", "other"]),
+    ],
+)
+def test_drivers_have_an_account_where_pipelines_are(values: Object, namespaces: list[str]) -> None:
+    objects = [each for each in render(values) if is_drivers(each)]
+    assert {where(each) for each in objects} == {
+        (kind, namespace, "sinkpipeline-driver")
+        for namespace in namespaces
+        for kind in ("ServiceAccount", "Role", "RoleBinding")
+    }
+    for role in of_kind(objects, "Role"):
+        assert rights(role) == OF_DRIVERS
+
+
+@VARIANTS
+def test_drivers_outlive_the_release(values: Object) -> None:
+    kept = [each for each in render(values) if "helm.sh/resource-policy" in each["metadata"].get("annotations", {})]
+    assert kept == [each for each in render(values) if is_drivers(each)]
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in kept} == {"keep"}
+
+
+def test_accounts_and_rights_may_come_from_elsewhere() -> None:
+    given = {
+        "rbac": {"create": False},
+        "serviceAccount": {"create": False, "name": "given"},
+        "driver": {"serviceAccount": {"create": False, "name": "also-given"}},
+        "metrics": {"service": {"create": False}},
+    }
+    [deployment] = render(given)
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "given"
+    assert "--driver-service-account=also-given" in operator_arguments(given)
+
+
+# --- the pod ---
+
+
+@VARIANTS
+def test_the_pod_is_restricted(values: Object) -> None:
+    assert violations(pod_of(values)["spec"]) == []
+
+
+@pytest.mark.parametrize("spoil", VIOLATIONS.values(), ids=VIOLATIONS)
+def test_a_pod_that_is_not_restricted_is_found_out(spoil: Callable[[Object], None]) -> None:
+    pod = copy.deepcopy(pod_of(SMALLEST)["spec"])
+    spoil(pod)
+    assert len(violations(pod)) == 1
+
+
+@VARIANTS
+def test_the_pod_writes_into_memory_only(values: Object) -> None:
+    pod = pod_of(values)["spec"]
+    [container] = pod["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    [volume], [mount] = pod["volumes"], container["volumeMounts"]
+    assert (volume["name"], mount["mountPath"]) == (mount["name"], "/tmp")
+    assert volume["emptyDir"]["medium"] == "Memory"
+
+
+@VARIANTS
+def test_there_is_never_a_second_operator(values: Object) -> None:
+    [deployment] = of_kind(render(values), "Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+@VARIANTS
+def test_probes_and_service_ask_where_the_operator_listens(values: Object) -> None:
+    objects = render(values)
+    container = chart.operator_container(objects)
+    [port] = container["ports"]
+    assert f"--listen=0.0.0.0:{port['containerPort']}" in container["args"]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": port["name"]}
+    [service] = of_kind(objects, "Service")
+    assert [each["targetPort"] for each in service["spec"]["ports"]] == [port["name"]]
+
+
+def test_what_the_pod_is_told_reaches_it() -> None:
+    pod = pod_of(EVERYTHING)
+    assert pod["metadata"]["annotations"] == {"d": "4"}
+    assert pod["metadata"]["labels"]["team"] == "data"
+    spec = pod["spec"]
+    asked = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "terminationGracePeriodSeconds")
+    assert {name: spec[name] for name in asked} == {name: EVERYTHING[name] for name in asked}
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    # Helm adds values to the defaults, key by key.
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+
+
+def test_drivers_may_use_the_registry_too() -> None:
+    accounts = [each for each in of_kind(render(EVERYTHING), "ServiceAccount") if is_drivers(each)]
+    assert [each["imagePullSecrets"] for each in accounts] == [[{"name": "registry"}]] * 2
+
+
+# --- images and arguments ---
+
+
+def test_tags_are_by_default_the_version_of_the_application() -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert chart.operator_container(render())["image"] == f"localhost/sinkpipeline-operator:{version}"
+    assert operator_arguments()[0] == f"--image=localhost/sinkpipeline-spark:{version}"
+
+
+def test_the_operator_is_started_with_what_the_values_say() -> None:
+    assert operator_arguments() == [
+        operator_arguments()[0],
+        "--image-pull-policy=IfNotPresent",
+        "--spark-version=4.0.4",
+        "--driver-service-account=sinkpipeline-driver",
+        "--listen=0.0.0.0:8080",
+        "--resync=60",
+        "--log-format=json",
+        "--log-level=INFO",
+    ]
+    assert chart.operator_container(render(EVERYTHING))["image"] == "example.com/operator:1.2.3"
+    assert operator_arguments(EVERYTHING) == [
+        f"--image=example.com:5000/spark@sha256:{'0f' * 32}",
+        "--image-pull-policy=IfNotPresent",
+        "--spark-version=4.0.5",
+        "--driver-service-account=driver",
+        "--namespace=shop",
+        "--namespace=stock",
+        "--no-kafka-access",
+        "--listen=0.0.0.0:9000",
+        "--resync=12.5",
+        "--log-format=text",
+        "--log-level=DEBUG",
+    ]
+
+
+# --- what is told ---
+
+
+@pytest.mark.parametrize("document", [ROOT / "docs" / "install.md", CHART / "README.md"], ids=lambda path: path.name)
+def test_the_documented_installation_is_accepted(document: Path) -> None:
+    text = document.read_text().replace("\\\n", " ")
+    [command] = re.findall(r"^helm install (sinkpipeline-operator .*)$", text, re.MULTILINE)
+    arguments = [str(ROOT / each) if each.startswith("charts/") else each for each in shlex.split(command)]
+    rendered = chart.helm("template", *arguments)
+    assert "kind: Deployment" in rendered
+    assert "localhost/" not in rendered
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Callable[[Object], str]:
+    """What `helm install` says at its end, from a copy of the chart: Helm 3 says it only where there is a cluster."""
+    copied = tmp_path / CHART.name
+    shutil.copytree(CHART, copied)
+    (copied / "templates" / "NOTES.txt").rename(copied / "NOTES.txt")
+    (copied / "templates" / "notes.yaml").write_text('said: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}')
+    only = "--show-only=templates/notes.yaml"
+    arguments = ("template", chart.RELEASE, str(copied), f"--namespace={NAMESPACE}", "--values=-", only)
+    return lambda values: str(yaml.safe_load(chart.helm(*arguments, stdin=values))["said"])
+
+
+def test_notes_say_what_is_next(notes: Callable[[Object], str]) -> None:
+    said = notes(SMALLEST)
+    assert "watches all namespaces" in said
+    assert f"kubectl --namespace {NAMESPACE} rollout status deployment/sinkpipeline-operator" in said
+    assert f"is made in: {NAMESPACE}." in said
+    assert "images under localhost/" in said
+    assert "rollout restart" not in said
+
+
+def test_notes_say_what_was_asked_for(notes: Callable[[Object], str]) -> None:
+    said = notes(EVERYTHING)
+    assert "watches shop, stock" in said
+    assert "rollout restart deployment/pipes" in said, "it doesn't notice that the Spark operator comes later"
+    assert "the ServiceAccount driver, which is made in: shop, other." in said
+    assert "localhost/" not in said
+    given = {"driver": {"serviceAccount": {"create": False, "name": "given"}}}
+    assert "ServiceAccount given, which is not made by this chart" in notes(given)

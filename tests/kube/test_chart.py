@@ -1,0 +1,181 @@
+"""The chart on a real API server: it takes every object, and the accounts have the rights that they need, no others."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import chart
+from control_plane import Cluster, ControlPlaneError
+from support.pod_security import VIOLATIONS
+
+# The first of them may build Helm.
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(chart.BUILD_DEADLINE + 120)]
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def installed(api_server: Cluster) -> Iterator[str]:
+    """The namespace of a release that watches all of them; its driver's account is there too."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    chart.install(api_server, namespace=name)
+    yield name
+    remove(api_server, name)
+    api_server.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def confined(api_server: Cluster, namespace: str) -> Iterator[str]:
+    """The namespace of a release that watches only this one."""
+    chart.install(api_server, {"watchNamespaces": [namespace]}, namespace)
+    yield namespace
+    remove(api_server, namespace)
+
+
+def remove(cluster: Cluster, namespace: str) -> None:
+    """What no namespace takes along."""
+    for kind in ("clusterrolebinding", "clusterrole"):
+        cluster.kubectl("delete", kind, f"{namespace}:{chart.RELEASE}")
+
+
+def allowed(cluster: Cluster, account: str, verb: str, what: str, namespace: str) -> bool:
+    """`account` as <namespace>:<name>, `what` as [GROUP/]RESOURCE[/SUBRESOURCE][=NAME]."""
+    what, _, name = what.partition("=")
+    parts = what.split("/")
+    group = parts.pop(0) if "." in parts[0] else ""
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": parts[0],
+        "subresource": "".join(parts[1:]),
+        "namespace": namespace,
+        "name": name,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes},
+    }
+    answer = cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return bool(json.loads(answer)["status"]["allowed"])
+
+
+MAY = [
+    ("watch", "sinkpipeline.io/sinkpipelines"),
+    ("update", "sinkpipeline.io/sinkpipelines/status"),
+    ("update", "sinkpipeline.io/sinkpipelines/finalizers"),
+    ("delete", "sparkoperator.k8s.io/sparkapplications"),
+    ("get", "secrets"),
+    ("create", "events"),
+    ("watch", "apiextensions.k8s.io/customresourcedefinitions"),
+    ("get", "namespaces=kube-system"),
+]
+MAY_NOT = [
+    ("list", "secrets"),
+    ("watch", "secrets"),
+    ("delete", "sinkpipeline.io/sinkpipelines"),
+    ("create", "pods"),
+    ("delete", "pods"),
+    ("get", "namespaces=default"),
+    ("create", "rbac.authorization.k8s.io/clusterrolebindings"),
+]
+
+
+def test_the_operator_may_what_it_does_and_no_more(api_server: Cluster, installed: str) -> None:
+    account = f"{installed}:{chart.operator_account(namespace=installed)}"
+    assert [each for each in MAY if not allowed(api_server, account, *each, "kube-public")] == []
+    assert [each for each in MAY_NOT if allowed(api_server, account, *each, installed)] == []
+
+
+def test_a_confined_operator_may_nothing_elsewhere(api_server: Cluster, confined: str) -> None:
+    account = f"{confined}:{chart.operator_account(namespace=confined)}"
+    for verb, what in (("watch", "sinkpipeline.io/sinkpipelines"), ("get", "secrets"), ("list", "pods")):
+        assert allowed(api_server, account, verb, what, confined)
+        assert not allowed(api_server, account, verb, what, "default")
+    assert allowed(api_server, account, "get", "namespaces=kube-system", "")
+
+
+def test_the_operator_runs_with_the_token_of_its_account(api_server: Cluster, installed: str) -> None:
+    account = chart.operator_account(namespace=installed)
+    own = api_server.service_account_kubeconfig(installed, account)
+    listed = api_server.kubectl("get", "sinkpipelines", "--all-namespaces", "-o", "json", kubeconfig=own)
+    assert json.loads(listed)["kind"] == "List"
+    with pytest.raises(ControlPlaneError, match=rf"{installed}:{account}.* cannot list resource .?.secrets"):
+        api_server.kubectl("get", "secrets", kubeconfig=own)
+
+
+def test_a_driver_runs_executors_and_reads_no_secrets(api_server: Cluster, installed: str) -> None:
+    account = f"{installed}:sinkpipeline-driver"
+    assert allowed(api_server, account, "create", "pods", installed)
+    assert allowed(api_server, account, "deletecollection", "services", installed)
+    assert not allowed(api_server, account, "create", "pods", "default")
+    for verb, what in (
+        ("get", "secrets"),
+        ("get", "configmaps"),
+        ("get", "sinkpipeline.io/sinkpipelines"),
+        ("patch", "sinkpipeline.io/sinkpipelines/status"),
+        ("patch", "sparkoperator.k8s.io/sparkapplications"),
+    ):
+        assert not allowed(api_server, account, verb, what, installed)
+
+
+def test_the_operators_pod_is_admitted_where_only_restricted_ones_are(api_server: Cluster, installed: str) -> None:
+    level = "pod-security.kubernetes.io/enforce=restricted"
+    api_server.kubectl("label", "namespace", installed, level)
+    dry_run(api_server, installed, operator_pod(installed))
+    for name in ("hostNetwork", "privilege escalation", "root is not refused", "no seccomp", "capabilities are kept"):
+        pod = operator_pod(installed)
+        VIOLATIONS[name](pod["spec"])
+        with pytest.raises(ControlPlaneError, match="violates PodSecurity"):
+            dry_run(api_server, installed, pod)
+
+
+def operator_pod(namespace: str) -> Object:
+    [deployment] = [each for each in chart.render(namespace=namespace) if each["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    return {"apiVersion": "v1", "kind": "Pod", **template, "metadata": template["metadata"] | {"name": "operator"}}
+
+
+def dry_run(cluster: Cluster, namespace: str, pod: Object) -> None:
+    cluster.kubectl("create", f"--namespace={namespace}", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+def test_an_operator_that_runs_elsewhere_needs_no_deployment(api_server: Cluster, namespace: str) -> None:
+    applied = chart.install(api_server, namespace=namespace, deployment=False)
+    try:
+        assert "Deployment" not in {each["kind"] for each in applied}
+        assert api_server.get("deployments", f"--namespace={namespace}")["items"] == []
+        assert api_server.get("serviceaccount", chart.operator_account(namespace=namespace), f"--namespace={namespace}")
+    finally:
+        remove(api_server, namespace)
+
+
+def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, namespace: str) -> None:
+    values = {
+        "imagePullSecrets": ["registry"],
+        "spark": {"image": {"digest": f"sha256:{'0f' * 32}"}},
+        "watchNamespaces": [namespace],
+        "kafkaAccess": False,
+        "serviceAccount": {"annotations": {"a": "1"}},
+        "driver": {"serviceAccount": {"annotations": {"b": "2"}}},
+        "metrics": {"service": {"annotations": {"c": "3"}}},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": {"d": "4"},
+        "podLabels": {"team": "data"},
+    }
+    try:
+        applied = chart.install(api_server, values, namespace)
+        for each in applied:
+            kind, meta = each["kind"], each["metadata"]
+            place = [f"--namespace={meta['namespace']}"] if "namespace" in meta else []
+            assert api_server.get(kind, meta["name"], *place)["metadata"]["labels"].items() >= meta["labels"].items()
+    finally:
+        remove(api_server, namespace)
