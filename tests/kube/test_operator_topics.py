@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.operator_lab import OperatorLab
 
 from control_plane import Cluster
 from local_kafka import LocalKafka
@@ -17,6 +16,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from support import topics
 from support.one_sink import OneSink, deliver
+from support.operator_lab import OperatorLab
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
 
