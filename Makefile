@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
+.PHONY: help install helm control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,9 +11,11 @@ help: ## List the targets
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
 
-control-plane: install ## A Kubernetes API server and Helm, built from Go modules where there are none
-	@dev/install.sh control-plane
+helm: install ## Helm, which renders the chart, built from its Go module where there is none
 	@dev/install.sh helm
+
+control-plane: helm ## And a Kubernetes API server, likewise
+	@dev/install.sh control-plane
 
 lint: install
 	$(RUN) -m ruff format --check
@@ -21,7 +23,7 @@ lint: install
 	$(RUN) -m mypy
 	.venv/bin/lint-imports
 
-check: lint ## Linters, types, import contracts and the tests that start nothing
+check: lint helm ## Linters, types, import contracts and the tests that start nothing
 	$(RUN) -m pytest tests/unit tests/contract
 
 crds: install ## Write crds/ anew, and the chart's copy of it

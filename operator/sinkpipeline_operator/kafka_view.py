@@ -33,7 +33,7 @@ from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline_operator.kube import Ref
 
-_LOG = logging.getLogger("sinkpipeline.kafka")
+_LOG = logging.getLogger("sinkpipeline.operator")
 
 _THREADS = 4
 _TOLD = (

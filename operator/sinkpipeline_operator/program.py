@@ -107,6 +107,8 @@ def _log(settings: Settings) -> None:
     # kopf tells of every object that it sees, and clients of every request.
     for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    # Brokers that don't answer are told in the status; the client would tell of every attempt.
+    logging.getLogger("sinkpipeline.kafka").setLevel(logging.CRITICAL)
 
 
 class _Json(logging.Formatter):

@@ -18,6 +18,7 @@ import yaml
 
 import chart
 from chart import CHART, ChartError, Object, operator_arguments, render
+from sinkpipeline_operator.settings import parse
 from support.pod_security import VIOLATIONS, violations
 
 # The first of them may build Helm.
@@ -493,3 +494,10 @@ def test_notes_say_what_was_asked_for(notes: Callable[[Object], str]) -> None:
     assert "localhost/" not in said
     given = {"driver": {"serviceAccount": {"create": False, "name": "given"}}}
     assert "ServiceAccount given, which is not made by this chart" in notes(given)
+
+
+@VARIANTS
+def test_the_operator_accepts_its_arguments(values: Object) -> None:
+    settings = parse(operator_arguments(values))
+    assert settings.namespaces == tuple(values.get("watchNamespaces", ()))
+    assert settings.kafka_access is values.get("kafkaAccess", True)

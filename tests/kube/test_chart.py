@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import chart
 from control_plane import Cluster, ControlPlaneError
 from support.pod_security import VIOLATIONS
+from support.waiting import wait_until
 
 # The first of them may build Helm.
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(chart.BUILD_DEADLINE + 120)]
@@ -24,6 +26,7 @@ def installed(api_server: Cluster) -> Iterator[str]:
     """The namespace of a release that watches all of them; its driver's account is there too."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     chart.install(api_server, namespace=name)
+    rights_count(api_server, name)
     yield name
     remove(api_server, name)
     api_server.kubectl("delete", "namespace", name, "--wait=false")
@@ -33,8 +36,16 @@ def installed(api_server: Cluster) -> Iterator[str]:
 def confined(api_server: Cluster, namespace: str) -> Iterator[str]:
     """The namespace of a release that watches only this one."""
     chart.install(api_server, {"watchNamespaces": [namespace]}, namespace)
+    rights_count(api_server, namespace)
     yield namespace
     remove(api_server, namespace)
+
+
+def rights_count(cluster: Cluster, namespace: str) -> None:
+    """The API server's authorizer follows roles; until it has seen these, nothing is allowed."""
+    operator = f"{namespace}:{chart.operator_account(namespace=namespace)}"
+    for account, what in ((operator, "secrets"), (f"{namespace}:sinkpipeline-driver", "pods")):
+        wait_until(partial(allowed, cluster, account, "create", what, namespace), f"{account} may create {what}")
 
 
 def remove(cluster: Cluster, namespace: str) -> None:

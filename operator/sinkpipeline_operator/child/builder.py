@@ -142,6 +142,8 @@ def driver_template(order: Order, container: str) -> dict[str, Any]:
 def executor_template(order: Order, container: str) -> dict[str, Any]:
     """The executors' pod template: they write to Kafka too, so they mount the same Secrets."""
     ours = _template(order, container, [*_secret_volumes(order), *_scratch_volumes()])
+    # They talk to the driver and to Kafka, and to nobody else.
+    ours["spec"]["automountServiceAccountToken"] = False
     return cast("dict[str, Any]", merged(_users(order), ours))
 
 
