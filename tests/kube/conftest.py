@@ -50,6 +50,15 @@ def shared_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def kafka_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
+    """One that talks to Kafka, and looks every second."""
+    options = ("--kafka-access", "--resync", "1")
+    with own_namespace(api_server) as name, OperatorLab(api_server, name, drivers, options=options) as lab:
+        lab.start()
+        yield lab
+
+
 @pytest.fixture
 def lab(shared_lab: OperatorLab) -> Iterator[OperatorLab]:
     """An operator that the tests of a module share: they keep apart by the names of their pipelines."""

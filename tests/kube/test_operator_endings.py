@@ -113,7 +113,7 @@ def test_the_first_configuration_that_a_driver_refuses_waits_for_another(lab: Op
     told = lab.until_condition(name, "SpecValid", "False", "ExpressionInvalid")
     assert "the facts of it" in told["message"]
     lab.until_condition(name, "Stalled", "True")
-    assert lab.status(name)["phase"] == "Failed"
+    lab.until_phase(name, "Failed")
     lab.stays(lambda: lab.starts(name) == 1, "it is not tried again", 4)
     lab.drivers.play((lab.namespace, name), Script())
     lab.patch(name, {"transform": {"where": "value > 0"}})

@@ -33,6 +33,8 @@ def running(new_lab: Callable[..., OperatorLab], name: str) -> OperatorLab:
 
 def settled(lab: OperatorLab, name: str, *, starts: int) -> None:
     """Ready, with one driver of the wanted configuration, and nothing left over."""
+    # Before it, a status may be of the time before the operator was killed.
+    lab.until(lambda: lab.starts(name) >= starts, f"{name}: it has had {starts} drivers")
     lab.until_ready(name)
     lab.until_condition(name, "Reconciling", "False")
     assert lab.starts(name) == starts

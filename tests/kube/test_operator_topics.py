@@ -5,7 +5,7 @@ A start is refused, or not, by the same function: what a driver then does is sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -59,16 +59,9 @@ class Suspended:
 
 
 @pytest.fixture
-def lab(new_lab: Callable[..., OperatorLab]) -> OperatorLab:
-    ours = new_lab("--kafka-access", "--resync", "1")
-    ours.start()
-    return ours
-
-
-@pytest.fixture
-def pipeline(lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, name: str) -> Iterator[Suspended]:
-    yield Suspended(lab, api_server, kafka, name)
-    lab.check()
+def pipeline(kafka_lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, name: str) -> Iterator[Suspended]:
+    yield Suspended(kafka_lab, api_server, kafka, name)
+    kafka_lab.check()
 
 
 def test_what_kafka_says_while_nothing_runs(pipeline: Suspended) -> None:

@@ -348,8 +348,8 @@ class OperatorLab:
         assert self.drivers.complaints(self.namespace) == []
         assert "Traceback" not in self.log, self.log_tail(200)
 
-    def describe(self) -> str:
-        """For the message of a test that failed."""
+    def describe(self, about: str = "") -> str:
+        """For the message of a test that failed: of the objects whose names begin so."""
         last: dict[tuple[str, str], Object] = {}
         for change in list(self._history):
             key = (change.kind, change.name)
@@ -360,16 +360,17 @@ class OperatorLab:
         lines = [
             f"{kind} {name}: {json.dumps(found.get('status') or found.get('data'))[:3000]}"
             for (kind, name), found in sorted(last.items())
-            if name != "kube-root-ca.crt"
+            if name.startswith(about) and name != "kube-root-ca.crt"
         ]
-        lines += [f"event {each['reason']}: {each.get('message', '')[:300]}" for each in self.all("events")[-15:]]
-        return "\n".join([*lines, "--- the operator's log", self.log_tail()])
+        log = [line for line in self.log.splitlines() if about in line or "ERROR" in line or "Error" in line]
+        return "\n".join([*lines, "--- the operator's log", *log[-40:]])
 
     def _wait(self, condition: Callable[[], T], what: str, deadline_s: float) -> T:
         try:
             return wait_until(condition, what, deadline_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.describe()}") from None
+            about = what.partition(": ")[0] if ": " in what else ""
+            raise AssertionError(f"{error}\n{self.describe(about)}") from None
 
     def _latest(self, kind: str, name: str) -> Object | None:
         changes = self.history(kind, name)
