@@ -14,7 +14,7 @@ _ANYWHERE: Final = ("0.0.0.0:", "[::]:")
 
 
 def local_arguments(driver: Driver) -> list[str]:
-    """`spec.arguments`; a path below a mount, the termination log, and the address to listen on are the driver's."""
+    """`spec.arguments`, in which paths of mounts, the termination log and the address to listen on are the driver's."""
     container = kubeflow_pod.driver_container(driver.pod)
     mounts = [PurePosixPath(mount["mountPath"]) for mount in container.get("volumeMounts") or []]
     log = container.get("terminationMessagePath") or "/dev/termination-log"
@@ -27,7 +27,8 @@ def local_arguments(driver: Driver) -> list[str]:
             if argument.removeprefix(anywhere) in ports:
                 return f"{driver.address}:{argument.removeprefix(anywhere)}"
         path = PurePosixPath(argument)
-        if path.is_absolute() and any(path.is_relative_to(mount) for mount in mounts):
+        # `--secrets-dir` holds mounts, the others are held by one.
+        if path.is_absolute() and any(path.is_relative_to(mount) or mount.is_relative_to(path) for mount in mounts):
             return str(driver.files / argument.lstrip("/"))
         return argument
 
