@@ -17,6 +17,7 @@ MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""
 _REMEMBERED = 10_000
 
+TOPIC_RECREATED = "ProgressTopicRecreated"
 _NORMAL, _WARNING = "Normal", "Warning"
 
 
@@ -80,9 +81,7 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
             yield Event(_WARNING, error["reason"], f"{sink['name']}: {error['message']} ({error['remedy']})")
         ids = known.get("progressTopicId"), sink.get("progressTopicId")
         if all(ids) and ids[0] != ids[1]:
-            yield Event(
-                _WARNING, "ProgressTopicRecreated", f"{sink['name']}: the progress topic was deleted and is there again"
-            )
+            yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

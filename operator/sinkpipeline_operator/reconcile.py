@@ -19,7 +19,7 @@ from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.actions import FINALIZER, Actions
 from sinkpipeline_operator.decide import Decision, Standing, Step, decide
 from sinkpipeline_operator.driver_client import Answer
-from sinkpipeline_operator.events import Recorder, events_of
+from sinkpipeline_operator.events import TOPIC_RECREATED, Recorder, events_of
 from sinkpipeline_operator.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
 from sinkpipeline_operator.metrics import Metrics
@@ -142,6 +142,8 @@ class Reconciler:
         self._metrics.wrote_status()
         for event in events_of(before, status, decision):
             _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+            if event.reason == TOPIC_RECREATED:
+                self._metrics.recreated(seen.ref)
             self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
     def _known(self, seen: Seen, decision: Decision, memory: _Remembered) -> Known:

@@ -93,7 +93,7 @@ def test_a_death_is_counted_once(running: OperatorLab, name: str) -> None:
 def until_child(lab: OperatorLab, name: str, state: str) -> None:
     def look() -> bool:
         status: Object = (lab.child(name) or {}).get("status", {})
-        return status.get("applicationState", {}).get("state") == state
+        return bool(status.get("applicationState", {}).get("state") == state)
 
     wait_until(look, f"the child is {state}")
 

@@ -130,7 +130,8 @@ class Drivers:
             _file=file,
         )
         self._check(started)
-        started.change(**vars(self._plays.get(pipeline, lambda _: Script())(started)))
+        play = self._plays.get(pipeline)
+        started.change(**vars(Script() if play is None else play(started)))
         with self._changed:
             self._starts.append(started)
         lock = self._directory / f"{'.'.join(pipeline)}.lock"
