@@ -1,0 +1,72 @@
+"""What /metrics tells of pipelines, and that it forgets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sinkpipeline_operator.kube import Ref
+from sinkpipeline_operator.metrics import Metrics
+
+ORDERS = Ref("shop", "orders")
+OF = 'namespace="shop",pipeline="orders"'
+
+
+def status(phase: str = "Running", ready: str = "True", **sink: int) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": ready}],
+        "restarts": {"total": 2},
+        "sinks": [{"name": "out", "rowsDelivered": 5, **sink}],
+    }
+
+
+def lines(metrics: Metrics) -> set[str]:
+    return {line for line in metrics.render().decode().splitlines() if not line.startswith("#")}
+
+
+def test_a_pipeline_is_told() -> None:
+    metrics = Metrics()
+    metrics.show(ORDERS, status(lag=7))
+    assert {
+        'sinkpipeline_pipelines{phase="Running"} 1.0',
+        'sinkpipeline_pipelines{phase="Failed"} 0.0',
+        f"sinkpipeline_ready{{{OF}}} 1.0",
+        f"sinkpipeline_driver_restarts{{{OF}}} 2.0",
+        f'sinkpipeline_sink_rows_delivered{{{OF},sink="out"}} 5.0',
+        f'sinkpipeline_sink_lag_offsets{{{OF},sink="out"}} 7.0',
+    } <= lines(metrics)
+
+
+def test_a_pipeline_has_one_phase_and_what_is_not_known_is_no_number() -> None:
+    metrics = Metrics()
+    metrics.show(ORDERS, status(lag=7))
+    metrics.show(ORDERS, status("Failed", "False"))
+    told = lines(metrics)
+    assert {'sinkpipeline_pipelines{phase="Running"} 0.0', 'sinkpipeline_pipelines{phase="Failed"} 1.0'} <= told
+    assert f"sinkpipeline_ready{{{OF}}} 0.0" in told
+    assert not [line for line in told if "lag_offsets" in line]
+
+
+def test_one_that_is_gone_is_forgotten() -> None:
+    metrics = Metrics()
+    metrics.show(ORDERS, status(lag=7))
+    metrics.recreated(ORDERS)
+    metrics.forget(ORDERS)
+    told = lines(metrics)
+    assert 'sinkpipeline_pipelines{phase="Running"} 0.0' in told
+    # A counter stays: who reads it asks how much more it is.
+    assert [line for line in sorted(told) if OF in line and "_created" not in line] == [
+        f"sinkpipeline_progress_topics_recreated_total{{{OF}}} 1.0"
+    ]
+
+
+def test_looks_and_what_was_in_their_way_are_counted() -> None:
+    metrics = Metrics()
+    metrics.took(0.3)
+    metrics.failed("ApiUnavailable")
+    metrics.wrote_status()
+    assert {
+        "sinkpipeline_reconcile_seconds_count 1.0",
+        'sinkpipeline_reconcile_errors_total{reason="ApiUnavailable"} 1.0',
+        "sinkpipeline_status_writes_total 1.0",
+    } <= lines(metrics)
