@@ -90,6 +90,7 @@ def test_a_reset_writes_a_new_epoch_as_one_transaction(kafka: LocalKafka) -> Non
         "source": {sink.source: topics.topic_id(sink.servers, sink.source)},
         "data": None,
         "progress": topics.topic_id(sink.servers, sink.progress),
+        "created": topics.topic_id(sink.servers, sink.data),
     }
     zero = {"v": 1, "epoch": 1, "rows": 0, "dead": 0, "dropped": 0, "lost": 0}
     for number, offset in ((0, 0), (1, 1)):

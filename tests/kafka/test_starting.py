@@ -83,6 +83,7 @@ def test_first_start_creates_the_topics_and_writes_the_whole_frontier_as_one_tra
         "source": {sink.source: topics.topic_id(sink.servers, sink.source)},
         "data": topics.topic_id(sink.servers, sink.data),
         "progress": topics.topic_id(sink.servers, sink.progress),
+        "created": topics.topic_id(sink.servers, sink.data),
     }
     assert sink.frontier() == {0: 0, 1: 0}
     assert topics.partition_count(sink.servers, sink.data) == 3

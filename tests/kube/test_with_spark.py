@@ -173,6 +173,8 @@ def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_th
     pipeline.until_delivered()
     pipeline.apply(suspend=True)
     pipeline.until(lambda: pipeline.status["phase"] == "Suspended", "it is suspended")
+    # A driver that is still stopping would write its frontier back.
+    pipeline.until(lambda: pipeline.kubernetes.pods() == [], "the driver's pod is gone")
     pipeline.until(lambda: pipeline.sink.get("rowsDelivered") == 800, "the status knows all rows")
     topics.delete_topic(pipeline.servers, pipeline.progress)
     pipeline.stream.feed(10)

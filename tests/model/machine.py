@@ -403,5 +403,5 @@ class AtLeastOnce(Protocol, Refusals):
     """The other guarantee: nothing is missing."""
 
 
-class Everything(Protocol, Losses, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
+class Everything(Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
     """And what people and retention do to topics."""

@@ -131,7 +131,7 @@ def no_fence_in_a_reset() -> list[Patch]:
     return [put(SinkReset, "_fence", nothing)]
 
 
-@mutation("a read ends at its sentinel, whatever was compacted away before it got there", machine.Protocol)
+@mutation("a read ends at its sentinel, whatever was compacted away before it got there", machine.Readers)
 def nothing_is_read_beyond_the_sentinel() -> list[Patch]:
     def after(_log: ProgressLog, position: int) -> int:
         return position
