@@ -21,12 +21,10 @@ from sinkpipeline.core.status import SinkState
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator import configs
 from sinkpipeline_operator.child.builder import (
-    MANAGED_BY,
     NONCE_ANNOTATION,
-    PIPELINE_LABEL,
     ChildKind,
     Order,
-    owner_reference,
+    owned,
     resume_name,
     token_name,
 )
@@ -138,16 +136,10 @@ class Actions:
         """Written once: a driver keeps the one that it has read."""
         if seen.token is not None:
             return
-        name = pipeline.metadata.name
         document = {
             "apiVersion": SECRET.api_version,
             "kind": SECRET.kind,
-            "metadata": {
-                "name": token_name(name),
-                "namespace": pipeline.metadata.namespace,
-                "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, PIPELINE_LABEL: name},
-                "ownerReferences": [owner_reference(pipeline)],
-            },
+            "metadata": owned(pipeline, token_name(pipeline.metadata.name)),
             "type": "Opaque",
             "stringData": {"token": secrets.token_urlsafe(_TOKEN_BYTES)},
         }
@@ -161,16 +153,10 @@ class Actions:
 
 def _resume_map(pipeline: SinkPipeline, seen: Seen) -> dict[str, Any]:
     """What the driver goes on from: outside the hash, so that it is written for every start."""
-    meta = pipeline.metadata
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
-        "metadata": {
-            "name": resume_name(meta.name),
-            "namespace": meta.namespace,
-            "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, PIPELINE_LABEL: meta.name},
-            "ownerReferences": [owner_reference(pipeline)],
-        },
+        "metadata": owned(pipeline, resume_name(pipeline.metadata.name)),
         "data": {RESUME_FILE: json.dumps(resume.render(_resume(pipeline.identity, seen)))},
     }
 

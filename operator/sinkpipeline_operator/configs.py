@@ -13,7 +13,7 @@ from typing import Any
 
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import timestamp
-from sinkpipeline_operator.child.builder import HASH_LABEL, MANAGED_BY, PIPELINE_LABEL, owner_reference
+from sinkpipeline_operator.child.builder import HASH_LABEL, owned
 from sinkpipeline_operator.kube import CONFIG_MAP
 from sinkpipeline_operator.runconfig import RunConfig
 
@@ -89,20 +89,10 @@ def _refusal(text: str | None) -> Refusal | None:
 
 def build(pipeline: SinkPipeline, run: RunConfig) -> dict[str, Any]:
     """The ConfigMap of a configuration."""
-    name = pipeline.metadata.name
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
-        "metadata": {
-            "name": run.name(name),
-            "namespace": pipeline.metadata.namespace,
-            "labels": {
-                "app.kubernetes.io/managed-by": MANAGED_BY,
-                PIPELINE_LABEL: name,
-                HASH_LABEL: run.hash,
-            },
-            "ownerReferences": [owner_reference(pipeline)],
-        },
+        "metadata": owned(pipeline, run.name(pipeline.metadata.name), {HASH_LABEL: run.hash}),
         "immutable": True,
         "data": {FILE: run.to_json()},
     }

@@ -76,6 +76,20 @@ def metadata(order: Order) -> dict[str, Any]:
     }
 
 
+def owned(pipeline: SinkPipeline, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The metadata of what belongs to a pipeline beside its child, and goes with it."""
+    return {
+        "name": name,
+        "namespace": pipeline.metadata.namespace,
+        "labels": {
+            "app.kubernetes.io/managed-by": MANAGED_BY,
+            PIPELINE_LABEL: pipeline.metadata.name,
+            **(labels or {}),
+        },
+        "ownerReferences": [owner_reference(pipeline)],
+    }
+
+
 def owner_reference(pipeline: SinkPipeline) -> dict[str, Any]:
     return {
         "apiVersion": pipeline.api_version,
