@@ -17,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 from control_plane import Cluster
+from local_process import cache_directory
 
 ROOT: Final = Path(__file__).parents[1]
 CHART: Final = ROOT / "charts" / "sinkpipeline-operator"
@@ -105,7 +106,7 @@ def helm_executable() -> str:
     found = shutil.which("helm")
     if found is not None:
         return found
-    built = _cache() / f"helm-{_pinned()}" / "helm"
+    built = cache_directory() / f"helm-{_pinned()}" / "helm"
     with _alone():
         if not built.is_file():
             install_helm = [str(ROOT / "dev" / "install.sh"), "helm"]
@@ -118,8 +119,8 @@ def helm_executable() -> str:
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """One build at a time: the tests run in several processes."""
-    _cache().mkdir(parents=True, exist_ok=True)
-    with (_cache() / ".helm.lock").open("w") as lock:
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with (cache_directory() / ".helm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -129,11 +130,3 @@ def _pinned() -> str:
     if version is None:
         raise ChartError("dev/go/helm/go.mod does not require helm.sh/helm/v4")
     return version[1]
-
-
-def _cache() -> Path:
-    environ = os.environ
-    return Path(
-        environ.get("SINKPIPELINE_CACHE")
-        or Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sinkpipeline")
-    )

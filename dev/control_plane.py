@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import trustme
 
-from local_process import HOST, LocalProcess, end_all, free_ports
+from local_process import HOST, LocalProcess, cache_directory, end_all, free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -283,7 +283,7 @@ def cluster(*, crds: Sequence[Path] = ()) -> Iterator[Cluster]:
 
 def control_plane_binaries() -> Path:
     """The directory of etcd, kube-apiserver, kube-controller-manager and kubectl."""
-    directory = _cache() / f"kubernetes-{_pinned('kubernetes', 'k8s.io/kubernetes')}"
+    directory = cache_directory() / f"kubernetes-{_pinned('kubernetes', 'k8s.io/kubernetes')}"
     if not directory.is_dir():
         raise ControlPlaneError(
             f"there is no control plane in {directory}: {_INSTALL} (needs Go), or set KUBECONFIG, "
@@ -297,7 +297,7 @@ def spark_application_crds() -> list[Path]:
     version = re.search(r"^SPARK_OPERATOR_VERSION=(\S+)", (_GO.parent / "install.sh").read_text(), re.MULTILINE)
     if version is None:
         raise ControlPlaneError("dev/install.sh names no SPARK_OPERATOR_VERSION")
-    manifest = _cache() / f"spark-operator-{version[1]}" / "sparkapplications.yaml"
+    manifest = cache_directory() / f"spark-operator-{version[1]}" / "sparkapplications.yaml"
     if manifest.is_file():
         return [manifest]
     if os.environ.get("KUBECONFIG"):
@@ -307,14 +307,6 @@ def spark_application_crds() -> list[Path]:
 
 def kubectl_executable() -> str:
     return shutil.which("kubectl") or str(control_plane_binaries() / "kubectl")
-
-
-def _cache() -> Path:
-    environ = os.environ
-    return Path(
-        environ.get("SINKPIPELINE_CACHE")
-        or Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sinkpipeline")
-    )
 
 
 def _pinned(directory: str, module: str) -> str:

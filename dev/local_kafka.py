@@ -10,10 +10,8 @@ import base64
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,11 +23,12 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from local_process import HOST, cache_directory, free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-HOST: Final = "127.0.0.1"
 START_DEADLINE: Final = 60.0
 STOP_DEADLINE: Final = 15.0
 DISCARD_DEADLINE: Final = 2.0
@@ -38,10 +37,6 @@ LOG_TAIL_LINES: Final = 30
 
 # A broker is ready in less than half the time that the JVM's full compiler needs. Benchmarks pass () instead.
 FAST_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-
-# Below the range systems give to outgoing connections (32768 on Linux, 49152 on macOS): while a broker is down, no
-# connection can take its port, not even that of a client which tries to reach this very port.
-PORTS: Final = range(20_000, 32_000)
 
 LOG4J: Final = """\
 appender.out.type = Console
@@ -83,7 +78,7 @@ class LocalKafka:
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
         self._jvm_options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", *jvm_options]
-        ports = iter(_free_ports(3 * brokers))
+        ports = iter(free_ports(3 * brokers))
         self._nodes = {node: _Ports(next(ports), next(ports), next(ports)) for node in range(1, brokers + 1)}
         self._advertised: dict[int, int] = {}
         self._running: dict[int, _Broker] = {}
@@ -331,29 +326,10 @@ def _classpath() -> str:
     version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
     if version is None:
         raise LocalKafkaError(f"{pom} names no kafka.version")
-    environ = os.environ
-    cache = environ.get("SINKPIPELINE_CACHE") or Path(
-        environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sinkpipeline"
-    )
-    jars = Path(cache, f"kafka-{version[1]}")
+    jars = cache_directory() / f"kafka-{version[1]}"
     if not jars.is_dir():
         raise LocalKafkaError(f"there is no Kafka broker in {jars}: run `make install`")
     return str(jars / "*")
-
-
-def _free_ports(count: int) -> list[int]:
-    candidates = secrets.SystemRandom().sample(PORTS, len(PORTS))
-    ports: list[int] = []
-    for port in candidates:
-        if len(ports) == count:
-            break
-        with socket.socket() as probe:
-            # As the JVM does; otherwise a port with connections in TIME_WAIT counts as taken.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                ports.append(port)
-    return ports
 
 
 def main() -> None:

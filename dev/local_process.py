@@ -17,7 +17,8 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 LOG_TAIL_LINES: Final = 30
 
-# Below the range systems give to outgoing connections, so that none can take the port of a program that restarts.
+# Below the range systems give to outgoing connections (32768 on Linux, 49152 on macOS): while a program is down, no
+# connection can take its port, not even that of a client which tries to reach this very port.
 PORTS: Final = range(20_000, 32_000)
 
 
@@ -117,3 +118,12 @@ def free_ports(count: int, host: str = HOST) -> list[int]:
                 probe.bind((host, port))
                 ports.append(port)
     return ports
+
+
+def cache_directory() -> Path:
+    """Where `dev/install.sh` keeps what is slow to fetch or to build."""
+    environ = os.environ
+    return Path(
+        environ.get("SINKPIPELINE_CACHE")
+        or Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "sinkpipeline")
+    )

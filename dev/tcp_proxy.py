@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
-from local_kafka import HOST, _free_ports
+from local_process import HOST, free_ports
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class TcpProxy:
 
     def __init__(self, target: int) -> None:
         self.target = target
-        [self.port] = _free_ports(1)
+        [self.port] = free_ports(1)
         self.seen: Counter[int] = Counter()
         """Requests by API key."""
         self._delays = dict.fromkeys(Way, 0.0)

@@ -36,7 +36,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from local_kafka import HOST, LocalKafka, _free_ports
+from local_kafka import LocalKafka
+from local_process import HOST, free_ports
 from support.topics import DEADLINE_S, unique
 from support.waiting import wait_until
 
@@ -144,7 +145,7 @@ class SecureKafka(LocalKafka):
         self.certificates = Certificates(directory / "certificates")
         super().__init__(client_config={})
         ours = {port for ports in self._nodes.values() for port in vars(ports).values()}
-        free = [port for port in _free_ports(len(Door) + len(ours)) if port not in ours]
+        free = [port for port in free_ports(len(Door) + len(ours)) if port not in ours]
         self._doors = dict(zip(Door, free, strict=False))
         self._admin: AdminClient | None = None
 
