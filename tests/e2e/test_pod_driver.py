@@ -153,7 +153,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
         pod.run.eventually(lambda: pod.status()["now"] > status["now"], "the heartbeat moves on")
 
         pod.app.arm("after-rows-before-progress")
-        source.feed(500)
+        source.feed(1, only=0)  # a single record is in one batch; of more, the next batch could have the rest
         pod.run.until_held("after-rows-before-progress")
         pod.run._process.send_signal(signal.SIGTERM)
         pod.run.eventually(lambda: "stopping after the running batch" in pod.run.stderr, "it says that it stops")

@@ -83,10 +83,9 @@ class Driver:
         return self.stopping or self._superseded or all(runner.ended for runner in self.runners.values())
 
     def _on_change(self) -> None:
-        for runner in self.runners.values():
-            report = runner.report
-            self._superseded |= report.error is not None and report.error.reason is Reason.SUPERSEDED
-            self.world.note(self, report)
+        reports = [runner.report for runner in self.runners.values()]
+        self._superseded |= any(each.error is not None and each.error.reason is Reason.SUPERSEDED for each in reports)
+        self.world.note(self, reports)
 
 
 class Person:

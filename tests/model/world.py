@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from model import clients
 from model.broker import Broker, Log, Row
@@ -16,7 +18,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.core.status import SinkReport, memory_of, render, write_over
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
@@ -68,7 +70,10 @@ class World:
         self.drivers: list[Driver] = []
         self.people: list[Person] = []
         self.reports: dict[str, SinkReport] = {}
-        """The status document, as the newest driver to say something left it."""
+        """The last that was told of a sink by who wrote the status document."""
+        self.document: Mapping[str, Any] | None = None
+        """The status document, as `--status-file` has it."""
+        self._written_by: Driver | None = None
         self.justified: set[Reason] = set()
         """Refusals for which something was done that calls for them."""
         self.violation: Violation | None = None
@@ -79,8 +84,6 @@ class World:
         self._tampered: frozenset[str] = frozenset()
         self._foreign = False
         self._told: SinkPipelineError | None = None
-        self._told_by: dict[str, Driver] = {}
-        """Who has last told of a sink."""
         self._announced: dict[tuple[Driver, str], int] = {}
         """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
@@ -144,13 +147,21 @@ class World:
 
     def memory(self, sink: str) -> Memory | None:
         """What the status document says, by the product's own rendering."""
-        report = self.reports.get(sink)
-        if report is None or not self.shape.remembers:
+        if self.document is None or not self.shape.remembers:
             return None
-        return memory_of(render([report], identity="i", generation=None, previous=None, now_ms=0), "i", sink)
+        return memory_of(self.document, "i", sink)
 
-    def note(self, driver: Driver, report: SinkReport) -> None:
-        """A sink's report has changed."""
+    def note(self, driver: Driver, reports: list[SinkReport]) -> None:
+        """One of a driver's reports has changed."""
+        for report in reports:
+            self._note_report(driver, report)
+        status = render(reports, identity="i", generation=None, previous=None, now_ms=0)
+        merged = status if self._written_by in (None, driver) else write_over(self.document, status)
+        if merged is not None:
+            self.document, self._written_by = merged, driver
+            self.reports = {report.name: report for report in reports}
+
+    def _note_report(self, driver: Driver, report: SinkReport) -> None:
         if report.error is not None and report.error is not self._told:
             self._told = report.error
             self.scheduler.tell(f"{report.name}: {report.state.value}: {report.error}")
@@ -160,10 +171,6 @@ class World:
             announced = self._announced.get((driver, report.name), 0)
             self._announced[driver, report.name] = report.may_duplicate
             self.judges[report.name].may_repeat += report.may_duplicate - announced
-        superseded = report.error is not None and report.error.reason is Reason.SUPERSEDED
-        if not superseded or self._told_by.get(report.name, driver) is driver:
-            # Else whoever has taken over tells of it, in the same document.
-            self.reports[report.name], self._told_by[report.name] = report, driver
 
     # What is done to topics
 

@@ -10,7 +10,12 @@ from sinkpipeline.cli.run import _StatusFile
 
 
 def _status(rows: int, **error: str) -> dict[str, Any]:
-    return {"sinks": [{"name": "out", "rowsDelivered": rows, **({"error": error} if error else {})}]}
+    sink = {"name": "out", "rowsDelivered": rows, "frontier": [{"topic": "in", "topicId": "i", "next": [rows]}]}
+    return _document(sink | ({"error": error} if error else {}))
+
+
+def _document(*sinks: dict[str, Any]) -> dict[str, Any]:
+    return {"identity": "i", "totals": {"rowsDelivered": -1}, "sinks": list(sinks)}
 
 
 def _rows(path: Path) -> int:
@@ -44,3 +49,26 @@ def test_a_run_that_is_not_superseded_writes_over_any_other(tmp_path: Path) -> N
     other.write(_status(2))
     one.write(_status(3, reason="BatchFailed"))
     assert _rows(path) == 3
+
+
+def test_a_run_that_knows_no_frontier_yet_forgets_none_of_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    beginner, runs = _StatusFile(path), _StatusFile(path)
+    runs.write(_status(7))
+    beginner.write(_document({"name": "new", "state": "Starting"}, {"name": "out", "state": "Retrying"}))
+    written = json.loads(path.read_text())
+    new, out = written["sinks"]
+    assert new == {"name": "new", "state": "Starting"}
+    assert (out["state"], out["rowsDelivered"], out["frontier"][0]["next"]) == ("Retrying", 7, [7])
+    assert written["totals"]["rowsDelivered"] == 7
+    beginner.write(_status(3))
+    assert _rows(path) == 3, "its own frontier, once it knows it"
+
+
+def test_what_is_no_status_of_this_pipeline_is_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    run = _StatusFile(path)
+    for other in ("nonsense", "[]", json.dumps({**_status(9), "identity": "j"})):
+        path.write_text(other)
+        run.write(_document({"name": "out", "state": "Starting"}))
+        assert "rowsDelivered" not in json.loads(path.read_text())["sinks"][0]

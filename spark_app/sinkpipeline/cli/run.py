@@ -19,6 +19,7 @@ from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
+from sinkpipeline.core.status import write_over
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -114,11 +115,14 @@ class _StatusFile:
 
     def write(self, status: Mapping[str, Any]) -> None:
         """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
+        there = self._read()
+        if there != self._text:
+            merged = write_over(_parse(there), status)
+            if merged is None:
+                return
+            status = merged
         text = json.dumps(status, indent=2) + "\n"
-        if self._text == text:
-            return
-        if _is_superseded(status) and self._read() != self._text:
-            # Whoever has taken over tells of the pipeline here, and knows more.
+        if there == text:
             return
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
@@ -141,5 +145,10 @@ class _StatusFile:
             return ""
 
 
-def _is_superseded(status: Mapping[str, Any]) -> bool:
-    return any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in status["sinks"])
+
+def _parse(text: str) -> object:
+    try:
+        document: object = json.loads(text)
+    except ValueError:
+        return None
+    return document

@@ -29,6 +29,10 @@ _OF_TOPICS = frozenset(
     }
 )
 
+_COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
+_OF_PROGRESS = (*_COUNTS, "frontier", "lastProgressTime", "epoch", "dataTopicId", "progressTopicId")
+"""What a sink's document has of its progress."""
+
 
 class SinkState(str, enum.Enum):
     STARTING = "Starting"
@@ -86,15 +90,32 @@ def render(
         "conditions": conditions(_conditions(sinks), generation, previous, now_ms),
         "totals": {
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
-            **{
-                name: sum(sink.get(name) or 0 for sink in rendered)
-                for name in ("rowsDelivered", "deadLettered", "dropped", "lost")
-            },
+            **_sums(rendered),
             # A lag that is not known of every sink is none.
             **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
         },
         "sinks": rendered,
     }
+
+
+def write_over(there: object, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a run writes where another one has written a document meanwhile; None: it leaves that as it is.
+
+    What is `there` is what a lost progress topic would be restored from. A run that was superseded knows less than who
+    has taken over; one that has not come to a sink's frontier yet forgets none that is there.
+
+    Args:
+        there: whatever could be read; what is no document of the same identity is written over.
+        status: the run's own document.
+    """
+    own = status["sinks"]
+    if any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in own):
+        return None
+    if not isinstance(there, Mapping) or there.get("identity") != status["identity"]:
+        return status
+    known = {sink["name"]: sink for sink in there.get("sinks", []) if sink.get("frontier")}
+    sinks = [sink if sink.get("frontier") else sink | _remembered(known.get(sink["name"], {})) for sink in own]
+    return {**status, "totals": status["totals"] | _sums(sinks), "sinks": sinks}
 
 
 def phase(reports: Iterable[SinkReport]) -> Phase:
@@ -108,6 +129,15 @@ def phase(reports: Iterable[SinkReport]) -> Phase:
     if states & {SinkState.FAILED, SinkState.RETRYING}:
         return Phase.DEGRADED
     return Phase.STARTING
+
+
+def _sums(sinks: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counted = list(sinks)
+    return {name: sum(sink.get(name) or 0 for sink in counted) for name in _COUNTS}
+
+
+def _remembered(sink: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: sink[name] for name in _OF_PROGRESS if name in sink}
 
 
 def timestamp(unix_ms: int) -> str:

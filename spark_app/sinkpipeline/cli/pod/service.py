@@ -154,13 +154,16 @@ class Service:
 
     def close(self) -> None:
         """Ends the service, and every connection."""
+        if self._over.is_set():
+            return
         self._over.set()
         self._server.pull_trigger()
         self._thread.join(REQUEST_S)
+        # Not by the thread: it could close the trigger before it is pulled.
+        self._server.task_dispatcher.shutdown()
+        wasyncore.close_all(self._sockets, ignore_all=True)
 
     def _run(self) -> None:
         while not self._over.is_set():
             # By poll(): select() takes no file descriptor above 1023, and a driver has many connections.
             wasyncore.loop(timeout=_POLL_S, use_poll=True, map=self._sockets, count=1)
-        self._server.task_dispatcher.shutdown()
-        wasyncore.close_all(self._sockets, ignore_all=True)
