@@ -383,6 +383,19 @@ class Losses(LateTasks, Deletions):
         for thread in (runner, stream):
             self.release(thread)
 
+    @rule(seconds=st.sampled_from([0.1, 1.0]))
+    def delete_under_an_attempt_that_was_given_up(self, seconds: float) -> None:
+        """It takes its partition back from the attempt that follows, and delivers what its driver isn't told."""
+        task = self.hold_a_task(("init", 1))
+        if task is None:
+            return
+        self.make(Trouble.LOST, task)
+        other = self.hold(("task", "send"), 2)
+        self.world.scheduler.go_alone(task)
+        self.world.delete_progress(create=False)
+        self.release(other)
+        self.world.scheduler.run(seconds=seconds)
+
     @rule(commits=st.integers(3, 5))
     def seed_in_doubt(self, commits: int) -> None:
         """A driver that starts from what is remembered doesn't learn that its seed was written."""

@@ -17,6 +17,7 @@ from typing_extensions import override
 from model import machine
 from model.rules import Calm
 from sinkpipeline.core import reset as core_reset
+from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress, ProgressFold
@@ -238,8 +239,8 @@ def superseded_driver_comes_back() -> list[Patch]:
 def reads_from_the_highest_offset() -> list[Patch]:
     original = SinkDelivery._take
 
-    def take(self: Any, receipts: Any) -> None:
-        original(self, receipts)
+    def take(self: Any, receipts: Any, ranges: Any) -> None:
+        original(self, receipts, ranges)
         end = SourcePartition(self._settings.progress.name, 0)
         self._verified = self._starter.admin.end_offsets([end], read_committed=False)[end]
 
@@ -415,6 +416,14 @@ def memory_is_always_exact() -> list[Patch]:
         self._held = self._held or query.delivery.hand_over()
 
     return [put(SinkRunner, "_remember", remember)]
+
+
+@mutation("a driver's own memory is exact though an attempt that was given up may go on", machine.Losses)
+def attempts_given_up_are_forgotten() -> list[Patch]:
+    def is_certain(receipts: Iterable[Receipt], *_: object) -> bool:
+        return not any(receipt.in_doubt for receipt in receipts)
+
+    return [put(delivery, "is_certain", is_certain)]
 
 
 @mutation("a seed that was written in doubt is taken for certain progress by the next attempt", machine.Losses)

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkpipeline.core.batch import OffsetRange, Receipt, check_contiguous, first_error, fold_receipts, unfinished
+from sinkpipeline.core.batch import (
+    OffsetRange,
+    Receipt,
+    check_contiguous,
+    first_error,
+    fold_receipts,
+    is_certain,
+    unfinished,
+)
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
@@ -85,6 +93,36 @@ def test_ranges_in_which_nothing_survived_are_advanced_to_their_end() -> None:
     frontier = {P0: at(4, rows=2, dead=1), P1: at(5), SourcePartition("raw", 2): at(0)}
     assert unfinished(ranges, frontier, at=77) == {P0: at(9, rows=2, dead=1, at=77)}
     assert unfinished({}, frontier, at=77) == {}
+
+
+@pytest.mark.parametrize(
+    ("receipts", "certain"),
+    [
+        ([Receipt(partition=P0)], True),
+        ([Receipt(partition=P0, in_doubt=True)], False),
+        ([Receipt(partition=P0, error=failed(Reason.TOPICS_CHANGED, "x").error)], True),
+        ([Receipt(partition=P0, retried=True), Receipt(partition=P1)], True),
+        ([Receipt(partition=P0, retried=True, error=failed(Reason.TOPICS_CHANGED, "x").error)], False),
+        ([Receipt(partition=P0, retried=True, oversized=True)], False),
+        ([Receipt(partition=P1), Receipt(retried=True)], False),
+        ([Receipt(partition=P0), Receipt(retried=True)], True),
+    ],
+    ids=[
+        "all well",
+        "in doubt",
+        "failed",
+        "again, and well",
+        "again, and failed",
+        "again, and large",
+        "silent",
+        "at end",
+    ],
+)
+def test_an_attempt_that_was_given_up_leaves_doubt_where_the_next_one_did_not_finish(
+    receipts: list[Receipt], certain: bool
+) -> None:
+    ranges = {P0: OffsetRange(1, 9), P1: OffsetRange(1, 5)}
+    assert is_certain(receipts, ranges, {P0: at(4), P1: at(5)}) is certain
 
 
 ORDER = [

@@ -145,7 +145,6 @@ class _StatusFile:
             return ""
 
 
-
 def _parse(text: str) -> object:
     try:
         document: object = json.loads(text)

@@ -114,6 +114,27 @@ def first_error(receipts: Iterable[Receipt]) -> SinkPipelineError | None:
     )
 
 
+def is_certain(
+    receipts: Iterable[Receipt],
+    ranges: Mapping[SourcePartition, OffsetRange],
+    frontier: Mapping[SourcePartition, PartitionProgress],
+) -> bool:
+    """Whether nothing was, or will be, delivered beyond the frontier that these receipts tell.
+
+    An attempt that was given up may live on. Where the one after it came to its end, there is nothing left to deliver;
+    where it ended before, or reported nothing, the earlier one may still take the partition back and go on.
+    """
+    told = list(receipts)
+    if any(receipt.in_doubt for receipt in told):
+        return False
+    if not any(receipt.retried for receipt in told):
+        return True
+    if any(receipt.error is not None or receipt.oversized for receipt in told):
+        return False
+    reported = {receipt.partition for receipt in told}
+    return all(partition in reported or frontier[partition].next >= ranges[partition].end for partition in ranges)
+
+
 def unfinished(
     ranges: Mapping[SourcePartition, OffsetRange],
     frontier: Mapping[SourcePartition, PartitionProgress],

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from sinkpipeline.core.batch import OffsetRange, Receipt, check_contiguous, first_error, fold_receipts, unfinished
+from sinkpipeline.core.batch import (
+    OffsetRange,
+    Receipt,
+    check_contiguous,
+    first_error,
+    fold_receipts,
+    is_certain,
+    unfinished,
+)
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed, encode
@@ -121,13 +129,13 @@ class SinkDelivery:
             SinkPipelineError: the error of a task.
         """
         receipts = list(receipts)
-        self._take(receipts)
+        self._take(receipts, plan.ranges)
         error = first_error(receipts)
         if error is not None:
             raise self.explained(error)
         if any(receipt.oversized for receipt in receipts):
             raise OversizedRecord
-        self._advance(receipts, plan.ranges)
+        self._advance(plan.ranges)
         failpoint("after-batch")
         if self._records_since_snapshot >= SNAPSHOT_EVERY:
             self.snapshot()
@@ -161,7 +169,7 @@ class SinkDelivery:
         self._write(self.progress)
         self._records_since_snapshot = 0
 
-    def _take(self, receipts: list[Receipt]) -> None:
+    def _take(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
         """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce."""
         before = self.progress.partitions
         partitions = fold_receipts(before, receipts)
@@ -170,7 +178,7 @@ class SinkDelivery:
             if changed:
                 self._write(Progress(partitions=MappingProxyType(changed)))
         self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
-        self.exact = not any(receipt.in_doubt for receipt in receipts)
+        self.exact = is_certain(receipts, ranges, partitions)
         for receipt in receipts:
             if receipt.partition is not None and receipt.owner is not None:
                 self._owners[receipt.partition] = receipt.owner
@@ -178,12 +186,11 @@ class SinkDelivery:
             self._records_since_snapshot += receipt.commits
         self._on_progress(self.progress, sum(receipt.delivered for receipt in receipts))
 
-    def _advance(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
+    def _advance(self, ranges: Mapping[SourcePartition, OffsetRange]) -> None:
         rest = unfinished(ranges, self.progress.partitions, at=now_ms())
         if not rest:
             return
-        reported = {receipt.partition for receipt in receipts}
-        if any(receipt.retried for receipt in receipts) and not rest.keys() <= reported:
+        if not self.exact:
             # An attempt that was lost may have delivered rows of these: they are fenced and read first.
             raise Restart("a task was tried again, and a partition reported nothing")
         self._write(Progress(partitions=MappingProxyType(rest)))
