@@ -235,7 +235,7 @@ def superseded_driver_comes_back() -> list[Patch]:
     return [put(SinkStarter, "_meet", SinkTakeover._meet)]
 
 
-@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Starts)
+@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Protocol)
 def reads_from_the_highest_offset() -> list[Patch]:
     original = SinkDelivery._take
 
@@ -309,7 +309,7 @@ def tombstone_is_no_news() -> list[Patch]:
     return [put(ProgressFold, "result", result)]
 
 
-@mutation("a suffix that holds `meta` is enough", machine.Drivers)
+@mutation("a suffix that holds `meta` is enough", machine.Readers)
 def suffix_without_all_keys() -> list[Patch]:
     return [put(Progress, "complete", property(lambda self: self.exists))]
 
