@@ -10,8 +10,9 @@ from confluent_kafka import KafkaException
 
 from local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, Row, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, TransactionalProducer
 from support import topics
 
 pytestmark = pytest.mark.kafka

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.rowplan import DecodeErrorClass, RowPlan, RowSelect
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.spark.transform import analyse, output_rows
 
 if TYPE_CHECKING:
@@ -210,11 +211,11 @@ GOOD = [
 @pytest.mark.parametrize("where", [None, "id IS NOT NULL AND id < -1"])
 def test_decoding_is_strict(spark: SparkSession, where: str | None) -> None:
     expected = (
-        [(value, DecodeErrorClass.MALFORMED_JSON, None) for value in MALFORMED]
-        + [(value, DecodeErrorClass.INVALID_UTF8, None) for value in INVALID_UTF8]
-        + [(value, DecodeErrorClass.WRONG_TYPE, name) for value, name in WRONG_TYPE]
-        + [(value, DecodeErrorClass.MISSING_FIELD, name) for value, name in MISSING_FIELD]
-        + [(None, DecodeErrorClass.NULL_VALUE, None)]
+        [(value, ErrorClass.MALFORMED_JSON, None) for value in MALFORMED]
+        + [(value, ErrorClass.INVALID_UTF8, None) for value in INVALID_UTF8]
+        + [(value, ErrorClass.WRONG_TYPE, name) for value, name in WRONG_TYPE]
+        + [(value, ErrorClass.MISSING_FIELD, name) for value, name in MISSING_FIELD]
+        + [(None, ErrorClass.NULL_VALUE, None)]
     )
     select = RowSelect(
         key="'selected'", value="'selected'", headers="map('a', 'b')", timestamp="0L", partition="CAST(7 AS INT)"
@@ -224,7 +225,7 @@ def test_decoding_is_strict(spark: SparkSession, where: str | None) -> None:
         (value, row.error)
         for (value, kind, name), row in zip(expected, result, strict=True)
         if row.error is None
-        or DecodeErrorClass.of(row.error) is not kind
+        or Verdict.of(row.error).error_class is not kind
         or (name is not None and not row.error.startswith(f"{kind.value}: {name} is "))
     ]
     assert wrong == []

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
 
@@ -66,6 +67,17 @@ def error_of(exception: KafkaException | KafkaError) -> KafkaError:
 def is_record_error(error: KafkaError) -> bool:
     """Whether the broker or the client refuses a record for what it is: a retry would be refused again."""
     return error.code() in _RECORD
+
+
+def verdict_of(error: KafkaError) -> Verdict:
+    """What a record error says of its record."""
+    if error.code() in _TOO_LARGE:
+        kind = ErrorClass.RECORD_TOO_LARGE
+    elif error.code() == KafkaError.INVALID_TIMESTAMP:
+        kind = ErrorClass.INVALID_TIMESTAMP
+    else:
+        kind = ErrorClass.RECORD_REFUSED
+    return Verdict(kind, error.str(), error.name())
 
 
 def is_authorization_error(error: KafkaError) -> bool:

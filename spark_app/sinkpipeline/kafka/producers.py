@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate
+from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate, verdict_of
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
@@ -30,10 +32,6 @@ _INIT_STEP_S = 0.03
 
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
-
-Headers = list[tuple[str, str | bytes | None]] | None
-Row = tuple[bytes | None, bytes | None, int, int, Headers]
-"""Value, key, target partition (-1: the partitioner's), timestamp in ms (0: now), headers."""
 
 
 class Fenced(Exception):
@@ -55,12 +53,18 @@ class RecordRefused(Exception):
     """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
 
     `index` counts the rows of the call that raised it; None where only the broker knows which one it was.
+    `topic` is where a record was to go that was refused, where that is known.
     """
 
-    def __init__(self, text: str, index: int | None = None) -> None:
-        super().__init__(text, index)
-        self.text = text
+    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
+        super().__init__(verdict.text, topic, index)
+        self.verdict = verdict
+        self.topic = topic
         self.index = index
+
+    @property
+    def text(self) -> str:
+        return self.verdict.text
 
 
 class _Deliveries:
@@ -216,7 +220,7 @@ class TransactionalProducer:
             return Fenced(self.transactional_id)
         cause = self._deliveries.error or error
         if is_record_error(cause):
-            return RecordRefused(cause.str())
+            return RecordRefused(verdict_of(cause), self._deliveries.topic)
         if is_authorization_error(cause):
             return self._translate(cause)
         # A commit is asked for only after every record was delivered.
@@ -305,7 +309,7 @@ class PlainProducer:
 
     def _failed(self, error: KafkaError) -> Exception:
         if is_record_error(error):
-            return RecordRefused(error.str())
+            return RecordRefused(verdict_of(error), self._deliveries.topic)
         topics = self._deliveries.topic or " or ".join(sorted(self._topics))
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
 
@@ -322,7 +326,7 @@ def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
         except KafkaException as exception:
             error = error_of(exception)
             if is_record_error(error):
-                raise RecordRefused(error.str(), index) from exception
+                raise RecordRefused(verdict_of(error), topic, index) from exception
             raise
     producer.poll(0)
 

@@ -16,7 +16,7 @@ from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.producers import Headers, Row
+from sinkpipeline.core.records import Headers, Row
 from sinkpipeline.kafka.settings import SinkSettings
 
 

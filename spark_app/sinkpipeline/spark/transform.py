@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
-from sinkpipeline.core.rowplan import DecodeErrorClass
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark import decode
 from sinkpipeline.spark.expressions import (
     SOURCE_COLUMNS,
@@ -98,7 +98,7 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
     source = F.struct(*SOURCE_COLUMNS).alias(SOURCE_STRUCT)
     null = F.lit(None).cast(StringType())
     if plan.on_null == "DeadLetter":
-        null = F.lit(DecodeErrorClass.NULL_VALUE.error("the value is null"))
+        null = F.lit(ErrorClass.NULL_VALUE.error("the value is null"))
     missing = F.when(F.col("value").isNull(), null)
     if schema is None:
         return df.select("key", "value", source, missing.alias(error))
