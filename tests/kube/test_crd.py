@@ -36,6 +36,7 @@ from support.manifests import (
     as_sent,
     changed,
     complete,
+    dead,
     sink,
     smallest,
 )
@@ -179,12 +180,15 @@ def test_the_largest_manifest_is_within_the_cost_of_the_rules(resources: Resourc
     """Every bound at once: the API server ends an evaluation that costs too much."""
     cluster = ",".join(f"kafka-{number:03}.{'x' * 20}:9092" for number in range(56))
     sinks = [
-        sink(
-            f"s{number}",
-            f"{number:02}-{'t' * 240}",
-            bootstrapServers=cluster,
-            progressTopic={"name": f"{number:02}-{'p' * 240}"},
-            properties={"linger.ms": "10", "compression.type": "lz4"},
+        dead(
+            sink(
+                f"s{number}",
+                f"{number:02}-{'t' * 240}",
+                bootstrapServers=cluster,
+                progressTopic={"name": f"{number:02}-{'p' * 240}"},
+                properties={"linger.ms": "10", "compression.type": "lz4"},
+            ),
+            f"{number:02}-{'d' * 240}",
         )
         for number in range(32)
     ]
