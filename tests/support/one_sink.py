@@ -45,6 +45,10 @@ class OneSink:
         return f"{self.name}-progress"
 
     @property
+    def dead(self) -> str:
+        return f"{self.name}-dead"
+
+    @property
     def connection(self) -> Connection:
         return Connection(bootstrap_servers=self.servers)
 
@@ -133,6 +137,7 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
             run=progress.meta.run,
             data_partitions=started.data_topic.partitions,
             max_message_bytes=started.max_message_bytes,
+            max_dead_letter_bytes=started.max_dead_letter_bytes,
             data_topic_id=started.data_topic.id,
             progress_topic_id=started.progress_topic.id,
             verified=progress.end,

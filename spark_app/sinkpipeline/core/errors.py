@@ -69,6 +69,7 @@ class Reason(str, enum.Enum):
     IDENTITY_IN_USE = "IdentityInUse"
     RECORD_UNDECODABLE = "RecordUndecodable"
     RECORD_REFUSED = "RecordRefused"
+    DEAD_LETTER_FAILED = "DeadLetterFailed"
     CIRCUIT_OPEN = "CircuitOpen"
     # A newer driver holds the sink.
     SUPERSEDED = "Superseded"

@@ -12,7 +12,10 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.errors import is_refused_log_in, made, translate
 
 
-def make_consumer(connection: Connection, group_id: str, isolation_level: str = "read_committed") -> Consumer:
+def make_consumer(
+    connection: Connection, group_id: str, isolation_level: str = "read_committed", *, fetch_kib: int = 65_536
+) -> Consumer:
+    """`fetch_kib`: how much is fetched ahead; by default as much as the client's own."""
     return made(
         Consumer,
         {
@@ -26,6 +29,7 @@ def make_consumer(connection: Connection, group_id: str, isolation_level: str = 
             "auto.offset.reset": "error",
             "isolation.level": isolation_level,
             "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": fetch_kib,
             "fetch.error.backoff.ms": 50,
         },
     )

@@ -54,6 +54,7 @@ _RECORD = _TOO_LARGE | {
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.INVALID_MSG,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError._INVALID_DIFFERENT_RECORD,  # another one of the same batch
 }
 
 

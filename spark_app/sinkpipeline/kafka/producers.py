@@ -68,32 +68,41 @@ class RecordRefused(Exception):
 
 
 class _Deliveries:
-    """Remembers the first failed delivery; what fails after it was purged because of it.
+    """Remembers why deliveries fail: the first failure that is a cause, and not a consequence of another one.
 
     An object of its own, so that client and callback make no cycle and a dropped producer is destroyed at once.
     """
 
     def __init__(self) -> None:
-        self._first: tuple[KafkaError, Message] | None = None
+        self._told: tuple[KafkaError, Message] | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._first is None:
-            self._first = (error, message)
+        if error is not None and (self._told is None or _rank(error) > _rank(self._told[0])):
+            self._told = (error, message)
 
     @property
     def error(self) -> KafkaError | None:
-        """None too where it was purged: it fell with a transaction whose own error tells why."""
-        if self._first is None or self._first[0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            return None
-        return self._first[0]
+        """None too where all were purged: they fell with a transaction whose own error tells why."""
+        return None if self._told is None or _rank(self._told[0]) == _PURGED else self._told[0]
 
     @property
     def failed(self) -> bool:
-        return self._first is not None
+        return self._told is not None
 
     @property
     def topic(self) -> str | None:
-        return None if self._first is None else self._first[1].topic()
+        """Of the record whose error it is."""
+        return None if self._told is None or self.error is None else self._told[1].topic()
+
+
+_PURGED = 0
+
+
+def _rank(error: KafkaError) -> int:
+    """How much of a cause it is: a record is also purged with others, or refused with an invalid one of its batch."""
+    if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        return _PURGED
+    return 1 if error.code() == KafkaError._INVALID_DIFFERENT_RECORD else 2
 
 
 class TransactionalProducer:

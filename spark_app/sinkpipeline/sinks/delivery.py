@@ -114,6 +114,7 @@ class SinkDelivery:
             run=self._started.run,
             data_partitions=self._started.data_topic.partitions,
             max_message_bytes=self._started.max_message_bytes,
+            max_dead_letter_bytes=self._started.max_dead_letter_bytes,
             data_topic_id=self._started.data_topic.id,
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,
