@@ -180,7 +180,7 @@ def test_one_refused_row_among_many_is_found(make: Make) -> None:
     task = make(count, data_config={"message.timestamp.before.max.ms": "3600000"})
     receipt = task.write(task.rows(range(count), timestamps={1234: AT_MS}))
     assert (task.dead_offsets(), task.delivered()) == ([1234], but(count, 1234))
-    assert receipt.claims <= 15
+    assert receipt.claims <= 2 + 13, "a new producer for each half"
 
 
 def test_progress_of_a_search_counts_when_it_is_interrupted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ _INIT_STEP_S = 0.03
 
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
+_CAUSE_S = 0.5
 
 
 class Fenced(Exception):
@@ -227,6 +228,7 @@ class TransactionalProducer:
         error = error_of(exception)
         if error.code() == KafkaError._FENCED:
             return Fenced(self.transactional_id)
+        self._await_cause(error)
         cause = self._deliveries.error or error
         if is_record_error(cause):
             return RecordRefused(verdict_of(cause), self._deliveries.topic)
@@ -235,6 +237,13 @@ class TransactionalProducer:
         # A commit is asked for only after every record was delivered.
         aborted = self._deliveries.failed and error.txn_requires_abort()
         return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted)
+
+    def _await_cause(self, error: KafkaError) -> None:
+        """Of a transaction that failed while rows were produced only that is told; why, a moment later, to who asks."""
+        deadline = time.monotonic() + _CAUSE_S
+        failed = error.code() == KafkaError._STATE or error.txn_requires_abort()
+        while failed and self._deliveries.error is None and time.monotonic() < deadline:
+            self._producer.poll(_PROOF_STEP_S)
 
     def _translate(self, error: KafkaError) -> SinkPipelineError:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
