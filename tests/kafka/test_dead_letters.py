@@ -164,27 +164,37 @@ def test_rows_that_only_the_broker_finds_too_large(make: Make, exactly_once: boo
     assert task.counts() == (COUNT, COUNT - len(dead), len(dead), 0)
 
 
+RECENT = {"message.timestamp.before.max.ms": "3600000"}
+
+
 @both
 @pytest.mark.parametrize("early", [[0], [3, 7], list(range(COUNT))], ids=str)
-def test_rows_whose_timestamp_the_broker_refuses(make: Make, exactly_once: bool, early: list[int]) -> None:
-    task = make(exactly_once=exactly_once, data_config={"message.timestamp.before.max.ms": "3600000"})
-    task.write(task.rows(range(COUNT), timestamps=dict.fromkeys(early, AT_MS)))
+@pytest.mark.parametrize("known", [True, False], ids=["by us", "by the broker"])
+def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: list[int], known: bool) -> None:
+    task = make(exactly_once=exactly_once, data_config=RECENT if known else {})
+    topics.alter_topic(task.servers, task.sink.data, RECENT)
+    receipt = task.write(task.rows(range(COUNT), timestamps=dict.fromkeys(early, AT_MS)))
     assert task.dead_offsets() == early
     assert {letter.verdict.error_class for letter in task.dead()} == {ErrorClass.INVALID_TIMESTAMP}
+    assert {letter.verdict.code for letter in task.dead()} == {"" if known else "INVALID_TIMESTAMP"}
     assert task.delivered() == but(COUNT, *early)
     assert task.counts() == (COUNT, COUNT - len(early), len(early), 0)
+    assert not (known and receipt.claims > 1), "nothing is tried that is known to be refused"
 
 
 def test_one_refused_row_among_many_is_found(make: Make) -> None:
+    """The limit is lowered while the sink runs; all others fit together."""
     count = 5000
-    task = make(count, data_config={"message.timestamp.before.max.ms": "3600000"})
-    receipt = task.write(task.rows(range(count), timestamps={1234: AT_MS}))
+    task = make(count)
+    topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "600000"})
+    receipt = task.write(task.rows(range(count), values={1234: b"x" * 700_000}))
     assert (task.dead_offsets(), task.delivered()) == ([1234], but(count, 1234))
     assert receipt.claims <= 2 + 13, "a new producer for each half"
 
 
 def test_progress_of_a_search_counts_when_it_is_interrupted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = make(64, data_config={"message.timestamp.before.max.ms": "3600000"})
+    task = make(64)
+    topics.alter_topic(task.servers, task.sink.data, RECENT)
     real, seen = TransactionalProducer.commit, itertools.count()
 
     def commit(producer: TransactionalProducer, *more: float) -> None:
@@ -275,8 +285,9 @@ def test_many_at_random_with_trouble_at_random(kafka: LocalKafka, monkeypatch: p
     task = Lettered(
         kafka.bootstrap_servers,
         records(count, chance=chance),
-        data_config={"message.timestamp.before.max.ms": "3600000", "max.message.bytes": "5000"},
+        data_config={"max.message.bytes": "5000"},
     )
+    topics.alter_topic(task.servers, task.sink.data, RECENT)
     kinds = ["bad", "astray", "large", "early"]
     verdicts = {n: chance.choice(kinds) for n in range(count) if chance.random() < 0.02}
     real = TransactionalProducer.commit

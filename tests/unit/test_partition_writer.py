@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -53,6 +53,8 @@ def plan_of(*, letters: bool = True, drop: bool = False, row_bytes: int = 10_000
         data_partitions=2,
         max_message_bytes=row_bytes,
         max_dead_letter_bytes=20_000,
+        max_age_ms=None,
+        max_ahead_ms=None,
         data_topic_id="d",
         progress_topic_id="p",
         verified=0,
@@ -342,6 +344,34 @@ def test_a_small_batch_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sized(800, b"x" * 400, b"x" * 400).bad_rows(Limits(partitions=1, row_bytes=1000)) == []
     # Nor is a large one whose rows are small.
     assert sized(8000, *[b"x" * 400] * 20).bad_rows(Limits(partitions=1, row_bytes=1000)) == []
+
+
+# Timestamps
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("earliest", "latest", "bad"),
+    [(None, None, []), (NOW - 10, None, [1]), (None, NOW + 10, [4]), (NOW - 10, NOW + 10, [1, 4]), (-5, None, [])],
+)
+def test_timestamps_that_kafka_would_refuse(earliest: int | None, latest: int | None, bad: list[int]) -> None:
+    batch = replace(batch_of(list(range(5))), timestamps=[0, NOW - 11, NOW - 10, NOW + 10, NOW + 11])
+    limits = Limits(partitions=1, earliest=earliest, latest=latest)
+    assert batch.bad_rows(limits) == bad
+    assert {batch.verdict(index, limits).error_class for index in bad} <= {ErrorClass.INVALID_TIMESTAMP}
+
+
+def test_what_is_near_a_limit_is_left_to_the_brokers() -> None:
+    now = time.time() * 1000
+    limits = replace(plan_of(), max_age_ms=1000, max_ahead_ms=2000).limits
+    assert limits.earliest is not None
+    assert limits.latest is not None
+    assert abs(now - 61_000 - limits.earliest) < 10_000
+    assert abs(now + 62_000 - limits.latest) < 10_000
+    without = replace(plan_of(letters=False), max_age_ms=1000, max_ahead_ms=2000).limits
+    assert without == Limits(partitions=2)
 
 
 # Bisection

@@ -66,6 +66,9 @@ class StartedSink:
     may_duplicate: int | None
     """Of a seeded start: at most so many rows may be duplicated. None where the progress is certain."""
     drift: tuple[str, ...]
+    max_age_ms: int | None = None
+    """How far back a row's timestamp may be in the data topic; None where it doesn't say."""
+    max_ahead_ms: int | None = None
     max_dead_letter_bytes: int = DEFAULT_TOPIC_LIMIT
     """Likewise of the dead-letter topic; the brokers' default where that is missing."""
 
@@ -177,6 +180,8 @@ class SinkStarter(SinkTakeover):
             data_topic=data_topic,
             progress_topic=progress_topic,
             max_message_bytes=_client_limit(data_config),
+            max_age_ms=_timestamp_limit(data_config, "before"),
+            max_ahead_ms=_timestamp_limit(data_config, "after"),
             max_dead_letter_bytes=_client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
             recreated_progress_topic=recreated,
             may_duplicate=self._may_duplicate,
@@ -275,6 +280,15 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
 def _client_limit(config: Mapping[str, str]) -> int:
     """The topic's limit within what the client takes as its own; the broker has the last word on either side."""
     return min(max(int(config.get("max.message.bytes", DEFAULT_TOPIC_LIMIT)), 1_000), 1_000_000_000)
+
+
+def _timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
+    limit = config.get(f"message.timestamp.{side}.max.ms")
+    by_broker = config.get("message.timestamp.type") == "LogAppendTime"
+    return None if limit is None or by_broker or int(limit) >= _FOR_EVER_MS else int(limit)
+
+
+_FOR_EVER_MS = 2**62
 
 
 def now_ms() -> int:

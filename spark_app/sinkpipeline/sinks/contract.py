@@ -7,6 +7,7 @@ it got.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
@@ -30,6 +31,9 @@ class BatchPlan:
     data_partitions: int
     max_message_bytes: int
     max_dead_letter_bytes: int
+    max_age_ms: int | None
+    """How far back a row's timestamp may be; None for any."""
+    max_ahead_ms: int | None
     data_topic_id: str
     progress_topic_id: str
     verified: int
@@ -41,9 +45,16 @@ class BatchPlan:
 
     @property
     def limits(self) -> Limits:
-        # Without dead letters one producer writes one topic, and sees to it itself.
-        row_bytes = None if self.settings.dead_letter is None else self.max_message_bytes
-        return Limits(self.data_partitions, row_bytes)
+        """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway."""
+        if self.settings.dead_letter is None:
+            return Limits(self.data_partitions)
+        now = int(time.time() * 1000)
+        return Limits(
+            partitions=self.data_partitions,
+            row_bytes=self.max_message_bytes,
+            earliest=None if self.max_age_ms is None else now - self.max_age_ms - _CLOCKS_DIFFER_MS,
+            latest=None if self.max_ahead_ms is None else now + self.max_ahead_ms + _CLOCKS_DIFFER_MS,
+        )
 
     @property
     def producer_properties(self) -> dict[str, str]:
@@ -59,6 +70,8 @@ class BatchPlan:
         return {**properties, "message.max.bytes": str(larger), "batch.size": str(batch)}
 
 
+_CLOCKS_DIFFER_MS = 60_000
+"""Our clock isn't the brokers': what is nearer to a limit they judge themselves."""
 _CLIENT_BATCH_BYTES = 1_000_000
 """The client's own batch.size."""
 
@@ -69,8 +82,17 @@ class Limits:
 
     partitions: int
     """Of the data topic."""
-    row_bytes: int | None
+    row_bytes: int | None = None
     """How large one row may be; None where the producer refuses it."""
+    earliest: int | None = None
+    """The bounds of timestamps in milliseconds; a row's 0 is now."""
+    latest: int | None = None
+
+    def refuse(self, timestamp: int) -> bool:
+        if timestamp == 0:
+            return False
+        early = self.earliest is not None and timestamp < self.earliest
+        return early or (self.latest is not None and timestamp > self.latest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +134,8 @@ class RowBatch:
             found.update(i for i, target in enumerate(self.target_partitions) if not -1 <= target < limits.partitions)
         if limits.row_bytes is not None and self._may_exceed(limits.row_bytes):
             found.update(i for i in range(len(self)) if self._row_bytes(i) > limits.row_bytes)
+        if self._has_early(limits.earliest) or (limits.latest is not None and max(self.timestamps) > limits.latest):
+            found.update(i for i, timestamp in enumerate(self.timestamps) if limits.refuse(timestamp))
         return sorted(found)
 
     def verdict(self, index: int, limits: Limits) -> Verdict:
@@ -122,8 +146,16 @@ class RowBatch:
         target = -1 if self.target_partitions is None else self.target_partitions[index]
         if not -1 <= target < limits.partitions:
             return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
+        timestamp = self.timestamps[index]
+        if limits.refuse(timestamp):
+            return Verdict(
+                ErrorClass.INVALID_TIMESTAMP, f"its timestamp, {timestamp}, is beyond what the data topic takes"
+            )
         size = self._row_bytes(index)
         return Verdict(ErrorClass.RECORD_TOO_LARGE, f"it has {size} bytes, and the data topic takes {limits.row_bytes}")
+
+    def _has_early(self, earliest: int | None) -> bool:
+        return earliest is not None and min(filter(None, self.timestamps), default=earliest) < earliest
 
     def _may_exceed(self, row_bytes: int) -> bool:
         if self.size + _ROW_OVERHEAD <= row_bytes:

@@ -115,6 +115,8 @@ class SinkDelivery:
             data_partitions=self._started.data_topic.partitions,
             max_message_bytes=self._started.max_message_bytes,
             max_dead_letter_bytes=self._started.max_dead_letter_bytes,
+            max_age_ms=self._started.max_age_ms,
+            max_ahead_ms=self._started.max_ahead_ms,
             data_topic_id=self._started.data_topic.id,
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,
