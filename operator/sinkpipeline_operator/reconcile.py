@@ -15,7 +15,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import DeletionPolicy
-from sinkpipeline.core.status import SinkState
+from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.actions import FINALIZER, Actions
 from sinkpipeline_operator.decide import Decision, Standing, Step, decide
@@ -245,7 +245,7 @@ class Reconciler:
 def _is_new(seen: Seen) -> bool:
     """Whether its driver may not listen yet."""
     started = None if seen.pod is None else seen.pod.started_ms
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in seen.status.get("conditions", ()))
+    ready = condition_of(seen.status, "Ready").get("status") == "True"
     return not ready and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
 
 

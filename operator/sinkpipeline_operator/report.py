@@ -12,7 +12,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, conditions
+from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions
 from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
@@ -205,8 +205,8 @@ def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
 
 def _of_driver(known: Known, kind: str) -> Condition:
     source = known.told if known.told is not None else known.previous
-    found = next((each for each in source.get("conditions", ()) if each["type"] == kind), None)
-    if found is None:
+    found = condition_of(source, kind)
+    if not found:
         return Condition("Unknown", "NotYetKnown", "no driver has told yet")
     return Condition(found["status"], found["reason"], _cut(found["message"]))
 
