@@ -35,6 +35,8 @@ class Heard:
 class Hearing:
     """Remembers what one driver has said; times are of one monotonic clock, ours."""
 
+    pipeline: str = ""
+    """Whose driver it is, for the log."""
     _silences: int = 0
     _document: Mapping[str, Any] | None = None
     _heartbeat: tuple[str, str] = ("", "")
@@ -57,7 +59,7 @@ class Hearing:
         if answer.document is None:
             self._silences += 1
             if self._silences == 1:
-                _LOG.info("a driver does not answer: %s", answer.trouble)
+                _LOG.info("%s: the driver does not answer: %s", self.pipeline, answer.trouble)
             if self._silences < _SILENCES:
                 # What it has just said is still the best that is known.
                 return Heard(self._document)

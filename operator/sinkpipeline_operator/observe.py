@@ -154,7 +154,8 @@ class Observer:
     def _token(self, ref: Ref) -> str | None:
         secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))
         try:
-            return base64.b64decode((secret or {})["data"]["token"], validate=True).decode()
+            # An empty one is none: nobody would be let in by it.
+            return base64.b64decode((secret or {})["data"]["token"], validate=True).decode().strip() or None
         except (KeyError, TypeError, ValueError, binascii.Error):
             return None
 

@@ -46,7 +46,7 @@ class _Remembered:
     seen: Seen | None = None
     looked_at: float = 0.0
     wrote_at: float | None = None
-    hearing: Hearing = field(default_factory=Hearing)
+    hearing: Hearing
     token: str | None = field(default=None, repr=False)
     """The driver's, as it was last seen."""
 
@@ -232,7 +232,7 @@ class Reconciler:
 
     def _remembered(self, ref: Ref) -> _Remembered:
         with self._lock:
-            return self._memory.setdefault(ref, _Remembered())
+            return self._memory.setdefault(ref, _Remembered(hearing=Hearing(pipeline=str(ref))))
 
     def _forget(self, ref: Ref) -> None:
         with self._lock:
