@@ -11,12 +11,17 @@ from rich.table import Table
 
 from demo_audit import Audit
 
+_WIDTH = 110
+"""Where the output is no terminal."""
+
 
 class Story:
     """Tells what happens, and keeps what went wrong."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
+        if not self._console.is_terminal:
+            self._console.width = _WIDTH
         self._began = time.monotonic()
         self.problems: list[str] = []
 
@@ -45,7 +50,7 @@ class Story:
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("", no_wrap=True)
         for name in ("expected", "delivered", "duplicates", "missing", "wrong"):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=True)
         for title, audit in audits.items():
             numbers = (audit.expected, audit.delivered, audit.duplicates, audit.missing, audit.wrong)
             table.add_row(title, *(f"{number:,}" for number in numbers), style="" if audit.exactly_once else "red")

@@ -61,6 +61,14 @@ class Actions:
         self.cluster.patch(PIPELINE, seen.ref, patch)
         return True
 
+    def restore_token(self, seen: Seen, token: str | None) -> None:
+        """The Secret of a driver's token is gone, or no token any more, and its driver runs.
+
+        Written with the token that was there where that is known; a driver takes another one once its mount has it.
+        """
+        if seen.child is not None and not seen.child.foreign and seen.token is None and seen.pipeline is not None:
+            self._ensure_token(seen, seen.pipeline, token)
+
     def before_noting(self, seen: Seen, decision: Decision) -> None:
         """A refusal is written beside the configuration that it is of, before its driver's death is noted."""
         death, child = decision.death, seen.child
@@ -132,8 +140,8 @@ class Actions:
         pipeline = None if stored is None else stored.pipeline(seen.resource["metadata"]["uid"])
         return None if stored is None or pipeline is None else (pipeline, stored.run())
 
-    def _ensure_token(self, seen: Seen, pipeline: SinkPipeline) -> None:
-        """Written once: a driver keeps the one that it has read."""
+    def _ensure_token(self, seen: Seen, pipeline: SinkPipeline, token: str | None = None) -> None:
+        """Written once."""
         if seen.token is not None:
             return
         document = {
@@ -141,7 +149,7 @@ class Actions:
             "kind": SECRET.kind,
             "metadata": owned(pipeline, token_name(pipeline.metadata.name)),
             "type": "Opaque",
-            "stringData": {"token": secrets.token_urlsafe(_TOKEN_BYTES)},
+            "stringData": {"token": token or secrets.token_urlsafe(_TOKEN_BYTES)},
         }
         try:
             self.cluster.create(SECRET, document)

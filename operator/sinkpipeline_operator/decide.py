@@ -23,6 +23,8 @@ from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline_operator.driverpod import Child, Death, DriverPod, death_of
 from sinkpipeline_operator.restarts import Restarts
 
+NAME_TAKEN = "NameTaken"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -93,7 +95,7 @@ def decide(seen: Observation) -> Decision:
     """The next step."""
     child = seen.child
     if child is not None and child.foreign:
-        return Decision(step=Step.WAIT, standing=Standing.STOPPED, why="NameTaken", restarts=seen.restarts)
+        return Decision(step=Step.WAIT, standing=Standing.STOPPED, why=NAME_TAKEN, restarts=seen.restarts)
     death = None if child is None else death_of(child, _pod_of(seen, child))
     if child is not None and death is not None and not seen.restarts.noted(death):
         noted = seen.restarts.after(

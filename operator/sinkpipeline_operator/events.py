@@ -105,8 +105,7 @@ class Recorder:
         name = f"{meta['name']}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
         count = self._count(f"{meta['namespace']}/{name}")
         now = timestamp(now_ms)
-        if count > 1:
-            self._repeat(Ref(meta["namespace"], name), count, now)
+        if count > 1 and self._repeat(Ref(meta["namespace"], name), count, now):
             return
         document = {
             "apiVersion": EVENT.api_version,
@@ -139,14 +138,16 @@ class Recorder:
             # A namespace that goes takes no new objects.
             return
 
-    def _repeat(self, ref: Ref, count: int | None, now: str) -> None:
+    def _repeat(self, ref: Ref, count: int | None, now: str) -> bool:
+        """False where it has expired meanwhile: then it is counted anew."""
         counted = {} if count is None else {"count": count}
         try:
             self._cluster.patch(EVENT, ref, {"lastTimestamp": now, **counted})
         except (ApiRefused, Conflict):
-            # It has expired meanwhile: the next time begins anew.
             with self._lock:
-                self._counts.pop(f"{ref.namespace}/{ref.name}", None)
+                self._counts[f"{ref.namespace}/{ref.name}"] = 1
+            return False
+        return True
 
     def _count(self, key: str) -> int:
         with self._lock:

@@ -24,7 +24,7 @@ from typing_extensions import Self
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import Condition, memory_of, render
+from sinkpipeline.core.status import Condition, condition_of, memory_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
@@ -174,7 +174,7 @@ class KafkaView:
             return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)
         reports = [inspect(sink, _memory(question, sink.id.sink)) for sink in sinks]
         document = render(reports, identity=pipeline.identity, generation=None, previous=None, now_ms=0)
-        topics = next(each for each in document["conditions"] if each["type"] == "TopicsReady")
+        topics = condition_of(document, "TopicsReady")
         unreachable = next((each.error for each in reports if each.error is not None and each.error.reason.retry), None)
         if topics["status"] == "Unknown" and unreachable is not None:
             topics = {**topics, "reason": unreachable.reason.value, "message": unreachable.message}

@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.kube import Ref
 
 _OF = ("namespace", "pipeline")
@@ -77,7 +78,7 @@ class Metrics:
     def show(self, ref: Ref, status: Mapping[str, Any]) -> None:
         """What the status says from now on."""
         of = (ref.namespace, ref.name)
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"])
+        ready = condition_of(status, "Ready").get("status") == "True"
         with self._lock:
             self._set_phase(ref, status["phase"])
             self._ready.labels(*of).set(1 if ready else 0)

@@ -12,6 +12,7 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
+from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator import configs
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
 from sinkpipeline_operator.configs import Config
@@ -153,7 +154,8 @@ class Observer:
     def _token(self, ref: Ref) -> str | None:
         secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))
         try:
-            return base64.b64decode((secret or {})["data"]["token"], validate=True).decode()
+            # An empty one is none: nobody would be let in by it.
+            return base64.b64decode((secret or {})["data"]["token"], validate=True).decode().strip() or None
         except (KeyError, TypeError, ValueError, binascii.Error):
             return None
 
@@ -224,6 +226,6 @@ def _observation(
 
 def _healthy_s(status: Mapping[str, Any], now_ms: int) -> float:
     """For how long the resource has been Ready, as the last status says; 0 where it isn't."""
-    ready = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
-    since = None if ready is None or ready["status"] != "True" else milliseconds(ready["lastTransitionTime"])
+    ready = condition_of(status, "Ready")
+    since = None if ready.get("status") != "True" else milliseconds(ready["lastTransitionTime"])
     return 0.0 if since is None else max(0.0, (now_ms - since) / 1000)

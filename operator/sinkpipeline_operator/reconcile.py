@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import DeletionPolicy
-from sinkpipeline.core.status import SinkState
+from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.actions import FINALIZER, Actions
 from sinkpipeline_operator.decide import Decision, Standing, Step, decide
-from sinkpipeline_operator.driver_client import Answer
 from sinkpipeline_operator.events import TOPIC_RECREATED, Recorder, events_of
+from sinkpipeline_operator.hearing import Heard, Hearing
 from sinkpipeline_operator.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
 from sinkpipeline_operator.metrics import Metrics
@@ -32,12 +33,10 @@ _LOG = logging.getLogger("sinkpipeline.reconcile")
 
 _SOON_S = 1.0
 """While a driver starts or stops: an event may be late, or lost."""
-_SILENCES = 3
-"""So many questions without an answer, and the driver counts as unresponsive."""
 _FIRST_ANSWER_S = 120.0
 """In which a driver may begin to answer: its pod runs before it listens."""
-_STILL_S = 60.0
-"""A driver whose supervising loop stands still for so long hangs, though it answers."""
+_TRIGGERS = 3
+"""A driver that looks for records at long intervals is given so many of them to make progress."""
 
 
 @dataclass(kw_only=True)
@@ -47,11 +46,9 @@ class _Remembered:
     seen: Seen | None = None
     looked_at: float = 0.0
     wrote_at: float | None = None
-    silences: int = 0
-    told: dict[str, Any] | None = None
-    """What the driver said last."""
-    heartbeat: tuple[str, str] = ("", "")
-    beat_at: float = 0.0
+    hearing: Hearing
+    token: str | None = field(default=None, repr=False)
+    """The driver's, as it was last seen."""
 
 
 class Reconciler:
@@ -105,22 +102,24 @@ class Reconciler:
         if seen is None or seen.answer is None or time.monotonic() - memory.looked_at >= self._settings.resync_s:
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
-        if asked.answer is None or asked.answer.document is None:
-            return self.reconcile(ref)
-        known = self._known(asked, decide(asked.observation), replace(memory))
+        hearing = deepcopy(memory.hearing)
+        known = self._known(asked, decide(asked.observation), self._hear(asked, hearing))
         if is_due(asked.status, report(known), _since(memory)):
             return self.reconcile(ref)
-        return self._settings.poll_s
+        memory.hearing = hearing
+        return self._settings.poll_s if _settled(asked) else _SOON_S
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         decision = decide(seen.observation)
+        self._actions.restore_token(seen, memory.token)
+        memory.token = seen.token or memory.token
         if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):
             return 0.0
         removal = self._removal(seen, decision)
         if removal is not None and removal.done:
             self._actions.settle_finalizer(seen, wanted=False)
             return _SOON_S
-        known = self._known(seen, decision, memory)
+        known = self._known(seen, decision, self._hear(seen, memory.hearing))
         if removal is not None and removal.error is not None:
             known = replace(known, trouble=removal.error)
         status = report(known)
@@ -146,8 +145,7 @@ class Reconciler:
                 self._metrics.recreated(seen.ref)
             self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
-    def _known(self, seen: Seen, decision: Decision, memory: _Remembered) -> Known:
-        told, answers = self._told(seen, memory)
+    def _known(self, seen: Seen, decision: Decision, heard: Heard) -> Known:
         if seen.pipeline is None:
             earlier = seen.status.get("sinks", ())
             sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
@@ -171,8 +169,8 @@ class Reconciler:
             child={}
             if child is None or child.foreign
             else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
-            told=told,
-            answers=answers,
+            told=heard.document,
+            unresponsive=heard.trouble,
             last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
             observed={} if found is None else found.sinks,
             topics=None if found is None else found.topics,
@@ -214,38 +212,11 @@ class Reconciler:
         question = self._question(seen)
         return None if question is None else self._kafka.of(question)
 
-    def _told(self, seen: Seen, memory: _Remembered) -> tuple[dict[str, Any] | None, bool]:
-        """What the driver says, and whether it counts as one that answers."""
-        answer = seen.answer
-        if answer is None:
-            memory.silences, memory.told = 0, None
-            return None, True
-        if answer.document is None:
-            memory.silences += 1
-            if memory.silences == 1:
-                _LOG.info("%s: the driver does not answer: %s", seen.ref, answer.trouble)
-            if memory.silences < _SILENCES:
-                # What it has just said is still the best that is known.
-                return memory.told, True
-            return None, self._is_new(seen)
-        memory.silences, memory.told = 0, answer.document
-        return answer.document, self._beats(answer, memory)
-
-    @staticmethod
-    def _is_new(seen: Seen) -> bool:
-        started = None if seen.pod is None else seen.pod.started_ms
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in seen.status.get("conditions", ()))
-        return not ready and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
-
-    @staticmethod
-    def _beats(answer: Answer, memory: _Remembered) -> bool:
-        """Whether its clock goes on; its own, so that nothing depends on ours being the same."""
-        document = answer.document or {}
-        heartbeat = (str(document.get("run")), str(document.get("now")))
-        now = time.monotonic()
-        if heartbeat != memory.heartbeat:
-            memory.heartbeat, memory.beat_at = heartbeat, now
-        return now - memory.beat_at < _STILL_S
+    def _hear(self, seen: Seen, hearing: Hearing) -> Heard:
+        patience_s = self._settings.progress_deadline_s
+        if seen.pipeline is not None:
+            patience_s = max(patience_s, _TRIGGERS * seen.pipeline.spec.trigger.interval.seconds)
+        return hearing.hear(seen.answer, is_new=_is_new(seen), patience_s=patience_s, now=time.monotonic())
 
     def _next(self, seen: Seen, decision: Decision) -> float:
         if decision.step not in (Step.NOTHING, Step.WAIT):
@@ -261,7 +232,7 @@ class Reconciler:
 
     def _remembered(self, ref: Ref) -> _Remembered:
         with self._lock:
-            return self._memory.setdefault(ref, _Remembered())
+            return self._memory.setdefault(ref, _Remembered(hearing=Hearing(pipeline=str(ref))))
 
     def _forget(self, ref: Ref) -> None:
         with self._lock:
@@ -269,6 +240,13 @@ class Reconciler:
         self._metrics.forget(ref)
         if self._kafka is not None:
             self._kafka.forget(ref)
+
+
+def _is_new(seen: Seen) -> bool:
+    """Whether its driver may not listen yet."""
+    started = None if seen.pod is None else seen.pod.started_ms
+    ready = condition_of(seen.status, "Ready").get("status") == "True"
+    return not ready and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
 
 
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:

@@ -12,15 +12,15 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, conditions
-from sinkpipeline_operator.decide import Decision, Standing
+from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions
+from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
 """Characters of a condition's message."""
 
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
 _WORDS = {
-    "NameTaken": "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
+    NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
 }
 _MEMORY = ("frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
@@ -47,8 +47,8 @@ class Known:
     """`status.sparkApplication`."""
     told: Mapping[str, Any] | None = None
     """The driver's own document; None while it doesn't answer."""
-    answers: bool = True
-    """Whether a running driver answers."""
+    unresponsive: str = ""
+    """Why a driver that runs counts as unresponsive; empty where it doesn't."""
     last_words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By sink, what the driver that died said of it."""
     observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -113,17 +113,20 @@ def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
 
 def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
     """The state of a sink of which no driver tells anything."""
-    standing = known.decision.standing
+    standing, restarts = known.decision.standing, known.decision.restarts
     if known.suspended or known.deleting:
-        return SinkState.SUSPENDED
+        # A driver that still stops may still deliver, and write its progress.
+        earlier = sink.get("state", SinkState.SUSPENDED.value)
+        return SinkState.SUSPENDED if standing is Standing.STOPPED else SinkState(earlier)
     if known.decision.anew:
         return SinkState.STARTING
-    if standing is Standing.RUNNING and not known.answers:
+    if standing is Standing.RUNNING and known.unresponsive:
         # It may do what it did; that nobody knows is what the conditions say.
         return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:
         return SinkState.FAILED
-    return SinkState.RETRYING if standing is Standing.BACKING_OFF else SinkState.STARTING
+    ended_badly = standing is Standing.STOPPING and restarts.consecutive > 0
+    return SinkState.RETRYING if standing is Standing.BACKING_OFF or ended_badly else SinkState.STARTING
 
 
 def _named(items: Iterable[Mapping[str, Any]] | None, name: str) -> Mapping[str, Any] | None:
@@ -185,10 +188,8 @@ def _spark_application(known: Known) -> Condition:
     if decision.standing is not Standing.RUNNING:
         told = str(known.trouble) if known.trouble is not None else decision.restarts.last_message
         return Condition("False", decision.why, _cut(told or _WORDS.get(decision.why, "")))
-    if not known.answers:
-        return Condition(
-            "Unknown", "DriverUnresponsive", "the driver's pod runs, and its status service does not answer"
-        )
+    if known.unresponsive:
+        return Condition("Unknown", "DriverUnresponsive", known.unresponsive)
     return Condition("True", "Running", "")
 
 
@@ -204,8 +205,8 @@ def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
 
 def _of_driver(known: Known, kind: str) -> Condition:
     source = known.told if known.told is not None else known.previous
-    found = next((each for each in source.get("conditions", ()) if each["type"] == kind), None)
-    if found is None:
+    found = condition_of(source, kind)
+    if not found:
         return Condition("Unknown", "NotYetKnown", "no driver has told yet")
     return Condition(found["status"], found["reason"], _cut(found["message"]))
 
@@ -221,6 +222,8 @@ def _reconciling(known: Known) -> Condition:
 
 def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Condition:
     decision = known.decision
+    if decision.why == NAME_TAKEN:
+        return Condition("True", decision.why, _WORDS[NAME_TAKEN])
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
         message = str(known.trouble) if known.trouble is not None else decision.restarts.last_message or spec.message
         return Condition("True", decision.why, _cut(message))
@@ -234,17 +237,23 @@ def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Cond
 
 
 def _phase(known: Known, sinks: list[dict[str, Any]]) -> str:
-    states = {sink["state"] for sink in sinks}
-    standing = known.decision.standing
     if known.deleting:
         return "Deleting"
-    if known.suspended:
+    if known.suspended and known.decision.standing is Standing.STOPPED:
         return "Suspended"
+    return _phase_of_sinks(known, {sink["state"] for sink in sinks})
+
+
+def _phase_of_sinks(known: Known, states: set[str]) -> str:
+    standing = known.decision.standing
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or states == {SinkState.FAILED.value}:
         return "Failed"
-    if states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected:
+    broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
+    all_run = states == {SinkState.RUNNING.value}
+    if broken or (all_run and known.unresponsive):
         return "Degraded"
-    if standing is Standing.RUNNING and states == {SinkState.RUNNING.value}:
+    # One that is being suspended delivers until its driver has stopped.
+    if all_run and (standing is Standing.RUNNING or known.suspended):
         return "Running"
     return "Starting" if known.child else "Pending"
 

@@ -105,7 +105,7 @@ class Restarts:
             consecutive=consecutive,
             total=self.total + 1,
             last_ms=now_ms,
-            next_ms=None if wait_s is None else now_ms + int(wait_s * 1000),
+            next_ms=None if wait_s is None else _not_before(now_ms, wait_s),
             last_exit_code=death.exit_code,
             last_reason=death.reason,
             last_message=death.message,
@@ -124,3 +124,8 @@ class Restarts:
             return False
         # Only what is not to be tried again has no time for it.
         return self.next_ms is None or self.consecutive >= policy.max_consecutive_failures
+
+
+def _not_before(now_ms: int, wait_s: float) -> int:
+    """A status holds whole seconds: rounded up, so that no wait becomes a shorter one."""
+    return now_ms if wait_s == 0 else -(-(now_ms + int(wait_s * 1000)) // 1000) * 1000

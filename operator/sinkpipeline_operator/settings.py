@@ -25,6 +25,8 @@ class Settings:
     """After that long every pipeline is looked at again, whatever happened."""
     poll_s: float = 5.0
     """How often a driver that runs is asked for its status."""
+    progress_deadline_s: float = 600.0
+    """For how long a driver may make no progress while records wait, before it counts as unresponsive."""
     log_level: str = "INFO"
     log_json: bool = False
 
@@ -48,6 +50,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         port=int(port),
         resync_s=found.resync,
         poll_s=found.poll,
+        progress_deadline_s=found.progress_deadline,
         log_level=found.log_level,
         log_json=found.log_format == "json",
     )
@@ -74,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
     add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")
     add("--poll", type=_seconds, default=5.0, metavar="SECONDS", help="ask a driver that runs that often")
+    add(
+        "--progress-deadline",
+        type=_seconds,
+        default=600.0,
+        metavar="SECONDS",
+        help="a driver that makes no progress for so long while records wait is told of",
+    )
     add("--log-format", default="text", choices=["text", "json"])
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser

@@ -35,6 +35,7 @@ EVERYTHING: Object = {
     "watchNamespaces": ["shop", "stock"],
     "kafkaAccess": False,
     "resync": 12.5,
+    "progressDeadline": 90,
     "log": {"level": "DEBUG", "format": "text"},
     "serviceAccount": {"name": "pipes-account", "annotations": {"a": "1"}},
     "driver": {"serviceAccount": {"name": "driver", "annotations": {"b": "2"}}, "namespaces": ["shop", "other"]},
@@ -169,6 +170,7 @@ def test_every_value_is_explained() -> None:
         ({"spark": {"version": "4"}}, "version"),
         ({"resync": 0}, "resync"),
         ({"resync": "1m"}, "resync"),
+        ({"progressDeadline": 0}, "progressDeadline"),
         ({"kafkaAccess": "no"}, "kafkaAccess"),
         ({"log": {"level": "debug"}}, "level"),
         ({"metrics": {"port": 80}}, "port"),
@@ -433,6 +435,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--driver-service-account=sinkpipeline-driver",
         "--listen=0.0.0.0:8080",
         "--resync=60",
+        "--progress-deadline=600",
         "--log-format=json",
         "--log-level=INFO",
     ]
@@ -447,6 +450,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--no-kafka-access",
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
+        "--progress-deadline=90",
         "--log-format=text",
         "--log-level=DEBUG",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import threading
@@ -164,6 +165,23 @@ def test_a_driver_whose_supervising_loop_hangs_is_unresponsive(lab: OperatorLab,
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive", deadline_s=75)
     lab.driver(name).change(frozen=False)
     lab.until_ready(name)
+
+
+def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
+    new_lab: Callable[..., OperatorLab], name: str
+) -> None:
+    lab = new_lab("--progress-deadline", "3")
+    lab.start()
+    busy = SinkScript(rows=3, next=(4,), lag=50)
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": busy}))
+    ready(lab, name)
+    lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+    assert "copy made no progress" in lab.condition(name, "Ready")["message"]
+    assert (lab.status(name)["phase"], lab.sink(name)["rowsDelivered"]) == ("Degraded", 3)
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(busy, rows=53, next=(54,), lag=0)})
+    lab.until_ready(name)
+    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "an idle sink is well", 4)
+    assert lab.starts(name) == 1
 
 
 def test_one_silent_driver_slows_nobody(lab: OperatorLab, name: str) -> None:

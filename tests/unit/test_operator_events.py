@@ -10,7 +10,7 @@ import pytest
 from sinkpipeline_operator.decide import Decision, Standing, Step
 from sinkpipeline_operator.driverpod import Death
 from sinkpipeline_operator.events import MAX_MESSAGE, Event, Recorder, events_of
-from sinkpipeline_operator.kube import Conflict, Kind, Ref
+from sinkpipeline_operator.kube import ApiRefused, Conflict, Kind, Ref
 from sinkpipeline_operator.restarts import Restarts
 
 NOW = 1_750_000_000_000
@@ -86,6 +86,8 @@ class _Events:
         return self.there[name]
 
     def patch(self, _: Kind, ref: Ref, patch: Mapping[str, Any]) -> dict[str, Any]:
+        if ref.name not in self.there:
+            raise ApiRefused(404, "NotFound")
         self.there[ref.name] |= patch
         return self.there[ref.name]
 
@@ -103,6 +105,18 @@ def test_a_repetition_is_counted_also_by_the_next_operator() -> None:
     Recorder(api).post(PIPELINE, event, NOW + 9000)  # type: ignore[arg-type]
     assert len(api.there) == 1
     assert found["lastTimestamp"] == "2025-06-15T15:06:49Z"
+
+
+def test_an_event_that_has_expired_is_posted_anew() -> None:
+    api = _Events()
+    recorder, event = Recorder(api), Event("Warning", "BrokerUnreachable", "no answer")  # type: ignore[arg-type]
+    for _ in range(2):
+        recorder.post(PIPELINE, event, NOW)
+    api.there.clear()
+    for second in (1, 2):
+        recorder.post(PIPELINE, event, NOW + second * 1000)
+    [found] = api.there.values()
+    assert (found["count"], found["firstTimestamp"]) == (2, "2025-06-15T15:06:41Z")
 
 
 def test_other_words_are_another_event_and_long_ones_are_cut() -> None:

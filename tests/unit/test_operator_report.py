@@ -70,8 +70,28 @@ ROWS = {
         *("Degraded", "False DataTopicLost", "False Settled", "True DataTopicLost"),
     ),
     "the driver doesn't answer": (
-        known(Standing.RUNNING, answers=False),
+        known(Standing.RUNNING, unresponsive="it does not answer"),
         *("Starting", "False DriverUnresponsive", "False Settled", "False NobodyNeeded"),
+    ),
+    "it answers, and gets nothing done": (
+        replace(RUNNING, unresponsive="no progress"),
+        *("Degraded", "False DriverUnresponsive", "False Settled", "False NobodyNeeded"),
+    ),
+    "its driver ended badly, and is cleared away": (
+        known(
+            Standing.STOPPING,
+            decision=decision(Standing.STOPPING, "DriverDied", consecutive=1),
+            previous=told(sink("a"), sink("b")),
+        ),
+        *("Degraded", "False DriverDied", "True DriverDied", "False NobodyNeeded"),
+    ),
+    "its name is taken": (
+        known(Standing.STOPPED, "NameTaken", child={}),
+        *("Pending", "False NameTaken", "False Settled", "True NameTaken"),
+    ),
+    "being suspended, while its driver finishes a batch": (
+        known(Standing.STOPPING, "Suspended", suspended=True, previous=told(sink("a"), sink("b"))),
+        *("Running", "False Suspended", "True Suspended", "False NobodyNeeded"),
     ),
     "backing off": (
         known(Standing.BACKING_OFF, "DriverDied", decision=decision(Standing.BACKING_OFF, "DriverDied")),

@@ -7,11 +7,13 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sinkpipeline.cli.pod import bearer
 from sinkpipeline.cli.pod import service as service_module
 from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.vitals import STALE_AFTER_S, START_ALLOWANCE_S, Vitals
@@ -46,10 +48,12 @@ class Clock:
 class Asker:
     """A driver that says what the test makes it say, and its service."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.clock = Clock()
         self.vitals = Vitals(DRIVER, monotonic=self.clock.monotonic, wall_ms=self.clock.wall_ms)
-        self.service = Service(self.vitals, "127.0.0.1", 0, TOKEN)
+        self.token_file = directory / "token"
+        self.token_file.write_text(f"{TOKEN}\n")
+        self.service = Service(self.vitals, "127.0.0.1", 0, self.token_file)
 
     def say(self, *sinks: dict[str, Any], supervising: bool = True, **counts: RunCounts) -> None:
         self.vitals.observe(Observation(status=document(*sinks), counts=counts, supervising=supervising))
@@ -79,10 +83,23 @@ class Asker:
 
 
 @pytest.fixture
-def driver() -> Iterator[Asker]:
-    asker = Asker()
+def driver(tmp_path: Path) -> Iterator[Asker]:
+    asker = Asker(tmp_path)
     yield asker
     asker.service.close()
+
+
+def test_a_token_that_is_written_anew_is_read_again(driver: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.token_file.write_text("another")
+    assert driver.ask("/status", token="another")[0] == 401, "not for each guess"
+    monkeypatch.setattr(bearer, "READ_AGAIN_S", 0.0)
+    assert driver.ask("/status", token="another")[0] == 200
+    assert driver.ask("/status")[0] == 401, "the one before"
+    driver.token_file.write_text("")
+    assert driver.ask("/status", token="")[0] == 401
+    driver.token_file.unlink()
+    assert driver.ask("/status", token="a guess")[0] == 401
+    assert driver.ask("/status", token="another")[0] == 200, "what was read before goes on"
 
 
 def test_before_the_manifest_is_read_it_is_starting(driver: Asker) -> None:
@@ -210,9 +227,9 @@ def test_a_large_request_is_refused(driver: Asker) -> None:
 
 
 @pytest.mark.parametrize("dripping", [False, True])
-def test_an_unfinished_request_is_cut_off(dripping: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_request_is_cut_off(dripping: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(service_module._SETTINGS, "channel_timeout", 1)
-    asker = Asker()
+    asker = Asker(tmp_path)
     try:
         with socket.create_connection(("127.0.0.1", asker.service.port), timeout=10) as slow:
             slow.setblocking(False)
@@ -247,14 +264,14 @@ def test_many_idle_connections_do_not_silence_it(driver: Asker) -> None:
 
 def test_a_port_in_use_is_told_at_once(driver: Asker) -> None:
     with pytest.raises(OSError, match="in use"):
-        Service(driver.vitals, "127.0.0.1", driver.service.port, TOKEN)
+        Service(driver.vitals, "127.0.0.1", driver.service.port, driver.token_file)
 
 
-def test_a_closed_service_listens_no_more() -> None:
-    asker = Asker()
+def test_a_closed_service_listens_no_more(tmp_path: Path) -> None:
+    asker = Asker(tmp_path)
     asker.ask("/status")
     asker.service.close()
     with pytest.raises(ConnectionRefusedError):
         asker.ask("/status")
-    with Service(asker.vitals, "127.0.0.1", asker.service.port, TOKEN):
+    with Service(asker.vitals, "127.0.0.1", asker.service.port, asker.token_file):
         pass

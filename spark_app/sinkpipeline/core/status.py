@@ -220,6 +220,11 @@ def conditions(
     return rendered
 
 
+def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """A condition of a status document by its type; empty where it has none."""
+    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
+
+
 def _conditions(sinks: list[SinkReport]) -> dict[str, Condition]:
     return {
         "Ready": Condition(*_ready(sinks)),

@@ -29,7 +29,6 @@ from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
-from sinkpipeline.kafka.connection import read_secret
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -69,7 +68,7 @@ def drive(log: TerminationLog, /, **options: Any) -> None:
     stop = threading.Event()
     with (
         stop_on_signal(stop, at_once=lambda: log.failed(_cut_short())),
-        Service(vitals, *given.listen, _token(given.token_file)),
+        Service(vitals, *given.listen, given.token_file),
     ):
         driver = _driver(given, vitals, stop)
         if driver is not None:
@@ -139,13 +138,6 @@ def read_resume(path: Path, identity: str) -> Resume:
             "it is what a lost progress topic would be restored from: let it be written again",
         ) from error
     return parse(document, identity)
-
-
-def _token(path: Path) -> str:
-    token = read_secret(path).strip()
-    if not token:
-        raise SinkPipelineError(Reason.SECRET_INVALID, f"{path} is empty", "write a token into it")
-    return token
 
 
 def _cut_short() -> SinkPipelineError:

@@ -9,11 +9,11 @@ Requests have no body, headers of at most 8 KiB, and ten seconds to come in; 32 
 
 from __future__ import annotations
 
-import hmac
 import logging
 import socket
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self, override
@@ -22,6 +22,7 @@ from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.server import BaseWSGIServer, TcpWSGIServer, create_server
 
+from sinkpipeline.cli.pod.bearer import Token
 from sinkpipeline.cli.pod.metrics import CONTENT_TYPE, Metrics
 from sinkpipeline.cli.pod.vitals import Vitals
 
@@ -53,10 +54,10 @@ _TEXT = "text/plain; charset=utf-8"
 class _Application:
     """WSGI."""
 
-    def __init__(self, vitals: Vitals, token: str) -> None:
+    def __init__(self, vitals: Vitals, token: Token) -> None:
         self._vitals = vitals
         self._metrics = Metrics(vitals)
-        self._token = token.encode()
+        self._token = token
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         status, kind, body, more = self._answer(environ)
@@ -89,7 +90,7 @@ class _Application:
         scheme, _, token = header.partition(" ")
         # WSGI's strings are Latin-1.
         given = token.strip().encode("latin-1", "replace")
-        return hmac.compare_digest(given, self._token) and scheme.lower() == "bearer"
+        return scheme.lower() == "bearer" and self._token.is_that(given)
 
 
 class _Channel(HTTPChannel):
@@ -123,13 +124,15 @@ class Service:
         vitals: what is told.
         host: a name or an address.
         port: 0 for any that is free.
-        token: what a request must bear.
+        token_file: holds what a request must bear; read again for a request that bears something else.
 
     Raises:
         OSError: the address can't be listened on.
+        SinkPipelineError: SecretInvalid.
     """
 
-    def __init__(self, vitals: Vitals, host: str, port: int, token: str) -> None:
+    def __init__(self, vitals: Vitals, host: str, port: int, token_file: Path) -> None:
+        token = Token(token_file)
         logging.getLogger("waitress").setLevel(logging.CRITICAL)
         self._sockets: dict[int, Any] = {}
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

@@ -1,0 +1,82 @@
+"""When a driver counts as unresponsive: its silence, its clock, and a frontier that stands still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinkpipeline_operator.driver_client import Answer
+from sinkpipeline_operator.hearing import Heard, Hearing
+
+SILENCE = Answer(trouble="refused")
+PATIENCE_S = 100.0
+
+
+def says(now: int, *, lag: int = 0, next_offset: int = 7, state: str = "Running") -> Answer:
+    sink = {"name": "out", "state": state, "lag": lag, "frontier": [{"topic": "in", "next": [next_offset]}]}
+    return Answer(document={"run": "r", "now": now, "sinks": [sink]})
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.hearing = Hearing()
+
+    def hear(self, answer: Answer | None, at: float, *, is_new: bool = False) -> Heard:
+        return self.hearing.hear(answer, is_new=is_new, patience_s=PATIENCE_S, now=at)
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+def test_one_silence_is_none(ear: Ear) -> None:
+    said = says(1)
+    assert ear.hear(said, 0) == Heard(said.document)
+    assert [ear.hear(SILENCE, at) for at in (1, 2)] == [Heard(said.document)] * 2
+    heard = ear.hear(SILENCE, 3)
+    assert heard.document is None
+    assert "does not answer" in heard.trouble
+    assert ear.hear(says(2), 4).trouble == ""
+
+
+def test_a_new_driver_has_time_to_listen(ear: Ear) -> None:
+    for at in range(10):
+        assert ear.hear(SILENCE, at, is_new=True).trouble == ""
+
+
+def test_nobody_to_ask_is_no_silence(ear: Ear) -> None:
+    for at in range(10):
+        assert ear.hear(None, at) == Heard(None)
+
+
+def test_a_clock_that_stands_still(ear: Ear) -> None:
+    assert ear.hear(says(1), 0).trouble == ""
+    assert ear.hear(says(1), 59).trouble == ""
+    assert "clock stands still" in ear.hear(says(1), 60).trouble
+    assert ear.hear(says(2), 61).trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("between", "trouble"),
+    [
+        ({"lag": 5}, True),
+        ({"lag": 9}, True),
+        ({"lag": 5, "next_offset": 8}, False),
+        ({"lag": 0}, False),
+        ({"lag": 5, "state": "Retrying"}, False),
+    ],
+    ids=["the same", "more lag", "progress", "caught up", "it says so itself"],
+)
+def test_records_wait_and_the_frontier_stands_still(ear: Ear, between: dict[str, Any], trouble: bool) -> None:
+    assert ear.hear(says(1, lag=5), 0).trouble == ""
+    assert ear.hear(says(2, **between), 50).trouble == ""
+    assert bool(ear.hear(says(3, lag=5), 100).trouble) is trouble
+    assert ear.hear(says(4, lag=5, next_offset=9), 101).trouble == ""
+
+
+def test_an_idle_sink_may_stand_still_for_ever(ear: Ear) -> None:
+    for at in range(0, 1000, 10):
+        assert ear.hear(says(at), at).trouble == ""
+    assert ear.hear(says(1001, lag=1), 1001).trouble == "", "its time begins with the first record that waits"
