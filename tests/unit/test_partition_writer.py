@@ -357,7 +357,7 @@ NOW = 1_700_000_000_000
     [(None, None, []), (NOW - 10, None, [1]), (None, NOW + 10, [4]), (NOW - 10, NOW + 10, [1, 4]), (-5, None, [])],
 )
 def test_timestamps_that_kafka_would_refuse(earliest: int | None, latest: int | None, bad: list[int]) -> None:
-    batch = replace(batch_of(list(range(5))), timestamps=[0, NOW - 11, NOW - 10, NOW + 10, NOW + 11])
+    batch = replace(batch_of(list(range(6))), timestamps=[0, NOW - 11, NOW - 10, NOW + 10, NOW + 11, -1])
     limits = Limits(partitions=1, earliest=earliest, latest=latest)
     assert batch.bad_rows(limits) == bad
     assert {batch.verdict(index, limits).error_class for index in bad} <= {ErrorClass.INVALID_TIMESTAMP}

@@ -72,6 +72,8 @@ class BatchPlan:
 
 _CLOCKS_DIFFER_MS = 60_000
 """Our clock isn't the brokers': what is nearer to a limit they judge themselves."""
+_BOUNDLESS = frozenset({0, -1})
+"""The client's now, and what Kafka calls none."""
 _CLIENT_BATCH_BYTES = 1_000_000
 """The client's own batch.size."""
 
@@ -85,11 +87,11 @@ class Limits:
     row_bytes: int | None = None
     """How large one row may be; None where the producer refuses it."""
     earliest: int | None = None
-    """The bounds of timestamps in milliseconds; a row's 0 is now."""
+    """The bounds of timestamps in milliseconds."""
     latest: int | None = None
 
     def refuse(self, timestamp: int) -> bool:
-        if timestamp == 0:
+        if timestamp in _BOUNDLESS:
             return False
         early = self.earliest is not None and timestamp < self.earliest
         return early or (self.latest is not None and timestamp > self.latest)
