@@ -136,7 +136,8 @@ class RowBatch:
             found.update(i for i, target in enumerate(self.target_partitions) if not -1 <= target < limits.partitions)
         if limits.row_bytes is not None and self._may_exceed(limits.row_bytes):
             found.update(i for i in range(len(self)) if self._row_bytes(i) > limits.row_bytes)
-        if self._has_early(limits.earliest) or (limits.latest is not None and max(self.timestamps) > limits.latest):
+        early = limits.earliest is not None and min(self.timestamps) < limits.earliest
+        if early or (limits.latest is not None and max(self.timestamps) > limits.latest):
             found.update(i for i, timestamp in enumerate(self.timestamps) if limits.refuse(timestamp))
         return sorted(found)
 
@@ -155,9 +156,6 @@ class RowBatch:
             )
         size = self._row_bytes(index)
         return Verdict(ErrorClass.RECORD_TOO_LARGE, f"it has {size} bytes, and the data topic takes {limits.row_bytes}")
-
-    def _has_early(self, earliest: int | None) -> bool:
-        return earliest is not None and min(filter(None, self.timestamps), default=earliest) < earliest
 
     def _may_exceed(self, row_bytes: int) -> bool:
         if self.size + _ROW_OVERHEAD <= row_bytes:
