@@ -1,7 +1,7 @@
 """An expression that may fail for one row: tried, so that its failure is that row's and not its task's.
 
 Spark's ANSI mode raises for an overflow, a division by zero or a text that is no number, and the whole task fails.
-Spark has `try_add`, `try_cast` and some more, but nothing public for an expression of somebody else's; within, `TryEval`
+Spark has `try_add`, `try_cast` and more, but nothing public for an expression of somebody else's; within, `TryEval`
 is what several of those are made of.
 """
 
