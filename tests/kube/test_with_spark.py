@@ -32,7 +32,7 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     first = pipeline.status["sparkApplication"]["configHash"]
     pipeline.apply(suspend=True)
     pipeline.until(lambda: pipeline.status["phase"] == "Suspended", "it is suspended")
-    assert pipeline.kubernetes.pods() == []
+    pipeline.until(lambda: pipeline.kubernetes.pods() == [], "what is left of the pod is gone")
     pipeline.stream.feed(25)
     pipeline.until(
         lambda: pipeline.sink.get("lag") == 100, "the lag of 4 x 25 records is told while no driver runs", 90
