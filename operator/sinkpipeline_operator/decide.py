@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
-from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.errors import ExitCode, Reason
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline_operator.driverpod import Child, Death, DriverPod, death_of
 from sinkpipeline_operator.restarts import Restarts
@@ -46,6 +46,8 @@ class Observation:
     child: Child | None = None
     pods: tuple[DriverPod, ...] = ()
     """All driver pods of the pipeline that are there."""
+    other_owner: bool = False
+    """Whether Kafka says that the progress belongs to another pipeline now."""
     restarts: Restarts = field(default_factory=Restarts)
     healthy_s: float = 0.0
     """For how long the driver has been healthy."""
@@ -189,6 +191,9 @@ def _start(seen: Observation, wanted: str) -> Decision:
     if anew:
         restarts = restarts.forgotten()
     why = restarts.last_reason or "Starting"
+    if restarts.last_exit_code == ExitCode.SUPERSEDED and seen.other_owner and not anew:
+        # It would only be refused: a person has to say whose the progress is.
+        restarts = replace(restarts, next_ms=None)
     if restarts.given_up(seen.policy):
         return Decision(step=Step.NOTHING, standing=Standing.GIVEN_UP, why=why, restarts=restarts)
     if restarts.next_ms is not None and seen.now_ms < restarts.next_ms:

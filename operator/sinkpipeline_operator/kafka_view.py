@@ -64,6 +64,8 @@ class Found:
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Fields of `status.sinks`, by name."""
     topics: Condition
+    other_owner: bool = False
+    """Whether the progress of a sink belongs to another pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +159,7 @@ class KafkaView:
             found = self._find(question)
             with self._lock:
                 before, self._found[question.ref] = self._found.get(question.ref), found
-            if before is None or (before.sinks, before.topics) != (found.sinks, found.topics):
+            if before is None or replace(before, at=found.at) != found:
                 self._tell(question.ref)
         except Exception:  # noqa: BLE001 - a thread's last resort: the next look tries again
             _LOG.exception("%s: looking at Kafka failed by a bug", question.ref)
@@ -187,6 +189,7 @@ class KafkaView:
                 if sink.get("frontier")
             },
             topics=Condition(topics["status"], topics["reason"], topics["message"]),
+            other_owner=any(each.error and each.error.reason is Reason.IDENTITY_IN_USE for each in reports),
         )
 
     def _secrets(self, question: Question) -> Path:

@@ -110,7 +110,8 @@ class Reconciler:
         return self._settings.poll_s if _settled(asked) else _SOON_S
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
-        decision = decide(seen.observation)
+        found = self._found(seen)
+        decision = decide(replace(seen.observation, other_owner=found is not None and found.other_owner))
         self._actions.restore_token(seen, memory.token)
         memory.token = seen.token or memory.token
         if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):

@@ -94,7 +94,7 @@ class Restarts:
                 wait_s = policy.backoff_s(consecutive)
             case ExitCode.SUPERSEDED:
                 # Once more: whoever took over may have been a leftover of this very pipeline.
-                again = counted.last_reason != Reason.SUPERSEDED.value
+                again = counted.last_exit_code != ExitCode.SUPERSEDED or healthy_s >= policy.reset_after_s
                 wait_s = SUPERSEDED_AGAIN_S if again else None
             case ExitCode.REFUSED:
                 # The world may have changed by the next look; a circuit waits for another configuration.

@@ -56,12 +56,12 @@ Rights = dict[tuple[str, str, str], set[str]]
 
 IN_NAMESPACES: Rights = {
     ("sinkpipeline.io", "sinkpipelines", ""): {"get", "list", "watch", "patch"},
-    ("sinkpipeline.io", "sinkpipelines/status", ""): {"get", "patch", "update"},
+    ("sinkpipeline.io", "sinkpipelines/status", ""): {"update"},
     ("sinkpipeline.io", "sinkpipelines/finalizers", ""): {"update"},
     ("sparkoperator.k8s.io", "sparkapplications", ""): {"get", "list", "watch", "create", "patch", "delete"},
-    ("", "configmaps", ""): {"get", "list", "create", "patch", "delete"},
+    ("", "configmaps", ""): {"list", "create", "patch", "delete"},
     ("", "secrets", ""): {"get", "create", "patch"},
-    ("", "pods", ""): {"get", "list", "watch"},
+    ("", "pods", ""): {"list", "watch"},
     ("", "events", ""): {"create", "patch"},
 }
 IN_THE_CLUSTER: Rights = {("", "namespaces", "kube-system"): {"get"}}

@@ -3,14 +3,19 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import control_plane
 import crd
 from control_plane import Cluster
+from demo_cluster import Kubernetes
+from kube_api import KubeApi
+from local_kafka import LocalKafka
 from support.drivers import Drivers
 from support.operator_lab import OperatorLab
+from support.spark_pipeline import Pipeline
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +85,43 @@ def new_lab(api_server: Cluster, drivers: Drivers) -> Iterator[Callable[..., Ope
         yield make
         for each in made:
             each.check()
+
+
+@pytest.fixture(scope="module")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
+    """With drivers that are real ones; an API server of its own, as in a cluster one plays Kubeflow's operator."""
+    with Kubernetes(tmp_path_factory.mktemp("kubernetes"), "with-spark") as ours:
+        yield ours
+
+
+@pytest.fixture
+def new_pipeline(kubernetes: Kubernetes, kafka: LocalKafka, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
+    """Makes another pipeline, which is not applied yet: see `Pipeline`."""
+    made: list[Pipeline] = []
+    api = KubeApi(kubernetes.cluster.kubeconfig)
+
+    def make(*, like: Pipeline | None = None) -> Pipeline:
+        made.append(Pipeline(kubernetes, api, kafka.bootstrap_servers, tmp_path, like=like))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.delete()
+    api.close()
+
+
+@pytest.fixture
+def pipeline(new_pipeline: Callable[..., Pipeline]) -> Pipeline:
+    return new_pipeline()
+
+
+@pytest.fixture
+def lab_everywhere(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
+    """An operator of all namespaces, also of those that are made after it was started."""
+    with own_namespace(api_server) as name, OperatorLab(api_server, name, drivers, everywhere=True) as lab:
+        lab.start()
+        yield lab
+        lab.check()
 
 
 @pytest.fixture

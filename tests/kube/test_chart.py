@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import chart
 from control_plane import Cluster, ControlPlaneError
 from support.pod_security import VIOLATIONS
-from support.waiting import wait_until
+from support.rights import allowed, remove, until_rights_count
 
 # The first of them may build Helm.
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(chart.BUILD_DEADLINE + 120)]
@@ -26,7 +25,7 @@ def installed(api_server: Cluster) -> Iterator[str]:
     """The namespace of a release that watches all of them; its driver's account is there too."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     chart.install(api_server, namespace=name)
-    rights_count(api_server, name)
+    until_rights_count(api_server, name, chart.operator_account(namespace=name))
     yield name
     remove(api_server, name)
     api_server.kubectl("delete", "namespace", name, "--wait=false")
@@ -36,44 +35,9 @@ def installed(api_server: Cluster) -> Iterator[str]:
 def confined(api_server: Cluster, namespace: str) -> Iterator[str]:
     """The namespace of a release that watches only this one."""
     chart.install(api_server, {"watchNamespaces": [namespace]}, namespace)
-    rights_count(api_server, namespace)
+    until_rights_count(api_server, namespace, chart.operator_account(namespace=namespace))
     yield namespace
     remove(api_server, namespace)
-
-
-def rights_count(cluster: Cluster, namespace: str) -> None:
-    """The API server's authorizer follows roles; until it has seen these, nothing is allowed."""
-    operator = f"{namespace}:{chart.operator_account(namespace=namespace)}"
-    for account, what in ((operator, "secrets"), (f"{namespace}:sinkpipeline-driver", "pods")):
-        wait_until(partial(allowed, cluster, account, "create", what, namespace), f"{account} may create {what}")
-
-
-def remove(cluster: Cluster, namespace: str) -> None:
-    """What no namespace takes along."""
-    for kind in ("clusterrolebinding", "clusterrole"):
-        cluster.kubectl("delete", kind, f"{namespace}:{chart.RELEASE}")
-
-
-def allowed(cluster: Cluster, account: str, verb: str, what: str, namespace: str) -> bool:
-    """`account` as <namespace>:<name>, `what` as [GROUP/]RESOURCE[/SUBRESOURCE][=NAME]."""
-    what, _, name = what.partition("=")
-    parts = what.split("/")
-    group = parts.pop(0) if "." in parts[0] else ""
-    attributes = {
-        "verb": verb,
-        "group": group,
-        "resource": parts[0],
-        "subresource": "".join(parts[1:]),
-        "namespace": namespace,
-        "name": name,
-    }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": f"system:serviceaccount:{account}", "resourceAttributes": attributes},
-    }
-    answer = cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
-    return bool(json.loads(answer)["status"]["allowed"])
 
 
 MAY = [

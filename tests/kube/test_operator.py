@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline_operator.actions import FINALIZER
 from support.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.scripts import Script, SinkScript
 
@@ -257,6 +258,20 @@ def test_a_retained_resource_goes_at_once_with_all_that_it_owns(lab: OperatorLab
 def named(lab: OperatorLab, kind: str, name: str) -> list[str]:
     found = [each["metadata"]["name"] for each in lab.all(kind)]
     return [each for each in found if each == name or each.startswith(f"{name}-")]
+
+
+def test_a_deletion_that_takes_topics_along_is_held_without_kafka_until_it_may_leave_them(
+    lab: OperatorLab, name: str
+) -> None:
+    ready(lab, name, deletionPolicy="Delete")
+    lab.until(lambda: lab.resource(name)["metadata"].get("finalizers") == [FINALIZER], "it has the finalizer")
+    lab.delete("sinkpipeline", name, "--wait=false")
+    lab.until(lambda: "no access to Kafka" in lab.condition(name, "Ready").get("message", ""), "it says why it stays")
+    assert lab.condition(name, "Ready")["reason"] == "Deleting"
+    assert lab.status(name)["phase"] == "Deleting"
+    lab.until(lambda: lab.pod(name) is None, "its driver is gone")
+    lab.patch(name, {"deletionPolicy": "Retain"})
+    lab.until(lambda: lab.find("sinkpipeline", name) is None, "it is gone")
 
 
 def test_deleted_while_it_starts(lab: OperatorLab, name: str) -> None:

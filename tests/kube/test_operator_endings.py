@@ -213,19 +213,6 @@ def test_one_open_circuit_is_handed_to_the_next_driver(lab: OperatorLab, name: s
     assert told["error"]["message"] == WORDS[0]
 
 
-def test_a_superseded_driver_is_tried_once_more_after_a_minute(lab: OperatorLab, name: str) -> None:
-    ready(lab, name)
-    lab.driver(name).change(end=End(code=4, words=words("Superseded")))
-    lab.until_status(name, lambda _: restarts(lab, name).get("lastExitCode") == 4, "the death is noted")
-    lab.until(lambda: lab.pod(name) is None, "the dead driver is gone")
-    told = restarts(lab, name)
-    assert told["lastReason"] == "Superseded"
-    assert 59 <= seconds(told["nextTime"]) - seconds(told["lastTime"]) <= 61
-    assert "the facts of it" in told["lastMessage"]
-    lab.stays(lambda: lab.starts(name) == 1, "it waits", 3)
-    assert lab.condition(name, "Ready")["status"] == "False"
-
-
 def test_a_submission_that_is_refused_is_tried_again(lab: OperatorLab, name: str) -> None:
     pipeline = (lab.namespace, name)
     lab.drivers.refuse(pipeline, "the API server is tired")

@@ -17,8 +17,11 @@ from sinkpipeline.core.progress import Owner
 from support import topics
 from support.one_sink import OneSink, deliver
 from support.operator_lab import OperatorLab
+from support.scripts import End, Script
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
+
+ANOTHER = Owner(cluster="another-cluster", name="shop/orders")
 
 
 class Suspended:
@@ -31,8 +34,10 @@ class Suspended:
         self._cluster = cluster
         topics.produce_numbers(self.sink.servers, self.sink.source, 30)
 
-    def deliver(self, rows: int = 20) -> None:
-        owner = Owner(cluster=self._cluster.get("namespace", "kube-system")["metadata"]["uid"], name=self._ref)
+    def deliver(self, rows: int = 20, *, owner: Owner | None = None) -> None:
+        """By a driver of that owner, by default its own."""
+        cluster = self._cluster.get("namespace", "kube-system")["metadata"]["uid"]
+        owner = owner or Owner(cluster=cluster, name=self._ref)
         identity = SinkId(self._ref.replace("/", "."), "copy")
         started = self.sink.starter("run-1", id=identity, owner=owner).start(None)
         settings = self.sink.settings(id=identity, owner=owner)
@@ -44,13 +49,13 @@ class Suspended:
     def _ref(self) -> str:
         return f"{self.lab.namespace}/{self.name}"
 
-    def apply(self, *, servers: str | None = None, **topic: Any) -> None:
+    def apply(self, *, servers: str | None = None, suspend: bool = True, **topic: Any) -> None:
         kafka = {
             "topic": {"name": self.sink.data, **topic},
             "progressTopic": {"name": self.sink.progress, "replicationFactor": 1},
         }
         source = {"bootstrapServers": servers or self.sink.servers, "topics": [self.sink.source]}
-        spec = {"source": {"kafka": source}, "sinks": [{"name": "copy", "kafka": kafka}], "suspend": True}
+        spec = {"source": {"kafka": source}, "sinks": [{"name": "copy", "kafka": kafka}], "suspend": suspend}
         self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
 
     def until_topics(self, status: str, reason: str) -> str:
@@ -155,3 +160,20 @@ def test_brokers_that_do_not_answer_change_nothing(pipeline: Suspended) -> None:
     pipeline.until_topics("Unknown", "BrokerUnreachable")
     sink = pipeline.lab.sink(pipeline.name)
     assert (sink["frontier"][0]["next"], sink["rowsDelivered"]) == ([20], 20)
+
+
+def test_the_progress_of_another_owner_is_not_taken_for_its_own(pipeline: Suspended) -> None:
+    pipeline.deliver(owner=ANOTHER)
+    pipeline.apply()
+    pipeline.lab.until_phase(pipeline.name, "Suspended")
+    # As remembered, it would seed a progress topic that is lost, as if nobody else had that identity.
+    pipeline.lab.stays(lambda: "frontier" not in pipeline.lab.sink(pipeline.name), "it remembers nothing", 8)
+
+
+def test_a_driver_that_another_owner_superseded_waits_for_a_person(pipeline: Suspended) -> None:
+    pipeline.deliver(owner=ANOTHER)
+    lab, name = pipeline.lab, pipeline.name
+    lab.drivers.play((lab.namespace, name), Script(end=End(code=4, words=("Superseded", "facts", "remedy"))))
+    pipeline.apply(suspend=False)
+    lab.until_condition(name, "Stalled", "True", "Superseded", 10)
+    assert "nextTime" not in lab.status(name)["restarts"]

@@ -156,7 +156,7 @@ class World:
         for report in reports:
             self._note_report(driver, report)
         status = render(reports, identity="i", generation=None, previous=None, now_ms=0)
-        merged = status if self._written_by in (None, driver) else write_over(self.document, status)
+        merged = write_over(self.document, status, own=self._written_by in (None, driver))
         if merged is not None:
             self.document, self._written_by = merged, driver
             self.reports = {report.name: report for report in reports}

@@ -1,4 +1,7 @@
-"""The operator as a program of its own, in a namespace of its own, and what a person with kubectl sees of its work."""
+"""The operator as a program of its own, in a namespace of its own, and what a person with kubectl sees of its work.
+
+It has the rights of its chart and no others: what the chart forgot to grant fails the tests.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from typing_extensions import Self
@@ -21,6 +23,7 @@ from control_plane import Cluster, ControlPlaneError
 from kube_api import KubeApi
 from local_process import HOST, LocalProcess, free_ports
 from support.drivers import Drivers, Started
+from support.rights import Outside, install, remove
 from support.waiting import DEADLINE_S, wait_until
 
 Object = dict[str, Any]
@@ -35,8 +38,8 @@ _FOLLOWED = {
     "pod": "/api/v1/namespaces/{}/pods",
     "configmap": "/api/v1/namespaces/{}/configmaps",
 }
-_OPTIONS = ("--no-kafka-access", "--poll", "0.5", "--resync", "5")
-"""So that tests need not wait long for what is only seen by looking."""
+_OPTIONS = ("--image", IMAGE, "--no-kafka-access", "--poll", "0.5", "--resync", "5", "--log-format", "text")
+"""So that tests need not wait long for what is only seen by looking; over those of the chart."""
 _STARTED_S = 30.0
 _STOPPED_S = 20.0
 
@@ -65,9 +68,9 @@ class Change:
 
 
 class OperatorLab:
-    """An operator for one namespace, which exists already; use it in a `with`.
+    """An operator whose chart is installed in a namespace, which exists already; use it in a `with`.
 
-    `options` are added to the operator's. `kubeconfig` is the operator's own, the cluster's where it is None.
+    It serves that namespace, or `everywhere` all of them. `options` are added to the operator's.
     """
 
     def __init__(
@@ -77,14 +80,15 @@ class OperatorLab:
         drivers: Drivers,
         *,
         options: Sequence[str] = (),
-        kubeconfig: Path | None = None,
+        everywhere: bool = False,
     ) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.drivers = drivers
         self.port = free_ports(1)[0]
         self._options = options
-        self._kubeconfig = kubeconfig or cluster.kubeconfig
+        self._values = {} if everywhere else {"watchNamespaces": [namespace]}
+        self._installed: Outside | None = None
         self._log = cluster.directory / f"operator-{namespace}.log"
         self._failpoints = cluster.directory / f"failpoints-{namespace}"
         self._process: LocalProcess | None = None
@@ -95,12 +99,13 @@ class OperatorLab:
     def __enter__(self) -> Self:
         for watch in self._watches:
             watch.start()
-        self.kubectl("create", "serviceaccount", ACCOUNT)
+        self._installed = install(self.cluster, self.namespace, self._values)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Without an operator nothing comes back."""
         self.kill()
+        remove(self.cluster, self.namespace)
         for resource in self.all("sinkpipelines"):
             if resource["metadata"].get("finalizers"):
                 patch = '{"metadata":{"finalizers":null}}'
@@ -115,15 +120,21 @@ class OperatorLab:
 
     def start(self, *, failpoint: str | None = None) -> None:
         """Starts it; who first reaches the failpoint is held there."""
+        installed = self._installed
+        assert installed is not None
         assert self._process is None or self._process.exit_code is not None
-        env = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        env = {
+            **os.environ,
+            "KUBECONFIG": str(installed.kubeconfig),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         shutil.rmtree(self._failpoints, ignore_errors=True)
         self._failpoints.mkdir()
         if failpoint is not None:
             (self._failpoints / failpoint).touch()
             env["SINKPIPELINE_FAILPOINT_DIR"] = str(self._failpoints)
         argv = [
-            *(sys.executable, "-m", "sinkpipeline_operator", "--image", IMAGE, "--namespace", self.namespace),
+            *(sys.executable, "-m", "sinkpipeline_operator", *installed.arguments),
             *("--listen", f"{HOST}:{self.port}", *_OPTIONS, *self._options),
         ]
         self._process = LocalProcess(argv, self._log, env=env)
@@ -347,6 +358,8 @@ class OperatorLab:
         """What may never be so, whatever a test did."""
         assert self.drivers.complaints(self.namespace) == []
         assert "Traceback" not in self.log, self.log_tail(200)
+        refused = [line for line in self.log.splitlines() if f"system:serviceaccount:{self.namespace}:" in line]
+        assert refused == [], "the chart does not grant what the operator needs"
 
     def describe(self, about: str = "") -> str:
         """For the message of a test that failed: of the objects whose names begin so."""

@@ -33,12 +33,14 @@ class Stream:
     def total(self) -> int:
         return sum(self._counts.values())
 
+    @property
+    def rows(self) -> set[str]:
+        """All that were fed."""
+        return {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)}
+
     def judge(self, data_topic: str) -> Verdict:
         """Counts by an independent read_committed consumer."""
-        return judge(
-            read_committed(self.servers, data_topic),
-            {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)},
-        )
+        return judge(read_committed(self.servers, data_topic), self.rows)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ DEADLINE_S = 30.0
 _POLL_S = 0.05
 
 
-def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """The condition's first true value."""
+def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, *, poll_s: float = _POLL_S) -> T:
+    """The condition's first true value; one that is dear to ask is asked less often."""
     deadline = time.monotonic() + deadline_s
     while True:
         value = condition()
@@ -21,4 +21,4 @@ def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLI
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {deadline_s:.0f} s in vain until {what}; last: {value!r}")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)

@@ -23,6 +23,10 @@ def _rows(path: Path) -> int:
     return rows
 
 
+def _rows_of(path: Path, name: str) -> int | None:
+    return next(each.get("rowsDelivered") for each in json.loads(path.read_text())["sinks"] if each["name"] == name)
+
+
 def test_a_superseded_run_leaves_what_its_successor_has_written(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     old, new = _StatusFile(path), _StatusFile(path)
@@ -61,6 +65,8 @@ def test_a_run_that_knows_no_frontier_yet_forgets_none_of_another_run(tmp_path: 
     assert new == {"name": "new", "state": "Starting"}
     assert (out["state"], out["rowsDelivered"], out["frontier"][0]["next"]) == ("Retrying", 7, [7])
     assert written["totals"]["rowsDelivered"] == 7
+    beginner.write(_document({"name": "new", "state": "Retrying"}, {"name": "out", "state": "Starting"}))
+    assert _rows_of(path, "out") == 7, "nor the second time, when the document is its own"
     beginner.write(_status(3))
     assert _rows(path) == 3, "its own frontier, once it knows it"
 

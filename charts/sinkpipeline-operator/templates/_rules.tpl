@@ -7,7 +7,7 @@
 # The operator is the only writer of the status.
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelines/status]
-  verbs: [get, patch, update]
+  verbs: [update]
 # What it makes is owned by the pipeline, with blockOwnerDeletion: clusters that enforce it ask for this right.
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelines/finalizers]
@@ -19,7 +19,7 @@
 # Run configurations, the older ones of which are deleted, and what a driver goes on from.
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, create, patch, delete]
+  verbs: [list, create, patch, delete]
 # Those that pipelines refer to are read by name, again at each resync: neither listed nor followed. Written are the
 # drivers' tokens; they go with the pipeline that owns them.
 - apiGroups: [""]
@@ -28,7 +28,7 @@
 # Drivers: where they listen, how they ended, and what they said last.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # Events of pipelines; one that repeats is patched.
 - apiGroups: [""]
   resources: [events]

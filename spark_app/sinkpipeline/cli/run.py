@@ -116,12 +116,10 @@ class _StatusFile:
     def write(self, status: Mapping[str, Any]) -> None:
         """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
         there = self._read()
-        if there != self._text:
-            merged = write_over(_parse(there), status)
-            if merged is None:
-                return
-            status = merged
-        text = json.dumps(status, indent=2) + "\n"
+        merged = write_over(_parse(there), status, own=there == self._text)
+        if merged is None:
+            return
+        text = json.dumps(merged, indent=2) + "\n"
         if there == text:
             return
         part = self._path.with_name(f".{self._path.name}.{os.getpid()}")

@@ -35,7 +35,8 @@ def check_owner(sink: SinkId, meta: Meta | None, owner: Owner) -> None:
         raise SinkPipelineError(
             Reason.IDENTITY_IN_USE,
             f"identity {sink.identity} belongs to {meta.owner}, this is {owner}",
-            "give this pipeline an identity of its own (spec.identity)",
+            "give this pipeline an identity of its own (spec.identity); or, if it is to take over, annotate it with "
+            f"sinkpipeline.io/adopt-owner: {meta.owner.cluster}/{meta.owner.name}, and change restartNonce",
         )
 
 

@@ -98,8 +98,8 @@ def render(
     }
 
 
-def write_over(there: object, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a run writes where another one has written a document meanwhile; None: it leaves that as it is.
+def write_over(there: object, status: Mapping[str, Any], *, own: bool) -> Mapping[str, Any] | None:
+    """What a run writes over the document that is there; None: it leaves that as it is.
 
     What is `there` is what a lost progress topic would be restored from. A run that was superseded knows less than who
     has taken over; one that has not come to a sink's frontier yet forgets none that is there.
@@ -107,14 +107,15 @@ def write_over(there: object, status: Mapping[str, Any]) -> Mapping[str, Any] | 
     Args:
         there: whatever could be read; what is no document of the same identity is written over.
         status: the run's own document.
+        own: whether nobody else has written since this run did.
     """
-    own = status["sinks"]
-    if any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in own):
+    told = status["sinks"]
+    if not own and any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in told):
         return None
     if not isinstance(there, Mapping) or there.get("identity") != status["identity"]:
         return status
     known = {sink["name"]: sink for sink in there.get("sinks", []) if sink.get("frontier")}
-    sinks = [sink if sink.get("frontier") else sink | _remembered(known.get(sink["name"], {})) for sink in own]
+    sinks = [sink if sink.get("frontier") else sink | _remembered(known.get(sink["name"], {})) for sink in told]
     return {**status, "totals": status["totals"] | _sums(sinks), "sinks": sinks}
 
 

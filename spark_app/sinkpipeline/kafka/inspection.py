@@ -40,12 +40,13 @@ def _inspect(sink: SinkSettings, memory: Memory | None, report: SinkReport) -> S
     if data is not None:
         data = replace(data, holds_data=holds_data(admin, data))
     progress_topic, progress = _progress(sink, admin)
+    # Another owner's is not what this sink would go on from, and nothing for its status to remember.
+    starting.check_owner(sink.id, progress.meta, sink.owner)
     if progress.exists:
         report = replace(report, progress=progress)
     try:
         topics = source_topics(sink.source, source_admin)
         report = replace(report, lag=_lag(source_admin, progress, topics))
-        starting.check_owner(sink.id, progress.meta, sink.owner)
         starting.check_source(progress.meta if progress.exists else None, _ids(topics.values()))
         check_visible(sink.source, source_admin, progress.meta, topics)
         decision = decide(
