@@ -147,6 +147,7 @@ STATUS: Schema = _mapping(
     restarts=_mapping(
         "Restarts of the driver.",
         consecutive=_count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),
+        outages=_count("How often in a row it could not reach Kafka; that does not count as dying."),
         total=_count("How often it was started again."),
         lastTime=_time("When it was last started again."),
         nextTime=_time("When it will be started again, while that is waited for."),

@@ -125,7 +125,7 @@ def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
         return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:
         return SinkState.FAILED
-    ended_badly = standing is Standing.STOPPING and restarts.consecutive > 0
+    ended_badly = standing is Standing.STOPPING and restarts.consecutive + restarts.outages > 0
     return SinkState.RETRYING if standing is Standing.BACKING_OFF or ended_badly else SinkState.STARTING
 
 

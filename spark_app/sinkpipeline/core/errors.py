@@ -29,11 +29,15 @@ class _Consequence:
     exit_code: ExitCode
     retry: bool
     """Whether the driver tries again by itself, with backoff; a refusal waits for a person or for the world."""
+    counted: bool = True
+    """Whether trying again counts towards the circuit. An outage of the cluster does not: it is no fault of the sink,
+    and would leave every sink of the cluster to a person."""
 
 
 _MANIFEST = _Consequence(ExitCode.MANIFEST, retry=False)
 _REFUSED = _Consequence(ExitCode.REFUSED, retry=False)
 _TRANSIENT = _Consequence(ExitCode.FAILED, retry=True)
+_OUTAGE = _Consequence(ExitCode.FAILED, retry=True, counted=False)
 _SUPERSEDED = _Consequence(ExitCode.SUPERSEDED, retry=False)
 
 
@@ -70,6 +74,7 @@ class Reason(str, enum.Enum):
     RECORD_UNDECODABLE = "RecordUndecodable"
     RECORD_REFUSED = "RecordRefused"
     DEAD_LETTER_FAILED = "DeadLetterFailed"
+    KAFKA_REFUSED = "KafkaRefused"
     CIRCUIT_OPEN = "CircuitOpen"
     # A newer driver holds the sink.
     SUPERSEDED = "Superseded"
@@ -92,6 +97,10 @@ class Reason(str, enum.Enum):
     def retry(self) -> bool:
         return _consequence(self).retry
 
+    @property
+    def counted(self) -> bool:
+        return _consequence(self).counted
+
 
 def _consequence(reason: Reason) -> _Consequence:
     match reason:
@@ -99,9 +108,10 @@ def _consequence(reason: Reason) -> _Consequence:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED
+        case Reason.BROKER_UNREACHABLE:
+            return _OUTAGE
         case (
-            Reason.BROKER_UNREACHABLE
-            | Reason.PROGRESS_UNREADABLE
+            Reason.PROGRESS_UNREADABLE
             | Reason.FENCED_REPEATEDLY
             | Reason.TRANSACTION_FAILED
             | Reason.KAFKA_ERROR
