@@ -236,7 +236,7 @@ def superseded_driver_comes_back() -> list[Patch]:
     return [put(SinkStarter, "_meet", SinkTakeover._meet)]
 
 
-@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Protocol)
+@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Starts)
 def reads_from_the_highest_offset() -> list[Patch]:
     original = SinkDelivery._take
 
