@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.status import timestamp
+from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
 from sinkpipeline_operator.decide import Decision, Step
 from sinkpipeline_operator.kube import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.writes import letters_of
 
 MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""
 _REMEMBERED = 10_000
 
 TOPIC_RECREATED = "ProgressTopicRecreated"
+DEAD_LETTERED = "DeadLettered"
 _NORMAL, _WARNING = "Normal", "Warning"
 
 
@@ -29,14 +31,39 @@ class Event:
     message: str
 
 
-def events_of(before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision) -> Iterator[Event]:
-    """What a person would want to read of the way from one status to the next."""
+def events_of(
+    before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision, letters: Mapping[str, str]
+) -> Iterator[Event]:
+    """What a person would want to read of the way from one status to the next.
+
+    Args:
+        before: the status that was there; empty where there was none.
+        after: the one that is there now.
+        decision: what is done about the driver.
+        letters: the dead-letter topic of each sink that has one.
+    """
     yield from _of_step(decision)
     old, new = _conditions(before), _conditions(after)
     yield from _of_readiness(old, new)
     for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
+    yield from _of_dead_letters(before, after, letters)
+
+
+def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
+    """What a removal leaves behind.
+
+    Args:
+        letters: the dead-letter topics of the pipeline.
+    """
+    for topic in sorted({*letters}):
+        yield Event(
+            _NORMAL,
+            "DeadLetterTopicKept",
+            f"the dead-letter topic {topic} stays: it may hold what nobody has looked at, and others may write to it "
+            "(delete it yourself once it is not needed)",
+        )
 
 
 def _of_step(decision: Decision) -> Iterator[Event]:
@@ -82,6 +109,39 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
         ids = known.get("progressTopicId"), sink.get("progressTopicId")
         if all(ids) and ids[0] != ids[1]:
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
+
+
+def _of_dead_letters(
+    before: Mapping[str, Any], after: Mapping[str, Any], letters: Mapping[str, str]
+) -> Iterator[Event]:
+    """The first of each class. By what the status said before, so that no operator after this one says it again."""
+    old = {(sink["name"], sink.get("epoch")): sink for sink in before.get("sinks", ())}
+    for sink in after.get("sinks", ()):
+        name = sink["name"]
+        # A reset begins to count anew, also where nobody saw the counts at 0.
+        known = {each["class"]: each for each in letters_of(old.get((name, sink.get("epoch")), {}))}
+        topic = letters.get(name, "the dead-letter topic")
+        for each in letters_of(sink):
+            earlier = known.get(each["class"], {})
+            why = f"{each['class']} (stage {each['stage']})"
+            if each["count"] and not earlier.get("count"):
+                yield Event(
+                    _WARNING,
+                    DEAD_LETTERED,
+                    f"{name}: {_records(each['count'])} could not be delivered and went to {topic}: {why} "
+                    "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
+                )
+            if each["dropped"] and not earlier.get("dropped"):
+                yield Event(
+                    _WARNING,
+                    RECORDS_DROPPED,
+                    f"{name}: dropped {_records(each['dropped'])} that could be neither delivered nor written to "
+                    f"{topic}: {why} (the driver's log names some; onFailure: Stop would stop the sink instead)",
+                )
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -31,10 +31,19 @@ def essence(status: Mapping[str, Any]) -> dict[str, Any]:
             for each in status.get("conditions") or ()
         ],
         "sinks": [
-            {**{key: sink.get(key) for key in _SINK}, "error": (sink.get("error") or {}).get("reason")}
+            {
+                **{key: sink.get(key) for key in _SINK},
+                "error": (sink.get("error") or {}).get("reason"),
+                "deadLetters": [(each["class"], each["count"] > 0, each["dropped"] > 0) for each in letters_of(sink)],
+            }
             for sink in status.get("sinks") or ()
         ],
     }
+
+
+def letters_of(sink: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of `deadLetters`, where there are any."""
+    return sink.get("deadLetters") or []
 
 
 def _tells(condition: Mapping[str, Any]) -> bool:
