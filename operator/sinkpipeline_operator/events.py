@@ -12,7 +12,7 @@ from typing import Any
 from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
 from sinkpipeline_operator.decide import Decision, Step
 from sinkpipeline_operator.kube import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
-from sinkpipeline_operator.writes import letters_of
+from sinkpipeline_operator.undelivered import First, firsts
 
 MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""
@@ -48,7 +48,8 @@ def events_of(
     for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
-    yield from _of_dead_letters(before, after, letters)
+    for first in firsts(before, after):
+        yield _of_dead_letters(first, letters)
 
 
 def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
@@ -111,37 +112,23 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
 
 
-def _of_dead_letters(
-    before: Mapping[str, Any], after: Mapping[str, Any], letters: Mapping[str, str]
-) -> Iterator[Event]:
-    """The first of each class. By what the status said before, so that no operator after this one says it again."""
-    old = {(sink["name"], sink.get("epoch")): sink for sink in before.get("sinks", ())}
-    for sink in after.get("sinks", ()):
-        name = sink["name"]
-        # A reset begins to count anew, also where nobody saw the counts at 0.
-        known = {each["class"]: each for each in letters_of(old.get((name, sink.get("epoch")), {}))}
-        topic = letters.get(name, "the dead-letter topic")
-        for each in letters_of(sink):
-            earlier = known.get(each["class"], {})
-            why = f"{each['class']} (stage {each['stage']})"
-            if each["count"] and not earlier.get("count"):
-                yield Event(
-                    _WARNING,
-                    DEAD_LETTERED,
-                    f"{name}: {_records(each['count'])} could not be delivered and went to {topic}: {why} "
-                    "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
-                )
-            if each["dropped"] and not earlier.get("dropped"):
-                yield Event(
-                    _WARNING,
-                    RECORDS_DROPPED,
-                    f"{name}: dropped {_records(each['dropped'])} that could be neither delivered nor written to "
-                    f"{topic}: {why} (the driver's log names some; onFailure: Stop would stop the sink instead)",
-                )
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
+def _of_dead_letters(first: First, letters: Mapping[str, str]) -> Event:
+    topic = letters.get(first.sink, "the dead-letter topic")
+    records = "1 record" if first.count == 1 else f"{first.count} records"
+    why = f"{first.letters['class']} (stage {first.letters['stage']})"
+    if first.dropped:
+        return Event(
+            _WARNING,
+            RECORDS_DROPPED,
+            f"{first.sink}: dropped {records} that could be neither delivered nor written to {topic}: {why} "
+            "(the driver's log names some; onFailure: Stop would stop the sink instead)",
+        )
+    return Event(
+        _WARNING,
+        DEAD_LETTERED,
+        f"{first.sink}: {records} could not be delivered and went to {topic}: {why} "
+        "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
+    )
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.kube import Ref
-from sinkpipeline_operator.writes import letters_of
+from sinkpipeline_operator.undelivered import letters_of
 
 _OF = ("namespace", "pipeline")
 _SINK = (*_OF, "sink")

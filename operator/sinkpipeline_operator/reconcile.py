@@ -150,6 +150,7 @@ class Reconciler:
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
         if removal.error is None and _is_to_be_removed(seen):
             for event in events_of_removal(_dead_letter_topics(seen).values()):
+                _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
                 self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
     def _known(self, seen: Seen, decision: Decision, heard: Heard) -> Known:

@@ -90,6 +90,7 @@ FIRSTS = {
         {**letters(), "sinks": [{**letters(WrongType=(3, 0))["sinks"][0], "epoch": 0}]},
         *(letters(WrongType=(1, 0)), [ONE]),
     ),
+    "after a release that counted no classes": (*(status(epoch=1, deadLettered=3), letters(WrongType=(3, 0)), []),),
     "a driver that knows no classes": (letters(WrongType=(3, 0)), status(epoch=1), []),
 }
 

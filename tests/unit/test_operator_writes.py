@@ -84,3 +84,9 @@ def test_transitions_are_written_at_once(after: dict[str, Any]) -> None:
 
 def test_a_first_status_is_written_at_once() -> None:
     assert is_due({}, STATUS, since_s=0.0)
+
+
+def test_a_crd_that_prunes_the_classes_costs_no_writes() -> None:
+    stored = changed(lambda status: status["sinks"][0].pop("deadLetters"))
+    stored["sinks"][0]["deadLettered"] = 3
+    assert not is_due(stored, STATUS, since_s=EVERY_S - 1)
