@@ -12,7 +12,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions
+from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, without_errors
 from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
@@ -23,7 +23,7 @@ _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
 }
-_MEMORY = ("frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
+_MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 
 
@@ -200,7 +200,8 @@ def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
         return Condition("False", broken[0]["error"]["reason"], _cut(text))
     if known.told is None:
         return Condition("Unknown", "NotYetKnown", "no driver tells of its sinks")
-    return Condition("True", "NoErrors", "")
+    healthy = without_errors(sinks)
+    return Condition(healthy.status, healthy.reason, _cut(healthy.message))
 
 
 def _of_driver(known: Known, kind: str) -> Condition:

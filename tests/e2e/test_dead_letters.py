@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -82,5 +83,8 @@ def test_every_record_has_one_end_also_when_the_driver_is_killed(kafka: LocalKaf
     for (partition, offset), letter in told:
         assert letter.verdict.error_class.value == expected[partition, offset]
         assert (letter.record.key, letter.record.value) == records[partition][offset]
-    totals = app.status()["totals"]
+    totals, classes = app.status()["totals"], Counter(expected.values())
     assert (totals["rowsDelivered"], totals["deadLettered"], totals["dropped"]) == (len(good), len(expected), 0)
+    assert {each["class"]: each["count"] for each in app.sink_status()["deadLetters"]} == classes
+    shown = app.call("progress", "-f", str(app.manifest)).stdout.partition("CLASS")[2].splitlines()[1:]
+    assert {line.split()[2]: int(line.split()[3]) for line in shown} == classes

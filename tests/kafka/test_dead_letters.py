@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,8 @@ from local_kafka import LocalKafka
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -105,6 +108,7 @@ def test_each_says_what_happened(make: Make, exactly_once: bool) -> None:
         Stage.SERIALIZE,
         Stage.WRITE,
     ]
+    assert task.classes() == ({"MalformedJson": 1, "PartitionOutOfRange": 1, "RecordTooLarge": 1}, {})
     assert (first.verdict.text, second.verdict.text) == ("no object", "7 of 1")
     assert "the data topic takes 2000" in third.verdict.text
     assert all(abs(record.timestamp - began) < 60_000 for record in topics.read(task.servers, task.sink.dead))
@@ -115,10 +119,28 @@ def test_counts_and_dead_letters_outlive_a_start(make: Make, exactly_once: bool)
     task = make(exactly_once=exactly_once)
     task.write(task.rows(range(5), bad=[1, 2]), end=5)
     task.start()
-    assert (task.state.next, task.state.dead) == (5, 2)
-    task.write(task.rows(range(5, COUNT), bad=[7]))
-    assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1, 2, 7), [1, 2, 7])
-    assert task.counts() == (COUNT, COUNT - 3, 3, 0)
+    assert (task.state.next, task.state.dead, task.state.dead_by_class) == (5, 2, (("MalformedJson", 2),))
+    task.write(task.rows(range(5, COUNT), bad=[7], astray=[8]))
+    assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1, 2, 7, 8), [1, 2, 7, 8])
+    assert task.counts() == (COUNT, COUNT - 4, 4, 0)
+    assert task.classes() == ({"MalformedJson": 3, "PartitionOutOfRange": 1}, {})
+
+
+def test_counts_by_class_come_back_where_the_progress_topic_was_lost(make: Make) -> None:
+    """The operator reads them while nothing runs, and its status is what a start is seeded from."""
+    task = make(drop=True, data_config={"max.message.bytes": "2000"}, dead_config={"max.message.bytes": "1024"})
+    task.source[3] = (b"x" * 3000, *task.source[3][1:])
+    task.write(task.rows(range(5), bad=[1, 3]), end=5)
+    told = SinkReport(name="out", exactly_once=True, progress=inspect(task.settings, None).progress)
+    status = render([told], identity="i", generation=None, previous=None, now_ms=0)
+    assert status["sinks"][0]["deadLetters"] == [
+        {"class": "MalformedJson", "stage": "decode", "count": 1, "dropped": 1}
+    ]
+    topics.delete_topic(task.servers, task.sink.progress)
+    task.start(memory_of(status, "i", "out"))
+    task.write(task.rows(range(5, COUNT), bad=[7], astray=[8]))
+    assert task.counts() == (COUNT, COUNT - 4, 3, 1)
+    assert task.classes() == ({"MalformedJson": 2, "PartitionOutOfRange": 1}, {"MalformedJson": 1})
 
 
 def test_two_sinks_share_a_dead_letter_topic(make: Make) -> None:
@@ -247,6 +269,7 @@ def test_a_commit_in_doubt_makes_no_second_copy(make: Make, monkeypatch: pytest.
     assert left == []
     assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1, 4, 5, 11), [1, 4, 5, 11])
     assert task.counts() == (COUNT, COUNT - 4, 4, 0)
+    assert task.classes() == ({"MalformedJson": 2, "PartitionOutOfRange": 2}, {})
 
 
 def test_one_that_is_fenced_makes_no_second_copy(make: Make) -> None:
@@ -317,6 +340,13 @@ def test_many_at_random_with_trouble_at_random(kafka: LocalKafka, monkeypatch: p
             task.start()
     assert (task.delivered(), task.dead_offsets()) == (but(count, *verdicts), sorted(verdicts))
     assert task.counts() == (count, count - len(verdicts), len(verdicts), 0)
+    classes = {
+        "bad": "MalformedJson",
+        "astray": "PartitionOutOfRange",
+        "large": "RecordTooLarge",
+        "early": "InvalidTimestamp",
+    }
+    assert task.classes() == (Counter(classes[kind] for kind in verdicts.values()), {})
 
 
 # Dead letters that can't be written
@@ -329,6 +359,7 @@ def undeliverable(task: Lettered, **rows: object) -> None:
         task.write(batch)
         assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 4), [])
         assert task.counts() == (COUNT, COUNT - 1, 0, 1)
+        assert task.classes() == ({}, {"PartitionOutOfRange" if "astray" in rows else "MalformedJson": 1})
         return
     error = refusal(lambda: task.write(batch), Reason.DEAD_LETTER_FAILED)
     assert "offset 4 can't be delivered" in error.message
@@ -363,6 +394,7 @@ def test_a_dead_letter_that_only_the_broker_refuses(make: Make, exactly_once: bo
         task.write(batch)
         assert task.delivered() == but(COUNT, 4)
         assert (task.dead(), task.counts()) == ([], (COUNT, COUNT - 1, 0, 1))
+        assert task.classes() == ({}, {"MalformedJson": 1})
     else:
         error = refusal(lambda: task.write(batch), Reason.DEAD_LETTER_FAILED)
         assert "MSG_SIZE_TOO_LARGE" in error.message or "too large" in error.message

@@ -12,7 +12,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import DeadLetter, parse
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, encode
-from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.starting import StartedSink
@@ -88,11 +88,13 @@ class Lettered:
             ),
         )
 
-    def start(self) -> None:
-        """A first start, or a later one, which reads the truth."""
+    def start(self, memory: Memory | None = None) -> None:
+        """A first start, or a later one, which reads the truth; a lost progress topic is seeded from the memory."""
         self._runs += 1
         changes = {"data": self.settings.data, "dead_letter": self.settings.dead_letter}
-        self.started = self.sink.start(f"run-{self._runs}", exactly_once=self.exactly_once, **changes)
+        starter = self.sink.starter(f"run-{self._runs}", exactly_once=self.exactly_once, **changes)
+        self.started = starter.start(memory)
+        self.started.control.close()
         self.state = self.started.progress.partitions[self.at]
 
     def plan(self, end: int | None = None, **changes: Any) -> BatchPlan:
@@ -187,6 +189,11 @@ class Lettered:
         """Next, rows, dead, dropped: as the progress topic says."""
         found = self.sink.truth()[f"p/{self.sink.source}/0"]
         return found["next"], found["rows"], found["dead"], found["dropped"]
+
+    def classes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Dead letters and dropped records by class: as the progress topic says."""
+        found = self.sink.truth()[f"p/{self.sink.source}/0"]
+        return found.get("deadByClass", {}), found.get("droppedByClass", {})
 
     def steal(self) -> None:
         """Another instance takes the partition's id, and dies."""

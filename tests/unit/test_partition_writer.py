@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,6 +22,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.tally import tally
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import RecordRefused
@@ -225,6 +227,10 @@ def test_every_record_has_one_end(
         len(failed) - len(lost),
         len(lost),
     )
+    classes = dict.fromkeys(failed, "RecordRefused")
+    classes |= dict.fromkeys(failed & astray, "PartitionOutOfRange") | dict.fromkeys(failed & bad, "MalformedJson")
+    assert state.dead_by_class == tally(Counter(classes[offset] for offset in failed - lost))
+    assert state.dropped_by_class == tally(Counter(classes[offset] for offset in lost))
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])

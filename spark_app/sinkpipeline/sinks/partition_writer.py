@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.tally import plus
 from sinkpipeline.kafka.producers import RecordRefused
 from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch, not_dead_lettered, refused, stopped
 from sinkpipeline.sinks.dead_letters import DeadLetters
@@ -43,6 +45,8 @@ class PartitionWriter(abc.ABC):
         self._sent = self._state.next
         """Source offsets below it may have been sent since the last cut."""
         self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
+        self._open_dead_by_class: Counter[str] = Counter()
+        self._open_dropped_by_class: Counter[str] = Counter()
         self._opened_at = 0.0
         self._delivered = 0
         self._bisection = Bisection()
@@ -79,6 +83,8 @@ class PartitionWriter(abc.ABC):
             rows=self._state.rows + self._open_rows,
             dead=self._state.dead + self._open_dead,
             dropped=self._state.dropped + self._open_dropped,
+            dead_by_class=plus(self._state.dead_by_class, self._open_dead_by_class),
+            dropped_by_class=plus(self._state.dropped_by_class, self._open_dropped_by_class),
             at=int(time.time() * 1000),
         )
 
@@ -91,6 +97,8 @@ class PartitionWriter(abc.ABC):
 
     def _forget_open(self) -> None:
         self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
+        self._open_dead_by_class.clear()
+        self._open_dropped_by_class.clear()
 
     def _start_over(self) -> None:
         """Behind what counts: what was open is sent again."""
@@ -160,6 +168,7 @@ class PartitionWriter(abc.ABC):
         try:
             self._send_dead_letter(self._letters, held, index)
             self._open_dead += 1
+            self._open_dead_by_class[verdict.error_class.value] += 1
         except NoDeadLetter as failure:
             if not self._letters.drop:
                 self._cut(offset)
@@ -167,6 +176,7 @@ class PartitionWriter(abc.ABC):
             self._letters.dropped(offset, verdict, failure)
             self._begin()
             self._open_dropped += 1
+            self._open_dropped_by_class[verdict.error_class.value] += 1
         except SinkPipelineError:
             self._cut(offset)
             raise
