@@ -56,8 +56,10 @@ class DeadLetterLog:
     ProgressVersionUnknown and ProgressCorrupt for a redrive record, BrokerUnreachable, AuthorizationFailed.
     """
 
-    def __init__(self, connection: Connection, topic: Topic, group_id: str) -> None:
+    def __init__(self, connection: Connection, topic: Topic, group_id: str, *, lenient: bool = False) -> None:
+        """Opens a reader; a `lenient` one takes a redrive record that it doesn't understand for a foreign one."""
         self._connection = connection
+        self._lenient = lenient
         self._group_id = group_id
         self.topic = topic
         self._admin = Admin(connection)
@@ -86,7 +88,7 @@ class DeadLetterLog:
     def read(self, partition: int, begin: int, end: int) -> Iterator[Found]:
         """What is committed from `begin` on and below `end`, which is no later than the last stable offset was."""
         for message in self._messages(partition, begin, end):
-            yield _found(partition, message)
+            yield self._found(partition, message)
 
     def letters(self, partition: int, offsets: Collection[int]) -> Iterator[Letter]:
         """The letters at these offsets, which were read before; without those that were deleted meanwhile."""
@@ -95,7 +97,7 @@ class DeadLetterLog:
             return
         for message in self._messages(partition, min(wanted), max(wanted) + 1):
             if offset_of(message) in wanted:
-                found = _found(partition, message)
+                found = self._found(partition, message)
                 if isinstance(found, Letter):
                     yield found
 
@@ -120,7 +122,7 @@ class DeadLetterLog:
         at = SourcePartition(self.topic.name, partition)
         high = self._admin.end_offsets([at], read_committed=False)[at]
         for message in self._messages(partition, ledger.position, high):
-            found = _found(partition, message)
+            found = self._found(partition, message)
             ledger.position = max(ledger.position, offset_of(message) + 1)
             if not isinstance(found, RedriveRecord):
                 yield found
@@ -208,10 +210,24 @@ class DeadLetterLog:
             message = consumer.poll(5)
             if message is None or message.error() is not None:
                 return "somebody unknown"
-            found = _found(partition, message)
+            found = self._found(partition, message)
             if isinstance(found, Letter):
                 return found.letter.sink.partition_id(found.letter.record.partition)
             return "somebody unknown" if isinstance(found, Foreign) else f"a redrive of {found.sink}"
+
+    def _found(self, partition: int, message: Message) -> Found:
+        id_ = LetterId(partition, offset_of(message))
+        try:
+            named = message.headers()
+        except UnicodeDecodeError:
+            return Foreign(id_, "the name of a header is not UTF-8")
+        headers: Headers = list(named) if isinstance(named, list) else None
+        try:
+            return found_in(id_, message.timestamp()[1], message.value(), message.key(), headers)
+        except SinkPipelineError as error:
+            if not self._lenient:
+                raise
+            return Foreign(id_, error.message)
 
     def _failed(self, error: KafkaError) -> SinkPipelineError:
         return translate(
@@ -241,13 +257,3 @@ class _Waiting:
         due = not self._told and self.waited_s > _TELL_AFTER_S
         self._told = self._told or due
         return due
-
-
-def _found(partition: int, message: Message) -> Found:
-    id_ = LetterId(partition, offset_of(message))
-    try:
-        found = message.headers()
-    except UnicodeDecodeError:
-        return Foreign(id_, "the name of a header is not UTF-8")
-    headers: Headers = list(found) if isinstance(found, list) else None
-    return found_in(id_, message.timestamp()[1], message.value(), message.key(), headers)
