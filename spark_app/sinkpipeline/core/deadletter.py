@@ -1,6 +1,6 @@
 """The dead letter: a record that could not be delivered, byte for byte, with headers that say what happened to it.
 
-    the source's own headers ... │ version identity sink stage error.class error.code reason source.*
+    the source's own headers ... │ version identity sink stage error.class error.code reason source.* redrives
                                  └ each with the prefix `sinkpipeline.dlq.`
 
 Names, stages and error classes stand here alone: the runtime, the sinks and whoever reads dead letters share them.
@@ -25,6 +25,7 @@ _CLASS, _CODE, _REASON = (f"{PREFIX}{name}" for name in ("error.class", "error.c
 _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP = (
     f"{PREFIX}source.{name}" for name in ("topic", "partition", "offset", "timestamp")
 )
+_REDRIVES = f"{PREFIX}redrives"
 
 MAX_REASON_BYTES = 255
 _CUT = "…"
@@ -111,6 +112,8 @@ class DeadLetter:
     sink: SinkId
     verdict: Verdict
     record: SourceRecord
+    redrives: int = 0
+    """How often it was tried again, and failed again; no header where it never was."""
 
 
 class NotADeadLetter(ValueError):
@@ -146,6 +149,7 @@ def encode(letter: DeadLetter) -> Row:
         _PARTITION: str(record.partition.partition),
         _OFFSET: str(record.offset),
         _TIMESTAMP: str(record.timestamp),
+        **({_REDRIVES: str(letter.redrives)} if letter.redrives else {}),
     }
     own = [(name.replace("\0", "\N{REPLACEMENT CHARACTER}"), content) for name, content in record.headers or ()]
     return record.value, record.key, -1, 0, [*own, *((name, text.encode()) for name, text in envelope.items())]
@@ -180,6 +184,7 @@ def parse(value: bytes | None, key: bytes | None, headers: Headers) -> DeadLette
                 headers=headers[:begin] or None,
                 timestamp=int(envelope.text(_TIMESTAMP)),
             ),
+            redrives=int(envelope.text(_REDRIVES)) if _REDRIVES in envelope else 0,
         )
         stage = Stage(envelope.text(_STAGE))
     except NotADeadLetter:
@@ -198,6 +203,9 @@ class _Envelope:
         self._contents: dict[str, str | bytes | None] = {}
         for name, content in headers:
             self._contents.setdefault(name, content)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._contents
 
     def text(self, name: str) -> str:
         content = self._contents.get(name)

@@ -81,6 +81,7 @@ class Reason(str, enum.Enum):
     # May pass by itself.
     BROKER_UNREACHABLE = "BrokerUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
+    DEAD_LETTERS_UNREADABLE = "DeadLettersUnreadable"
     FENCED_REPEATEDLY = "FencedRepeatedly"
     TRANSACTION_FAILED = "TransactionFailed"
     KAFKA_ERROR = "KafkaError"
@@ -112,6 +113,7 @@ def _consequence(reason: Reason) -> _Consequence:
             return _OUTAGE
         case (
             Reason.PROGRESS_UNREADABLE
+            | Reason.DEAD_LETTERS_UNREADABLE
             | Reason.FENCED_REPEATEDLY
             | Reason.TRANSACTION_FAILED
             | Reason.KAFKA_ERROR

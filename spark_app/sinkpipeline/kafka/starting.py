@@ -179,10 +179,10 @@ class SinkStarter(SinkTakeover):
             source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
-            max_message_bytes=_client_limit(data_config),
-            max_age_ms=_timestamp_limit(data_config, "before"),
-            max_ahead_ms=_timestamp_limit(data_config, "after"),
-            max_dead_letter_bytes=_client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
+            max_message_bytes=client_limit(data_config),
+            max_age_ms=timestamp_limit(data_config, "before"),
+            max_ahead_ms=timestamp_limit(data_config, "after"),
+            max_dead_letter_bytes=client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
             recreated_progress_topic=recreated,
             may_duplicate=self._may_duplicate,
             drift=(*decision.drift, *dead_letter_drift),
@@ -277,12 +277,12 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     return None if progress.meta is None else progress.meta.created
 
 
-def _client_limit(config: Mapping[str, str]) -> int:
+def client_limit(config: Mapping[str, str]) -> int:
     """The topic's limit within what the client takes as its own; the broker has the last word on either side."""
     return min(max(int(config.get("max.message.bytes", DEFAULT_TOPIC_LIMIT)), 1_000), 1_000_000_000)
 
 
-def _timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
+def timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
     limit = config.get(f"message.timestamp.{side}.max.ms")
     by_broker = config.get("message.timestamp.type") == "LogAppendTime"
     return None if limit is None or by_broker or int(limit) >= _FOR_EVER_MS else int(limit)

@@ -43,8 +43,7 @@ class DeadLetters:
             SinkPipelineError: TopicsChanged, BrokerUnreachable, ...
         """
         self._check_topic()
-        record = self._record(batch, index, verdict)
-        row = encode(DeadLetter(sink=self._plan.settings.id, verdict=verdict, record=record))
+        row = encode(self._letter(batch, index, verdict))
         value, key, _, _, headers = row
         size, most = batch_size(value, key, headers), self._plan.max_dead_letter_bytes
         if size > most:
@@ -107,6 +106,10 @@ class DeadLetters:
                 f"Write on topic {self.topic} is not granted", "grant it; docs/rights.md lists all that is needed"
             )
         return None
+
+    def _letter(self, batch: RowBatch, index: int, verdict: Verdict) -> DeadLetter:
+        record = self._record(batch, index, verdict)
+        return DeadLetter(sink=self._plan.settings.id, verdict=verdict, record=record)
 
     def _record(self, batch: RowBatch, index: int, verdict: Verdict) -> SourceRecord:
         offset = batch.offsets[index]

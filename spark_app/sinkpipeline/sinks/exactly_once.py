@@ -11,6 +11,7 @@ what is not in it is replayed from the batches still held.
 
 from __future__ import annotations
 
+import abc
 import logging
 import random
 import time
@@ -38,7 +39,84 @@ _MAX_RECOVERIES = 5
 _MAX_DELAY_S = 0.5
 
 
-class ExactlyOnceWriter(PartitionWriter):
+class TransactionalWriter(PartitionWriter):
+    """What is open is a transaction of one id; after trouble that is taken over again, and the truth is read."""
+
+    _again = "the batch is tried again"
+
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+        super().__init__(plan, partition, worker, cuts)
+        self._recoveries = 0
+        self._producer: TransactionalProducer | None = None
+
+    @abc.abstractmethod
+    def _take_over(self) -> None:
+        """Gives up the producer, and makes another one that holds the id, behind all that counts."""
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Runs a step; after trouble, takes the partition over again and repeats it. Steps begin at `_produced`."""
+        while True:
+            try:
+                step()
+            except (Fenced, InDoubt) as trouble:
+                self._recover(trouble)
+            except RecordRefused as refusal:
+                # Nobody will take the partition over soon, and an open transaction holds up whoever reads these topics.
+                self._owned().abort()
+                self._isolate(refusal)
+                self._go_on()
+            else:
+                return
+
+    def _go_on(self) -> None:
+        """After a transaction that was refused: that is no trouble, and is not counted as one."""
+        try:
+            self._take_over()
+        except (Fenced, InDoubt) as trouble:
+            self._recover(trouble)
+
+    def _recover(self, trouble: Exception) -> None:
+        while True:
+            self._recoveries += 1
+            if self._recoveries > _MAX_RECOVERIES:
+                raise SinkPipelineError(
+                    Reason.TRANSACTION_FAILED,
+                    f"{self._partition}: gave up after {_MAX_RECOVERIES} attempts, the last one: {trouble}",
+                    f"look at the broker's log; {self._again}",
+                ) from trouble
+            _LOG.warning("%s: %s: %s; reading the truth", self._partition, type(trouble).__name__, trouble)
+            self._give_up()
+            time.sleep(random.uniform(0, _MAX_DELAY_S))  # noqa: S311 - no secret
+            try:
+                self._take_over()
+            except (Fenced, InDoubt) as again:
+                trouble = again
+            else:
+                return
+
+    def _give_up(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    @override
+    def _begin(self) -> None:
+        producer = self._owned()
+        if not producer.in_transaction:
+            producer.begin()
+            self._opened_at = time.monotonic()
+
+    @override
+    def _send(self, topic: str, rows: Iterable[Row]) -> None:
+        self._owned().produce_rows(topic, rows)
+
+    def _owned(self) -> TransactionalProducer:
+        if self._producer is None:
+            raise ValueError("a writer is not used after finish()")
+        return self._producer
+
+
+class ExactlyOnceWriter(TransactionalWriter):
     """Writes one source partition of one batch.
 
     Raises (all methods):
@@ -60,11 +138,10 @@ class ExactlyOnceWriter(PartitionWriter):
         self._id = plan.settings.id.partition_id(partition)
         self._key = plan.settings.id.partition_key(partition)
         self._token = worker.token(plan.run)
-        self._commits = self._claims = self._recoveries = 0
+        self._commits = self._claims = 0
         self._claiming_s = 0.0
         self._verified: int | None = None
         self._in_doubt = False
-        self._producer: TransactionalProducer | None = None
         # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
         if not retried and plan.owners.get(partition) == self._token:
             self._producer = worker.take(self._id, plan.run)
@@ -102,52 +179,7 @@ class ExactlyOnceWriter(PartitionWriter):
             claiming_s=self._claiming_s,
         )
 
-    def _guard(self, step: Callable[[], None]) -> None:
-        """Runs a step; after trouble, takes the partition over again and repeats it. Steps begin at `_produced`."""
-        while True:
-            try:
-                step()
-            except (Fenced, InDoubt) as trouble:
-                self._recover(trouble)
-            except RecordRefused as refusal:
-                # Nobody will take the partition over soon, and an open transaction holds up whoever reads these topics.
-                self._owned().abort()
-                self._isolate(refusal)
-                self._go_on()
-            else:
-                return
-
-    def _go_on(self) -> None:
-        """After a transaction that was refused: that is no trouble, and is not counted as one."""
-        try:
-            self._take_over()
-        except (Fenced, InDoubt) as trouble:
-            self._recover(trouble)
-
-    def _recover(self, trouble: Exception) -> None:
-        while True:
-            self._recoveries += 1
-            if self._recoveries > _MAX_RECOVERIES:
-                raise SinkPipelineError(
-                    Reason.TRANSACTION_FAILED,
-                    f"{self._partition}: gave up after {_MAX_RECOVERIES} attempts, the last one: {trouble}",
-                    "look at the broker's log; the batch is tried again",
-                ) from trouble
-            _LOG.warning("%s: %s: %s; reading the truth", self._partition, type(trouble).__name__, trouble)
-            self._give_up()
-            time.sleep(random.uniform(0, _MAX_DELAY_S))  # noqa: S311 - no secret
-            try:
-                self._take_over()
-            except (Fenced, InDoubt) as again:
-                trouble = again
-            else:
-                return
-
-    def _give_up(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
-
+    @override
     def _take_over(self) -> None:
         self._give_up()
         self._check_topics()
@@ -191,17 +223,6 @@ class ExactlyOnceWriter(PartitionWriter):
     def _log(self) -> ProgressLog:
         return ProgressLog(self._settings.connection, self._settings.progress.name, self._settings.group_id)
 
-    @override
-    def _begin(self) -> None:
-        producer = self._owned()
-        if not producer.in_transaction:
-            producer.begin()
-            self._opened_at = time.monotonic()
-
-    @override
-    def _send(self, topic: str, rows: Iterable[Row]) -> None:
-        self._owned().produce_rows(topic, rows)
-
     def _commit_held(self) -> None:
         self._produce_held()
         self._cut(self._produced)
@@ -230,8 +251,3 @@ class ExactlyOnceWriter(PartitionWriter):
         failpoint("after-commit")
         self._commits += 1
         self._count(new)
-
-    def _owned(self) -> TransactionalProducer:
-        if self._producer is None:
-            raise ValueError("a writer is not used after finish()")
-        return self._producer

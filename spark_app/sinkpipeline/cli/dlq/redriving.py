@@ -1,0 +1,180 @@
+"""`sinkpipeline dlq redrive`: pending letters through the pipeline again, each once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, sinks_of, the_one
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.run import writable_log
+from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.redrive import LetterId
+from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
+from sinkpipeline.spark.driver import row_plan
+from sinkpipeline.spark.redrive import LetterTransform
+from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.transform import analyse
+
+_TELL_EVERY_S = 10.0
+_MASTER = "local[1]"
+"""Chunks go one after the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    rate: float | None
+    dry_run: bool
+    output: str
+    log_file: Path | None
+
+
+def redrive_letters(
+    manifest: Path, secrets_dir: Path | None, sink: str | None, ids: Sequence[str], filters: Filters, how: How
+) -> None:
+    """The summary goes to stdout, also after an error; everything else to stderr."""
+    settings = the_one(sinks_of(manifest, secrets_dir, sink), "each is redriven for itself")
+    redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
+    redrive.admin.brokers(CONNECT_S)
+    survey = redrive.survey()
+    if survey is None:
+        click.echo(missing(settings), err=True)
+        _show(Summary(), how.output)
+        return
+    _check_ids(survey, redrive.wanted.ids)
+    for line in _told(survey):
+        click.echo(line, err=True)
+    if how.dry_run:
+        click.echo("nothing was changed (--dry-run)", err=True)
+    if how.dry_run or not (survey.pending or survey.hidden):
+        _show(Summary(pending=survey.pending), how.output)
+        return
+    try:
+        _carry_out(read_manifest(manifest), redrive, survey, how)
+    finally:
+        _show(redrive.summary, how.output)
+
+
+def _carry_out(pipeline: SinkPipeline, redrive: Redrive, survey: Survey, how: How) -> None:
+    log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
+    spark = pipeline.spec.spark
+    conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
+    rows = row_plan(pipeline)
+    with (
+        stop_on_signal(redrive.stop),
+        _shown(survey.pending) as show,
+        spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session,
+    ):
+        analyse(session, rows)
+        redrive.transform = LetterTransform(session, rows)
+        redrive.on_change = show
+        redrive.carry_out(survey)
+
+
+def _check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
+    """Raises SinkPipelineError: UsageInvalid; what is settled already is no error, but told."""
+    found = {LetterId(view.number, offset) for view in survey.partitions for offset in view.matched}
+    unknown = sorted(ids - found)
+    if unknown and not survey.hidden:
+        raise usage_invalid(
+            f"{survey.topic.name} has no letter {', '.join(map(str, unknown))} of sink {survey.sink.sink} that fits",
+            "`sinkpipeline dlq list` shows the ids",
+        )
+
+
+def _told(survey: Survey) -> Iterator[str]:
+    classes = ", ".join(f"{name} {number}" for name, number in survey.by_class.most_common())
+    matched = sum(len(view.matched) for view in survey.partitions)
+    settled = matched - survey.pending
+    yield (
+        f"{survey.pending} letters of {survey.sink} are pending{f' ({classes})' if classes else ''}"
+        f"{f', {settled} were redriven before' if settled else ''}"
+    )
+    if survey.hidden:
+        yield f"open transactions hide up to {survey.hidden} more records of {survey.topic.name} for now"
+    if survey.foreign:
+        yield (
+            f"{survey.topic.name} has {len(survey.foreign)} records that are no dead letters, the first is "
+            f"{reason_of(survey.foreign[0])}"
+        )
+
+
+def _show(summary: Summary, output: str) -> None:
+    names = {
+        "delivered": summary.delivered,
+        "filtered": summary.filtered,
+        "deadLettered": summary.dead_lettered,
+        "kept": summary.kept,
+        "pending": summary.pending,
+    }
+    if len(names) != len(asdict(summary)):
+        raise ValueError("the summary has grown")
+    if output == "json":
+        click.echo(json.dumps(names, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("DELIVERED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
+        table.add_column(name, justify="right")
+    table.add_row(*(str(number) for number in names.values()))
+    console = Console()
+    (console if console.is_terminal else Console(width=120)).print(table)
+
+
+@contextmanager
+def _shown(total: int) -> Iterator[Callable[[Summary], None]]:
+    """The progress on stderr: a bar on a terminal, else a line now and then; and what there is to warn of."""
+    console = Console(stderr=True)
+    logger = logging.getLogger("sinkpipeline")
+    handler: logging.Handler = (
+        RichHandler(console=console, show_path=False, show_time=False)
+        if console.is_terminal
+        else logging.StreamHandler()
+    )
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.name != "sinkpipeline.kafka")
+    logger.addHandler(handler)
+    try:
+        if console.is_terminal:
+            with _bar(console, total) as show:
+                yield show
+        else:
+            yield _Lines()
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def _bar(console: Console, total: int) -> Iterator[Callable[[Summary], None]]:
+    columns = (TextColumn("redriving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total)
+
+        def show(summary: Summary) -> None:
+            progress.update(task, completed=summary.settled, total=summary.settled + summary.pending)
+
+        yield show
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, summary: Summary) -> None:
+        now = time.monotonic()
+        if now - self._told >= _TELL_EVERY_S:
+            self._told = now
+            click.echo(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)
