@@ -45,6 +45,7 @@ letters = st.builds(
     sink=st.builds(SinkId, st.from_regex(r"\A[a-z0-9.-]{1,9}\Z"), st.from_regex(r"\A[a-z0-9-]{1,9}\Z")),
     verdict=st.builds(Verdict, st.sampled_from(ErrorClass), any_text, st.sampled_from(["", "MSG_SIZE_TOO_LARGE"])),
     record=records,
+    redrives=st.sampled_from([0, 0, 1, 12]),
 )
 
 LETTER = DeadLetter(
@@ -102,7 +103,7 @@ def test_more_headers_are_passed_over(letter: DeadLetter, more: list[tuple[str, 
     value, key, _, _, headers = encode(letter)
     assert headers is not None
     known = parse(value, key, headers)
-    assert parse(value, key, [*headers, *more, ("sinkpipeline.dlq.redrives", b"2")]) == known
+    assert parse(value, key, [*headers, *more, ("sinkpipeline.dlq.later", b"2")]) == known
     assert parse(value, key, [*headers, ("sinkpipeline.dlq.reason", b"another one's")]) == known
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -12,7 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, take
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take
 from sinkpipeline.kafka.errors import translate
 
 _DEADLINE_S = 30.0
@@ -20,6 +21,14 @@ _POLL_S = 0.2
 _NEAR = 1_000
 """So many offsets ahead it is sooner read on than looked for."""
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+class HeadersUnreadable(Exception):
+    """A record was read, but for its headers: the client can't take names that are not UTF-8, nor the others then."""
+
+    def __init__(self, record: SourceRecord) -> None:
+        super().__init__(record)
+        self.record = record
 
 
 class SourceReader:
@@ -38,6 +47,7 @@ class SourceReader:
         """The record at an offset; None where the source doesn't have it any more.
 
         Raises:
+            HeadersUnreadable: it is there, and holds all but its headers.
             SinkPipelineError: BrokerUnreachable, AuthorizationFailed, ...
         """
         fresh = self._consumer is None
@@ -110,11 +120,15 @@ class SourceReader:
         return self._consumer
 
     def _record(self, message: Message) -> SourceRecord:
-        return SourceRecord(
+        record = SourceRecord(
             partition=self._partition,
             offset=offset_of(message),
             key=message.key(),
             value=message.value(),
-            headers=list(headers) if isinstance(headers := message.headers(), list) else None,
+            headers=None,
             timestamp=message.timestamp()[1],
         )
+        try:
+            return replace(record, headers=headers_of(message))
+        except ValueError as error:
+            raise HeadersUnreadable(record) from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from sinkpipeline.core.deadletter import DeadLetter, SourceRecord, Stage, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.records import Row, batch_size
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.kafka.source_reader import SourceReader
+from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
 from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.worker import Worker
 
@@ -108,13 +109,18 @@ class DeadLetters:
         return None
 
     def _letter(self, batch: RowBatch, index: int, verdict: Verdict) -> DeadLetter:
-        record = self._record(batch, index, verdict)
+        try:
+            record = self._record(batch, index, verdict)
+        except HeadersUnreadable as unreadable:
+            # Rather a letter without them than none: what the source holds nobody can mend.
+            record = unreadable.record
+            verdict = replace(verdict, text=f"{verdict.text}; a header's name is not UTF-8, so all are left out")
         return DeadLetter(sink=self._plan.settings.id, verdict=verdict, record=record)
 
     def _record(self, batch: RowBatch, index: int, verdict: Verdict) -> SourceRecord:
         offset = batch.offsets[index]
-        if verdict.error_class.stage is Stage.DECODE:
-            # Nothing was made of it: the row is the record.
+        if verdict.error_class.stage in (Stage.DECODE, Stage.TRANSFORM):
+            # Nothing was made of it, or what was made is not in it: the row is the record.
             return SourceRecord(
                 partition=self._partition,
                 offset=offset,
