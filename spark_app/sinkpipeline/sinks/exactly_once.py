@@ -114,6 +114,11 @@ class ExactlyOnceWriter(PartitionWriter):
                 self._owned().abort()
                 self._isolate(refusal)
                 self._go_on()
+            except SinkPipelineError as error:
+                if not self._can_do_without_letters(error):
+                    raise
+                self._owned().abort()
+                self._go_on()
             else:
                 return
 
@@ -125,6 +130,8 @@ class ExactlyOnceWriter(PartitionWriter):
             self._recover(trouble)
 
     def _recover(self, trouble: Exception) -> None:
+        if self._is_open:
+            self._cuts = self._cuts.after_trouble(rows=self._open_handled, size=self._open_size)
         while True:
             self._recoveries += 1
             if self._recoveries > _MAX_RECOVERIES:
