@@ -60,13 +60,16 @@ class Lettered:
     auto_create: bool = True
     data_config: Mapping[str, str] = field(default_factory=dict)
     dead_config: Mapping[str, str] = field(default_factory=dict)
+    dead_partitions: int | None = None
+    given: OneSink | None = None
+    """A sink that reaches the broker in a way of its own."""
     sink: OneSink = field(init=False)
     started: StartedSink = field(init=False)
     state: PartitionProgress = field(init=False)
     _runs: int = 0
 
     def __post_init__(self) -> None:
-        self.sink = OneSink(self.servers)
+        self.sink = self.given or OneSink(self.servers)
         # The records are old, and retention would take them.
         topics.alter_topic(self.servers, self.sink.source, {"retention.ms": "-1"})
         topics.produce_whole(self.servers, self.sink.source, self.source)
@@ -82,7 +85,7 @@ class Lettered:
             data=TopicRequest(name=self.sink.data, config=self.data_config),
             exactly_once=self.exactly_once,
             dead_letter=DeadLetterSettings(
-                topic=TopicRequest(name=self.sink.dead, config=self.dead_config),
+                topic=TopicRequest(name=self.sink.dead, partitions=self.dead_partitions, config=self.dead_config),
                 auto_create=self.auto_create,
                 drop=self.drop,
             ),

@@ -313,6 +313,8 @@ class PlainProducer:
                 patience.check()
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
+        except SystemError as error:
+            raise self._ended(error) from error
         if self._deliveries.error is not None:
             raise self._failed(self._deliveries.error)
         if remaining:
@@ -336,6 +338,15 @@ class PlainProducer:
     def close(self) -> None:
         self._producer.purge()
         del self._producer
+
+    def _ended(self, error: SystemError) -> Exception:
+        """The client has failed for good in the middle of a flush, and called back with that exception pending."""
+        cause = error.__cause__
+        if isinstance(cause, KafkaException):
+            return self._failed(error_of(cause))
+        return SinkPipelineError(
+            Reason.KAFKA_ERROR, f"{self._servers}: the client has failed for good: {cause}", "look at the log file"
+        )
 
     def _failed(self, error: KafkaError) -> Exception:
         if is_record_error(error):

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.producers import PlainProducer, RecordRefused
@@ -62,12 +63,19 @@ class AtLeastOnceWriter(PartitionWriter):
                 step()
             except RecordRefused as refusal:
                 self._isolate(refusal)
-                # A producer that lost a row never says again that all is well.
-                self._producer.close()
-                self._producer = PlainProducer(self._plan.settings.connection, self._properties)
-                self._start_over()
+                self._go_on()
+            except SinkPipelineError as error:
+                if not self._can_do_without_letters(error):
+                    raise
+                self._go_on()
             else:
                 return
+
+    def _go_on(self) -> None:
+        """With another producer: one that lost a row never says again that all is well."""
+        self._producer.close()
+        self._producer = PlainProducer(self._plan.settings.connection, self._properties)
+        self._start_over()
 
     def _flush_held(self) -> None:
         self._produce_held()

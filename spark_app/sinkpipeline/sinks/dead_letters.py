@@ -65,6 +65,15 @@ class DeadLetters:
             why = verdict.error_class.error(verdict.text)
             _LOG.warning("%s: dropped offset %d (%s): %s", self._partition, offset, why, failure.fact)
 
+    def are_refused(self) -> bool:
+        """Whether the topic, looked at again, takes none; what a look at it raises otherwise, is raised."""
+        self.look_again()
+        try:
+            self._check_topic()
+        except NoDeadLetter:
+            return True
+        return False
+
     def look_again(self) -> None:
         """Something went wrong: the topic may not be what it was."""
         self._topic_is_fine = False

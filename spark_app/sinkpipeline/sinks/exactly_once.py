@@ -65,6 +65,11 @@ class TransactionalWriter(PartitionWriter):
                 self._owned().abort()
                 self._isolate(refusal)
                 self._go_on()
+            except SinkPipelineError as error:
+                if not self._can_do_without_letters(error):
+                    raise
+                self._owned().abort()
+                self._go_on()
             else:
                 return
 
@@ -76,6 +81,8 @@ class TransactionalWriter(PartitionWriter):
             self._recover(trouble)
 
     def _recover(self, trouble: Exception) -> None:
+        if self._is_open:
+            self._cuts = self._cuts.after_trouble(rows=self._open_handled, size=self._open_size)
         while True:
             self._recoveries += 1
             if self._recoveries > _MAX_RECOVERIES:
@@ -179,7 +186,6 @@ class ExactlyOnceWriter(TransactionalWriter):
             claiming_s=self._claiming_s,
         )
 
-    @override
     def _take_over(self) -> None:
         self._give_up()
         self._check_topics()

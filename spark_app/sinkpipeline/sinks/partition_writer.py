@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sinkpipeline.core.cuts import CutPolicy
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
@@ -195,6 +195,11 @@ class PartitionWriter(abc.ABC):
             if refusal.index is None:
                 raise
             raise letters.refused(refusal.verdict) from refusal
+
+    def _can_do_without_letters(self, error: SinkPipelineError) -> bool:
+        """Whether only the open dead letters may not be written any more: `onFailure` says what becomes of them."""
+        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open_dead > 0
+        return is_theirs and self._letters is not None and self._letters.are_refused()
 
     def _isolate(self, refusal: RecordRefused) -> None:
         """Nothing of what was open counts, as Kafka refused one of its records: which one is found out by halves.
