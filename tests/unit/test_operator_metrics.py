@@ -71,7 +71,6 @@ def test_dead_letters_are_told_by_stage_and_class() -> None:
     } <= lines(metrics)
     metrics.show(ORDERS, status(deadLetters=[letter]))
     assert not [line for line in lines(metrics) if "NullValue" in line], "what a reset has taken away is gone"
-    metrics.show(ORDERS, status())
     metrics.forget(ORDERS)
     assert not [line for line in lines(metrics) if "WrongType" in line]
 
