@@ -231,6 +231,21 @@ def test_it_is_killed_at_every_point(task: Dead, tmp_path: Path, point: str) -> 
     assert task.judge() == once(*range(COUNT))
 
 
+def test_many_killed_twice_at_random(kafka: LocalKafka, tmp_path: Path) -> None:
+    count, chance = 10_000, random.Random(SEED)
+    task = dead(kafka.bootstrap_servers, count).kill()
+    for name in ("first", "second"):
+        until = topics.offsets(task.servers, task.sink.data)[1] + chance.randrange(1, 4_000)
+        with RedriveProcess(tmp_path / name, task.settings, rate=1500) as killed:
+            wait_until(
+                lambda until=until: topics.offsets(task.servers, task.sink.data)[1] >= until, f"{until} rows", 60
+            )  # type: ignore[misc]
+            killed.kill()
+    left = task.redrive().delivered
+    assert 0 < left < count
+    assert task.judge() == once(*range(count))
+
+
 def test_one_that_is_only_fenced_goes_on(task: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the broker has timed the transaction out."""
     small_chunks(monkeypatch, 4)

@@ -45,7 +45,7 @@ letters = st.builds(
     sink=st.builds(SinkId, st.from_regex(r"\A[a-z0-9.-]{1,9}\Z"), st.from_regex(r"\A[a-z0-9-]{1,9}\Z")),
     verdict=st.builds(Verdict, st.sampled_from(ErrorClass), any_text, st.sampled_from(["", "MSG_SIZE_TOO_LARGE"])),
     record=records,
-    redrives=st.sampled_from([0, 0, 1, 12]),
+    redrives=st.integers(0, 99),
 )
 
 LETTER = DeadLetter(
@@ -80,6 +80,16 @@ def test_the_envelope_is_the_one_of_the_contract() -> None:
         ("sinkpipeline.dlq.source.offset", b"118"),
         ("sinkpipeline.dlq.source.timestamp", b"1700000000000"),
     ]
+
+
+def test_how_often_it_was_redriven_stands_behind_all_else() -> None:
+    headers = encode(LETTER)[4]
+    again = encode(replace(LETTER, redrives=2))[4]
+    assert headers is not None
+    assert again == [*headers, ("sinkpipeline.dlq.redrives", b"2")]
+    for content in (b"x", b"-1", b"\xff"):
+        with pytest.raises(NotADeadLetter):
+            parse(b"", b"", [*headers, ("sinkpipeline.dlq.redrives", content)])
 
 
 @given(letters)
@@ -118,6 +128,10 @@ def test_more_headers_are_passed_over(letter: DeadLetter, more: list[tuple[str, 
         ("stage", b"nowhere", "can't be read"),
         ("stage", b"decode", "RecordTooLarge in decode"),
         ("source.offset", b"many", "can't be read"),
+        ("source.offset", b"-1", "can't be read"),
+        ("source.offset", b"9223372036854775808", "can't be read"),
+        ("source.partition", b"2147483648", "can't be read"),
+        ("source.timestamp", b"-2", "can't be read"),
         ("source.partition", None, "no sinkpipeline.dlq.source.partition"),
         ("sink", b"a/b", "can't be read"),
         ("identity", b"", "can't be read"),

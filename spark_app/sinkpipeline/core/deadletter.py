@@ -177,14 +177,14 @@ def parse(value: bytes | None, key: bytes | None, headers: Headers) -> DeadLette
             sink=SinkId(envelope.text(_IDENTITY), envelope.text(_SINK)),
             verdict=Verdict(ErrorClass(envelope.text(_CLASS)), envelope.text(_REASON), envelope.text(_CODE)),
             record=SourceRecord(
-                partition=SourcePartition(envelope.text(_TOPIC), int(envelope.text(_PARTITION))),
-                offset=int(envelope.text(_OFFSET)),
+                partition=SourcePartition(envelope.text(_TOPIC), envelope.number(_PARTITION, most=2**31 - 1)),
+                offset=envelope.number(_OFFSET),
                 key=key,
                 value=value,
                 headers=headers[:begin] or None,
-                timestamp=int(envelope.text(_TIMESTAMP)),
+                timestamp=envelope.number(_TIMESTAMP, least=-1),
             ),
-            redrives=int(envelope.text(_REDRIVES)) if _REDRIVES in envelope else 0,
+            redrives=envelope.number(_REDRIVES) if _REDRIVES in envelope else 0,
         )
         stage = Stage(envelope.text(_STAGE))
     except NotADeadLetter:
@@ -215,3 +215,10 @@ class _Envelope:
             return content if isinstance(content, str) else content.decode()
         except UnicodeDecodeError as error:
             raise NotADeadLetter(f"{name} is not UTF-8") from error
+
+    def number(self, name: str, *, least: int = 0, most: int = 2**63 - 1) -> int:
+        """Raises ValueError too."""
+        found = int(self.text(name))
+        if not least <= found <= most:
+            raise ValueError(f"{name} is {found}")
+        return found

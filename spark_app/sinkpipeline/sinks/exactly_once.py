@@ -186,6 +186,7 @@ class ExactlyOnceWriter(TransactionalWriter):
             claiming_s=self._claiming_s,
         )
 
+    @override
     def _take_over(self) -> None:
         self._give_up()
         self._check_topics()

@@ -21,6 +21,8 @@ from sinkpipeline.spark.wire import to_wire
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LAST_MS = (2**63 - 1) // 1000
+"""Later than that Spark has no time."""
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _SOURCE = pa.schema(
     [
@@ -79,7 +81,7 @@ def _table(letters: Sequence[Letter]) -> Any:
         "topic": [record.partition.topic for record in records],
         "partition": [record.partition.partition for record in records],
         "offset": [record.offset for record in records],
-        "timestamp": [record.timestamp * 1000 for record in records],
+        "timestamp": [min(record.timestamp, _LAST_MS) * 1000 for record in records],
         "timestampType": [0] * len(records),
         "headers": [_headers(each) for each in letters],
     }
