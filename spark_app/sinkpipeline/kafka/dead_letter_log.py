@@ -118,7 +118,7 @@ class DeadLetterLog:
         producer.begin()
         producer.produce_rows(self.topic.name, [encode_sentinel(sink, self.topic.id, run, nonce, partition)])
         producer.commit()
-        # Asked for after the commit, so it is past the sentinel, should that be deleted before it is read.
+        # Asked for after the commit, so it is past the sentinel.
         at = SourcePartition(self.topic.name, partition)
         high = self._admin.end_offsets([at], read_committed=False)[at]
         for message in self._messages(partition, ledger.position, high):
@@ -130,7 +130,11 @@ class DeadLetterLog:
                 ledger.apply(found)
                 if found.nonce == nonce:
                     return
-        ledger.position = max(ledger.position, high)
+        raise SinkPipelineError(
+            Reason.DEAD_LETTERS_UNREADABLE,
+            f"what was written to partition {partition} of {self.topic.name} was not read back below offset {high}",
+            "somebody deletes its records, or a replica has lost some; run the redrive again",
+        )
 
     def _messages(self, partition: int, begin: int, end: int) -> Iterator[Message]:
         if begin >= end:
