@@ -13,6 +13,7 @@ from typing import Any
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, without_errors
+from sinkpipeline.core.tally import parse
 from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
@@ -104,7 +105,12 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
 
 
 def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
-    """The API server bounds texts, and would refuse the whole status for one that is too long."""
+    """The API server bounds texts and shapes, and would refuse the whole status for one that is none of them."""
+    try:
+        parse(sink.get("deadLetters", ()))
+    except (KeyError, TypeError, ValueError):
+        # Of a driver's answer nothing is believed but its shape, and this has none.
+        del sink["deadLetters"]
     if sink.get("error"):
         error = sink["error"]
         sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}

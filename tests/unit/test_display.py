@@ -32,7 +32,7 @@ def test_a_line_has_dead_letters_where_there_are_any(lines: Lines, caplog: pytes
         lines(seen(rows, **letters))
     lines(seen(7, deadLettered=1200, dropped=1))
     told = [record.getMessage().partition("lag ")[2] for record in caplog.records]
-    assert told == ["5", "5", "5, 1,200 dead letters", "5, 1,200 dead letters, 1 dropped"]
+    assert told == ["5", "5", "5, dead letters 1,200", "5, dead letters 1,200, dropped 1"]
 
 
 def test_the_live_line_has_them_too() -> None:
@@ -41,4 +41,4 @@ def test_the_live_line_has_them_too() -> None:
         show(seen(7))
         assert "dead" not in output.getvalue()
         show(seen(7, deadLettered=3, dropped=2))
-    assert "3 dead letters, 2 dropped" in output.getvalue()
+    assert "dead letters 3, dropped 2" in output.getvalue()

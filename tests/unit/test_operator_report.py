@@ -174,6 +174,13 @@ def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:
     assert ended["sinks"][0]["deadLetters"] == letters
 
 
+@pytest.mark.parametrize("junk", [None, 7, [7], [{}], [{"class": "a b", "stage": "x", "count": 1, "dropped": 0}]])
+def test_counts_by_class_that_are_none_are_not_told(junk: object) -> None:
+    answer = told(sink("a"), sink("b"))
+    answer["sinks"][0]["deadLetters"] = junk
+    assert "deadLetters" not in report(replace(RUNNING, told=answer))["sinks"][0]
+
+
 def test_records_that_were_dropped_are_told_and_no_alarm() -> None:
     partitions = {SourcePartition("raw", 0): PartitionProgress(epoch=0, next=9, dropped=4)}
     drops = replace(sink("a"), progress=Progress(partitions=partitions))

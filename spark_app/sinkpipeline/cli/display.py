@@ -87,7 +87,7 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
 def _undelivered(sink: Mapping[str, Any]) -> str:
     """Dead letters and dropped records of all runs; empty, as it should be, where there are none."""
     counts = (("deadLettered", "dead letters"), ("dropped", "dropped"))
-    return ", ".join(f"{sink[key]:,} {what}" for key, what in counts if sink.get(key))
+    return ", ".join(f"{what} {sink[key]:,}" for key, what in counts if sink.get(key))
 
 
 class Lines:
