@@ -251,7 +251,7 @@ class Redrive:
         """What the sink says of itself: which data topic is its own."""
         settings = self.settings
         meta = None
-        if describe(self.admin, settings.progress.name) is not None:
+        if self.admin.topics([settings.progress.name])[settings.progress.name] is not None:
             with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
                 # What is behind it is refused below: a topic's id never comes back.
                 meta = log.observe(settings.id).meta
