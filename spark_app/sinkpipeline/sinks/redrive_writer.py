@@ -109,6 +109,9 @@ class RedriveWriter(TransactionalWriter):
         self._guard(self._settle_chunk)
 
     def close(self) -> None:
+        """Ends what an error left open: nobody may take the partition over soon, and readers would wait for it."""
+        if self._producer is not None and self._producer.in_transaction:
+            self._producer.abort()
         self._give_up()
 
     def letter_at(self, offset: int) -> Letter:

@@ -31,6 +31,7 @@ from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
 _TELL_EVERY_S = 10.0
+_CAMEL = {"dead_lettered": "deadLettered"}
 _MASTER = "local[1]"
 """Chunks go one after the other."""
 
@@ -114,22 +115,14 @@ def _told(survey: Survey) -> Iterator[str]:
 
 
 def _show(summary: Summary, output: str) -> None:
-    names = {
-        "delivered": summary.delivered,
-        "filtered": summary.filtered,
-        "deadLettered": summary.dead_lettered,
-        "kept": summary.kept,
-        "pending": summary.pending,
-    }
-    if len(names) != len(asdict(summary)):
-        raise ValueError("the summary has grown")
+    numbers = {_CAMEL.get(name, name): number for name, number in asdict(summary).items()}
     if output == "json":
-        click.echo(json.dumps(names, indent=2))
+        click.echo(json.dumps(numbers, indent=2))
         return
     table = Table(box=None, pad_edge=False)
     for name in ("DELIVERED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
         table.add_column(name, justify="right")
-    table.add_row(*(str(number) for number in names.values()))
+    table.add_row(*(str(number) for number in numbers.values()))
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table)
 
