@@ -90,6 +90,27 @@ def test_what_fails_again_is_a_letter_again_and_of_a_later_redrive(task: Dead) -
     assert task.judge() == once(*range(COUNT))
 
 
+def test_beside_a_run_of_the_pipeline(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dead-lettered meanwhile is of a later redrive; neither fences the other."""
+    small_chunks(monkeypatch, 2)
+    task = dead(kafka.bootstrap_servers, COUNT)
+    worker = Worker()
+    task.write(task.rows(range(4), bad=range(4)), end=4)
+
+    def transform(letters: list[object]) -> object:
+        begin = task.state.next
+        writer = task.writer(begin + 2, worker=worker)
+        writer.write(task.rows(range(begin, begin + 2), bad=[begin]))
+        writer.finish()
+        task.take(writer.receipt())
+        return ALL_FINE(letters)  # type: ignore[arg-type]
+
+    assert task.redrive(transform) == Summary(delivered=4)  # type: ignore[arg-type]
+    assert task.pending() == 2
+    assert task.redrive(Repaired()) == Summary(delivered=2)
+    assert task.judge() == once(*range(8))
+
+
 def test_by_filter_and_then_all(kafka: LocalKafka) -> None:
     task = dead(kafka.bootstrap_servers, COUNT)
     batch = task.rows(range(COUNT), bad=range(6), astray=range(6, COUNT))

@@ -93,7 +93,7 @@ class RedriveWriter(TransactionalWriter):
         letters = plan.settings.dead_letter
         if letters is None:
             raise ValueError("only a sink with dead letters has some to redrive")
-        self._letters = _Again(self, plan, letters, self._partition)
+        self._letters = _Again(self, plan, letters, self._partition, self._worker)
         self._id = redrive_of(self._sink).partition_id(self._partition)
         self._met = ledger.runs(self._sink)
         """Runs that were there before this one: any other is a newer redrive's."""
@@ -239,9 +239,14 @@ class _Again(DeadLetters):
     """Dead letters of letters: with the source's record, as the letter has it."""
 
     def __init__(
-        self, writer: RedriveWriter, plan: BatchPlan, settings: DeadLetterSettings, partition: SourcePartition
+        self,
+        writer: RedriveWriter,
+        plan: BatchPlan,
+        settings: DeadLetterSettings,
+        partition: SourcePartition,
+        worker: Worker,
     ) -> None:
-        super().__init__(plan, settings, partition, Worker())
+        super().__init__(plan, settings, partition, worker)
         self._writer = writer
 
     @override
