@@ -81,7 +81,7 @@ def test_where_there_is_no_terminal_a_line_is_told_now_and_then(
 def test_the_summary_is_told_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     summary = Summary(delivered=1, filtered=2, dead_lettered=3, kept=4, pending=5)
     redriving._show(summary, "json")
-    expected = {"delivered": 1, "filtered": 2, "deadLettered": 3, "kept": 4, "pending": 5}
+    expected = {"delivered": 1, "returned": 0, "filtered": 2, "deadLettered": 3, "kept": 4, "pending": 5}
     assert json.loads(capsys.readouterr().out) == expected
     redriving._show(summary, "table")
-    assert capsys.readouterr().out.split()[-5:] == ["1", "2", "3", "4", "5"]
+    assert capsys.readouterr().out.split()[-6:] == ["1", "0", "2", "3", "4", "5"]
