@@ -67,17 +67,17 @@ def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Pa
     def rows() -> int:
         return topics.offsets(task.servers, task.sink.data)[1]
 
-    with Run(app, [*command, "--rate", "1500"]) as run:
+    with Run(app, [*command, "--rate", "1000"]) as run:
         wanted = chance.randrange(1, 4_000)
         run.eventually(lambda: rows() >= wanted, f"{wanted} rows have come")
         run.kill()
-    with Run(app, [*command, "--rate", "1500"]) as run:
+    with Run(app, [*command, "--rate", "1000"]) as run:
         wanted = rows() + 1
         run.eventually(lambda: rows() >= wanted, "it goes on")
         assert run.terminate() == 0
-    assert rows() < COUNT * 3 // 4, "it ended before it was done"
     done = app.call("dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file), "-o", "json")
     assert done.returncode == 0, f"{done.stderr}\n{app.log_tail()}"
+    assert json.loads(done.stdout)["delivered"] > 0, "both ended before all was done"
 
     again = {n for n in range(COUNT) if n % STILL_BAD == 1}
     expected = {n for n in range(COUNT) if n % FILTERED and n not in again}

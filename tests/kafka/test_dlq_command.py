@@ -184,6 +184,47 @@ def test_a_dry_run_says_what_is_pending(task: Dead, call: Call) -> None:
     assert task.pending() == 3
 
 
+def test_back_to_the_source_each_record_goes_once_and_as_it_was(task: Dead, call: Call) -> None:
+    result = call("redrive", "--to", "source", "--class", "PartitionOutOfRange", "--rate", "2", "-o", "json")
+    assert result.exit_code == 0, result.exception
+    assert json.loads(result.stdout) == {
+        "delivered": 0,
+        "returned": 3,
+        "filtered": 0,
+        "deadLettered": 0,
+        "kept": 0,
+        "pending": 0,
+    }
+    assert call("redrive", "--to", "source").stdout.split()[-6:] == ["0", "3", "0", "0", "0", "0"]
+    assert call("redrive", "--to", "source").exit_code == 0
+    found = topics.read_committed(task.servers, task.sink.source)[COUNT:]
+    assert [(each.value, each.key, each.headers, each.timestamp) for each in found] == task.source[3:] + task.source[:3]
+    assert {line["state"] for line in listed(call)} == {"Returned"}
+    assert task.sink.delivered() == []
+
+
+def test_a_source_that_is_another_one_gets_nothing_back(task: Dead, call: Call) -> None:
+    topics.recreate_topic(task.servers, task.sink.source)
+    assert reason(call("redrive", "--to", "source")) is Reason.SOURCE_RECREATED
+    assert topics.read(task.servers, task.sink.source) == []
+    assert task.pending() == COUNT
+
+
+def test_where_a_return_would_be_read_by_others_or_twice(task: Dead, tmp_path: Path) -> None:
+    several = document(task, "out", "other")
+    uncommitted = document(task, "out")
+    uncommitted["spec"]["source"]["kafka"]["isolationLevel"] = "read_uncommitted"
+    elsewhere = document(task, "out")
+    elsewhere["spec"]["source"]["kafka"]["bootstrapServers"] = "127.0.0.1:1,127.0.0.1:2"
+    elsewhere["spec"]["sinks"][0]["kafka"]["bootstrapServers"] = task.servers
+    for number, each in enumerate((several, uncommitted, elsewhere)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(each))
+        call = ["dlq", "redrive", "-f", str(file), "--sink", "out", "--to", "source"]
+        assert reason(CliRunner().invoke(cli, call)) is Reason.USAGE_INVALID
+    assert task.pending() == COUNT
+
+
 def test_which_sink_has_to_be_said(task: Dead, tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(yaml.safe_dump(document(task, "out", "other")))

@@ -90,6 +90,27 @@ def test_what_fails_again_is_a_letter_again_and_of_a_later_redrive(task: Dead) -
     assert task.judge() == once(*range(COUNT))
 
 
+def test_beside_a_run_of_the_pipeline(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dead-lettered meanwhile is of a later redrive; neither fences the other."""
+    small_chunks(monkeypatch, 2)
+    task = dead(kafka.bootstrap_servers, COUNT)
+    worker = Worker()
+    task.write(task.rows(range(4), bad=range(4)), end=4)
+
+    def transform(letters: list[object]) -> object:
+        begin = task.state.next
+        writer = task.writer(begin + 2, worker=worker)
+        writer.write(task.rows(range(begin, begin + 2), bad=[begin]))
+        writer.finish()
+        task.take(writer.receipt())
+        return ALL_FINE(letters)  # type: ignore[arg-type]
+
+    assert task.redrive(transform) == Summary(delivered=4)  # type: ignore[arg-type]
+    assert task.pending() == 2
+    assert task.redrive(Repaired()) == Summary(delivered=2)
+    assert task.judge() == once(*range(8))
+
+
 def test_by_filter_and_then_all(kafka: LocalKafka) -> None:
     task = dead(kafka.bootstrap_servers, COUNT)
     batch = task.rows(range(COUNT), bad=range(6), astray=range(6, COUNT))
@@ -104,12 +125,17 @@ def test_by_filter_and_then_all(kafka: LocalKafka) -> None:
     assert task.judge() == once(*range(COUNT))
 
 
-def test_letters_in_several_partitions(kafka: LocalKafka) -> None:
-    task = dead(kafka.bootstrap_servers, 60, partitions=3).kill()
+def test_what_fails_again_in_another_partition_is_of_a_later_redrive_too(kafka: LocalKafka) -> None:
+    task = dead(kafka.bootstrap_servers, 40)
+    task.write(task.rows(range(20), bad=range(20)), end=20)
+    # From now on most keys are of another partition than before.
+    topics.add_partitions(task.servers, task.sink.dead, 3)
+    task.write(task.rows(range(20, 40), bad=range(20, 40)))
     assert {each.partition for each in task.ids().values()} == {0, 1, 2}
-    assert task.redrive(Repaired(astray=frozenset(range(20)))) == Summary(delivered=40, dead_lettered=20)
-    assert task.redrive().delivered == 20
-    assert task.judge() == once(*range(60))
+    assert task.redrive(Repaired(astray=frozenset(range(20)))) == Summary(delivered=20, dead_lettered=20)
+    assert {each.partition for source, each in task.ids().items() if source < 20} == {0, 1, 2}
+    assert task.redrive() == Summary(delivered=20)
+    assert task.judge() == once(*range(40))
 
 
 def test_the_letters_of_others_stay_theirs(kafka: LocalKafka) -> None:

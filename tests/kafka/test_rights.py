@@ -16,19 +16,26 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 
+from sinkpipeline.cli.dlq.contents import read_contents
+from sinkpipeline.cli.dlq.purging import delete_records
+from sinkpipeline.cli.dlq.selection import find_topic
 from sinkpipeline.cli.progress import progress as show_progress
+from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.one_sink import plan_of, remembered, rows
+from support.redrives import ALL_FINE, redriving
 from support.secure import RIGHTS, Door, Need, Right, SecureKafka, constant
 from support.secured_sink import NEEDS, PASSWORD, Secured
 
@@ -120,6 +127,72 @@ COMMANDS: dict[str, Callable[[Secured], None]] = {
     "progress": progress,
     "reset": reset,
 }
+
+
+def lettered(sink: Secured) -> SinkSettings:
+    return sink.settings(dead_letter=DeadLetterSettings(topic=TopicRequest(name=sink.dead)))
+
+
+def dlq_list(sink: Secured) -> None:
+    settings = lettered(sink)
+    topic = find_topic(settings)
+    assert topic is not None
+    assert len(read_contents(settings, topic).letters) == 2
+
+
+def dlq_redrive(sink: Secured) -> None:
+    redrive = redriving(lettered(sink), ALL_FINE)
+    survey = redrive.survey()
+    assert survey is not None
+    assert redrive.carry_out(survey).delivered == 2
+
+
+def dlq_purge(sink: Secured) -> None:
+    dlq_list(sink)
+    delete_records(lettered(sink), sink.dead, {0: 1})
+
+
+DLQ: dict[str, Callable[[Secured], None]] = {
+    "dlq list": dlq_list,
+    "dlq redrive": dlq_redrive,
+    "dlq purge": dlq_purge,
+}
+
+
+def with_letters(sink: Secured) -> None:
+    sink.start_by_somebody_else()
+    topics.create_topic(sink.servers, sink.dead)
+    for offset in range(2):
+        record = SourceRecord(partition=sink.at(), offset=offset, key=None, value=b"v", headers=None, timestamp=1)
+        letter = DeadLetter(sink=sink.id, verdict=Verdict(ErrorClass.WRONG_TYPE, "x"), record=record)
+        value, key, _, _, headers = encode(letter)
+        topics.produce_whole(sink.servers, sink.dead, [(value, key, headers, 1)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("command", DLQ)
+def test_exactly_these_rights_suffice_for_dead_letters(command: str, secured: Secured) -> None:
+    with_letters(secured)
+    secured.grant(secured.rights(command))
+
+    DLQ[command](secured)
+
+
+@pytest.mark.parametrize(
+    ("command", "need"),
+    [
+        pytest.param(command, need, id=f"{command} without {need.operation.name} on {need.name}")
+        for command in DLQ
+        for need in NEEDS
+        if command in need.commands
+    ],
+)
+def test_each_right_that_is_missing_for_dead_letters_is_told(command: str, need: Need, secured: Secured) -> None:
+    with_letters(secured)
+    missing = secured.right(need)
+    secured.grant({*secured.rights(command), *describing(missing)} - {missing})
+
+    assert tells(fails(lambda: DLQ[command](secured)), missing)
+    assert secured.delivered() == []
 
 
 def fails(command: Callable[[], None]) -> SinkPipelineError:

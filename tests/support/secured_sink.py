@@ -46,7 +46,12 @@ class Secured(OneSink):
         return Connection(bootstrap_servers=self.kafka.servers(Door.SASL), sasl=sasl)
 
     def right(self, need: Need) -> Right:
-        names = {"source topic": self.source, "data topic": self.data, "progress topic": self.progress}
+        names = {
+            "source topic": self.source,
+            "data topic": self.data,
+            "progress topic": self.progress,
+            "dead-letter topic": self.dead,
+        }
         return need.right({**names, "identity": self.name})
 
     def rights(self, command: str, *, creating: bool = False, cluster: str | None = None) -> list[Right]:

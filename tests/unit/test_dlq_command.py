@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from sinkpipeline.cli.dlq import redriving
 from sinkpipeline.cli.dlq.purging import UpTo
 from sinkpipeline.cli.dlq.selection import moment
 from sinkpipeline.cli.dlq.showing import printable
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.sinks.redrive import Summary
 from support.starts import refusal
 
 
@@ -51,3 +56,32 @@ def test_times_that_are_none(text: str) -> None:
 )
 def test_a_purge_has_one_bound(bounds: UpTo) -> None:
     refusal(bounds.check, Reason.USAGE_INVALID)
+
+
+def test_the_bar_shows_how_far_it_is_also_when_more_come() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with redriving._bar(console, 10) as show:
+        show(Summary(delivered=2, filtered=1, pending=7))
+        show(Summary(delivered=2, filtered=1, dead_lettered=1, kept=1, pending=6))
+    assert isinstance(console.file, io.StringIO)
+    assert "5/11" in console.file.getvalue()
+
+
+def test_where_there_is_no_terminal_a_line_is_told_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with redriving._shown(10) as show:
+        show(Summary(delivered=1, pending=9))
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(redriving, "_TELL_EVERY_S", 0.0)
+        show(Summary(delivered=2, filtered=1, pending=7))
+    assert capsys.readouterr().err == "redrove 3 of 10 letters\n"
+
+
+def test_the_summary_is_told_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary(delivered=1, filtered=2, dead_lettered=3, kept=4, pending=5)
+    redriving._show(summary, "json")
+    expected = {"delivered": 1, "returned": 0, "filtered": 2, "deadLettered": 3, "kept": 4, "pending": 5}
+    assert json.loads(capsys.readouterr().out) == expected
+    redriving._show(summary, "table")
+    assert capsys.readouterr().out.split()[-6:] == ["1", "0", "2", "3", "4", "5"]

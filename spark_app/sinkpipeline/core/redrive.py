@@ -40,6 +40,8 @@ class Outcome(str, enum.Enum):
     DELIVERED = "Delivered"
     FILTERED = "Filtered"
     DEAD_LETTERED = "DeadLettered"
+    RETURNED = "Returned"
+    """To its source topic."""
 
 
 PENDING = "Pending"
@@ -273,6 +275,7 @@ class Wanted:
     since: int | None = None
     """Unix milliseconds of when the letter was written; `since` is included, `until` is not."""
     until: int | None = None
+    source_topic: str | None = None
 
     def matches(self, found: Letter) -> bool:
         error_class = found.letter.verdict.error_class
@@ -283,6 +286,7 @@ class Wanted:
             and (not self.classes or error_class in self.classes)
             and (self.since is None or found.at >= self.since)
             and (self.until is None or found.at < self.until)
+            and self.source_topic in (None, found.letter.record.partition.topic)
         )
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from typing_extensions import Self
 
+from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.records import Headers
@@ -216,8 +217,8 @@ class DeadLetterLog:
                 return "somebody unknown"
             found = self._found(partition, message)
             if isinstance(found, Letter):
-                return found.letter.sink.partition_id(found.letter.record.partition)
-            return "somebody unknown" if isinstance(found, Foreign) else f"a redrive of {found.sink}"
+                return reason_of(found.letter.sink.partition_id(found.letter.record.partition))
+            return "somebody unknown" if isinstance(found, Foreign) else f"a redrive of {reason_of(str(found.sink))}"
 
     def _found(self, partition: int, message: Message) -> Found:
         id_ = LetterId(partition, offset_of(message))

@@ -14,8 +14,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
+from operator import add
 
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -23,7 +24,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
 from sinkpipeline.core.targets import usage_invalid
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.progress_log import ProgressLog
@@ -31,7 +32,7 @@ from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.starting import client_limit, timestamp_limit
 from sinkpipeline.kafka.views import describe
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
-from sinkpipeline.sinks.redrive_writer import LEFT, RedriveWriter
+from sinkpipeline.sinks.redrive_writer import DATA, LEFT, Destination, RedriveWriter
 
 Transform = Callable[[Sequence[Letter]], RowBatch | None]
 """Rows of letters, with the letters' offsets; a letter that has none was filtered out."""
@@ -42,6 +43,8 @@ class Summary:
     """What a redrive has done, in letters."""
 
     delivered: int = 0
+    returned: int = 0
+    """To their source topic."""
     filtered: int = 0
     dead_lettered: int = 0
     """They failed again, and are letters again."""
@@ -50,9 +53,12 @@ class Summary:
     pending: int = 0
     """Not reached."""
 
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(*map(add, astuple(self), astuple(other)))
+
     @property
     def settled(self) -> int:
-        return self.delivered + self.filtered + self.dead_lettered + self.kept
+        return self.delivered + self.returned + self.filtered + self.dead_lettered + self.kept
 
 
 @dataclass
@@ -122,6 +128,7 @@ class Redrive:
     stop: threading.Event = field(default_factory=threading.Event)
     """Ends it after the open transaction."""
     on_change: Callable[[Summary], None] = lambda _: None
+    destination: Destination = DATA
     admin: Admin = field(init=False)
     summary: Summary = field(default_factory=Summary, init=False)
     _total: int = field(default=0, init=False)
@@ -162,7 +169,15 @@ class Redrive:
                 plan, frontier={at: PartitionProgress(epoch=0, next=first)}, ranges={at: OffsetRange(first, view.end)}
             )
             known = len(view.pending(self.settings.id))
-            writer = RedriveWriter(own, survey.topic, view.number, view.ledger, partial(self._note, view), self.admin)
+            writer = RedriveWriter(
+                own,
+                survey.topic,
+                view.number,
+                view.ledger,
+                partial(self._note, view),
+                self.admin,
+                destination=self.destination,
+            )
             try:
                 # Another redrive may have settled some since the survey, and what was hidden may have come.
                 pending = view.pending(self.settings.id)
@@ -199,6 +214,7 @@ class Redrive:
         tally = self._before + current
         self.summary = Summary(
             delivered=tally[Outcome.DELIVERED.value],
+            returned=tally[Outcome.RETURNED.value],
             filtered=tally[Outcome.FILTERED.value],
             dead_lettered=tally[Outcome.DEAD_LETTERED.value],
             kept=tally[LEFT],
@@ -226,11 +242,11 @@ class Redrive:
                 f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
                 "set its cleanup.policy to delete",
             )
-        meta = self._meta()
+        meta = self.meta()
         data = describe(self.admin, settings.data.name)
-        if data is None or data.id != meta.data:
-            what = "it does not exist" if data is None else "it is not the one that the sink delivers into"
-            raise data_topic_lost(settings.data.name, what)
+        if data is None or data.id != self.destination.own_id(meta):
+            what = "it does not exist" if data is None else "it is not the one that the sink knows"
+            raise self.destination.lost(settings.data.name, what)
         return BatchPlan(
             settings=settings,
             run=self._run,
@@ -247,11 +263,11 @@ class Redrive:
             owners={},
         )
 
-    def _meta(self) -> Meta:
+    def meta(self) -> Meta:
         """What the sink says of itself: which data topic is its own."""
         settings = self.settings
         meta = None
-        if describe(self.admin, settings.progress.name) is not None:
+        if self.admin.topics([settings.progress.name])[settings.progress.name] is not None:
             with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
                 # What is behind it is refused below: a topic's id never comes back.
                 meta = log.observe(settings.id).meta

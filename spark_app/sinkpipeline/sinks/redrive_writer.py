@@ -21,7 +21,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import DeadLetter, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, encode_settled, redrive_of
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.admin import Admin
@@ -39,6 +39,20 @@ _LOG = logging.getLogger("sinkpipeline.dlq")
 
 LEFT = "Left"
 """Of a letter that fails again and can't be dead-lettered again: it stays pending where it is, and so isn't lost."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where rows of letters go: the topic of the plan's `data`, and what is said of it."""
+
+    outcome: Outcome
+    own_id: Callable[[Meta], str | None]
+    """The id of the topic that the sink knows."""
+    lost: Callable[[str, str], SinkPipelineError]
+    """The error for a topic, by its name, that is not that one: why."""
+
+
+DATA = Destination(Outcome.DELIVERED, lambda meta: meta.data, data_topic_lost)
 
 
 @dataclass(frozen=True)
@@ -72,6 +86,8 @@ class RedriveWriter(TransactionalWriter):
         ledger: Ledger,
         note: Callable[[Letter | Foreign], None],
         admin: Admin,
+        *,
+        destination: Destination = DATA,
     ) -> None:
         """Claims the partition: fences whoever redrives it, and reads what they have settled.
 
@@ -82,6 +98,7 @@ class RedriveWriter(TransactionalWriter):
         self._ledger = ledger
         self._note = note
         self._admin = admin
+        self._destination = destination
         self._chunk: list[Letter] = []
         self._offsets: list[int] = []
         self._dead: set[int] = set()
@@ -93,7 +110,7 @@ class RedriveWriter(TransactionalWriter):
         letters = plan.settings.dead_letter
         if letters is None:
             raise ValueError("only a sink with dead letters has some to redrive")
-        self._letters = _Again(self, plan, letters, self._partition)
+        self._letters = _Again(self, plan, letters, self._partition, self._worker)
         self._id = redrive_of(self._sink).partition_id(self._partition)
         self._met = ledger.runs(self._sink)
         """Runs that were there before this one: any other is a newer redrive's."""
@@ -109,6 +126,9 @@ class RedriveWriter(TransactionalWriter):
         self._guard(self._settle_chunk)
 
     def close(self) -> None:
+        """Ends what an error left open: nobody may take the partition over soon, and readers would wait for it."""
+        if self._producer is not None and self._producer.in_transaction:
+            self._producer.abort()
         self._give_up()
 
     def letter_at(self, offset: int) -> Letter:
@@ -164,7 +184,7 @@ class RedriveWriter(TransactionalWriter):
             if offset in self._dead:
                 found[offset] = Outcome.DEAD_LETTERED
             elif offset not in self._left:
-                found[offset] = Outcome.DELIVERED if offset in rows else Outcome.FILTERED
+                found[offset] = self._destination.outcome if offset in rows else Outcome.FILTERED
         return found
 
     def _settled(self, doubt: _Doubt) -> None:
@@ -223,7 +243,7 @@ class RedriveWriter(TransactionalWriter):
         data_topic, dead_topic = found[data], found[dead]
         if data_topic is None or data_topic.id != self._plan.data_topic_id:
             what = "deleted" if data_topic is None else "re-created"
-            raise data_topic_lost(data, f"it was {what} while letters were redriven into it")
+            raise self._destination.lost(data, f"it was {what} while letters were redriven into it")
         if dead_topic is None or dead_topic.id != self._topic.id:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
@@ -236,9 +256,14 @@ class _Again(DeadLetters):
     """Dead letters of letters: with the source's record, as the letter has it."""
 
     def __init__(
-        self, writer: RedriveWriter, plan: BatchPlan, settings: DeadLetterSettings, partition: SourcePartition
+        self,
+        writer: RedriveWriter,
+        plan: BatchPlan,
+        settings: DeadLetterSettings,
+        partition: SourcePartition,
+        worker: Worker,
     ) -> None:
-        super().__init__(plan, settings, partition, Worker())
+        super().__init__(plan, settings, partition, worker)
         self._writer = writer
 
     @override

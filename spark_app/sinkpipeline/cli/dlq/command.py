@@ -46,13 +46,21 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
     """Likewise `how`."""
 
     @functools.wraps(command)
-    def given(output: str, rate: float | None, log_file: Path | None, *, dry_run: bool, **more: Any) -> None:
-        command(how=How(rate=rate, dry_run=dry_run, output=output, log_file=log_file), **more)
+    def given(to: str, output: str, rate: float | None, log_file: Path | None, *, dry_run: bool, **more: Any) -> None:
+        how = How(rate=rate, dry_run=dry_run, output=output, log_file=log_file, to_source=to == "source")
+        command(how=how, **more)
 
     for option in (
         OUTPUT,
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Spark's log."),
         click.option("--dry-run", is_flag=True, help="Say what is pending, and do nothing."),
+        click.option(
+            "--to",
+            type=click.Choice(["data", "source"]),
+            default="data",
+            show_default=True,
+            help="Into the data topic; or back to the source topic, as they were.",
+        ),
         click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many letters a second."),
     ):
         option(given)

@@ -64,11 +64,12 @@ def purge_letters(
     if not yes and not click.confirm(f"Delete these records of {topic.name}, for good?", err=True):
         click.echo("nothing was deleted", err=True)
         sys.exit(ExitCode.FAILED)
-    _delete(settings, topic.name, bounds)
+    delete_records(settings, topic.name, bounds)
     click.echo(f"deleted from {topic.name}", err=True)
 
 
-def _delete(settings: SinkSettings, topic: str, bounds: Mapping[int, int]) -> None:
+def delete_records(settings: SinkSettings, topic: str, bounds: Mapping[int, int]) -> None:
+    """`bounds`: the first offset that stays, by partition."""
     Admin(settings.connection).delete_records({SourcePartition(topic, at): offset for at, offset in bounds.items()})
 
 

@@ -16,7 +16,7 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, sinks_of, the_one
+from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, the_one, with_letters
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.run import writable_log
 from sinkpipeline.cli.signals import stop_on_signal
@@ -24,13 +24,16 @@ from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
+from sinkpipeline.sinks.return_to_source import check_returnable, returning
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
 _TELL_EVERY_S = 10.0
+_CAMEL = {"dead_lettered": "deadLettered"}
 _MASTER = "local[1]"
 """Chunks go one after the other."""
 
@@ -41,13 +44,18 @@ class How:
     dry_run: bool
     output: str
     log_file: Path | None
+    to_source: bool = False
 
 
 def redrive_letters(
     manifest: Path, secrets_dir: Path | None, sink: str | None, ids: Sequence[str], filters: Filters, how: How
 ) -> None:
     """The summary goes to stdout, also after an error; everything else to stderr."""
-    settings = the_one(sinks_of(manifest, secrets_dir, sink), "each is redriven for itself")
+    pipeline = read_manifest(manifest)
+    sinks = resolve_sinks(pipeline, secrets_dir)
+    settings = the_one(with_letters(sinks, sink), "each is redriven for itself")
+    if how.to_source:
+        check_returnable(sinks)
     redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
     redrive.admin.brokers(CONNECT_S)
     survey = redrive.survey()
@@ -63,26 +71,56 @@ def redrive_letters(
     if how.dry_run or not (survey.pending or survey.hidden):
         _show(Summary(pending=survey.pending), how.output)
         return
+    done = _Done()
     try:
-        _carry_out(read_manifest(manifest), redrive, survey, how)
+        with stop_on_signal(redrive.stop), _shown(survey.pending) as show:
+            if how.to_source:
+                _return(redrive, done, show)
+            else:
+                _carry_out(pipeline, redrive, survey, how, done, show)
     finally:
-        _show(redrive.summary, how.output)
+        _show(done.summary, how.output)
 
 
-def _carry_out(pipeline: SinkPipeline, redrive: Redrive, survey: Survey, how: How) -> None:
+class _Done:
+    """What was done so far, whatever comes next."""
+
+    def __init__(self) -> None:
+        self.before = self.summary = Summary()
+
+    def follow(self, redrive: Redrive, show: Callable[[Summary], None]) -> None:
+        self.before = self.summary
+
+        def on_change(summary: Summary) -> None:
+            self.summary = self.before + summary
+            show(self.summary)
+
+        redrive.on_change = on_change
+
+
+def _carry_out(
+    pipeline: SinkPipeline, redrive: Redrive, survey: Survey, how: How, done: _Done, show: Callable[[Summary], None]
+) -> None:
     log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
     spark = pipeline.spec.spark
     conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
     rows = row_plan(pipeline)
-    with (
-        stop_on_signal(redrive.stop),
-        _shown(survey.pending) as show,
-        spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session,
-    ):
+    done.follow(redrive, show)
+    with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
         analyse(session, rows)
         redrive.transform = LetterTransform(session, rows)
-        redrive.on_change = show
         redrive.carry_out(survey)
+
+
+def _return(redrive: Redrive, done: _Done, show: Callable[[Summary], None]) -> None:
+    """Topic by topic: what is settled of one is seen by the survey of the next."""
+    for topic in sorted(redrive.meta().source):
+        one = returning(redrive.settings, topic, redrive.wanted)
+        one.rate, one.stop = redrive.rate, redrive.stop
+        survey = one.survey()
+        if survey is not None:
+            done.follow(one, show)
+            one.carry_out(survey)
 
 
 def _check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
@@ -114,22 +152,14 @@ def _told(survey: Survey) -> Iterator[str]:
 
 
 def _show(summary: Summary, output: str) -> None:
-    names = {
-        "delivered": summary.delivered,
-        "filtered": summary.filtered,
-        "deadLettered": summary.dead_lettered,
-        "kept": summary.kept,
-        "pending": summary.pending,
-    }
-    if len(names) != len(asdict(summary)):
-        raise ValueError("the summary has grown")
+    numbers = {_CAMEL.get(name, name): number for name, number in asdict(summary).items()}
     if output == "json":
-        click.echo(json.dumps(names, indent=2))
+        click.echo(json.dumps(numbers, indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("DELIVERED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
+    for name in ("DELIVERED", "RETURNED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
         table.add_column(name, justify="right")
-    table.add_row(*(str(number) for number in names.values()))
+    table.add_row(*(str(number) for number in numbers.values()))
     console = Console()
     (console if console.is_terminal else Console(width=120)).print(table)
 

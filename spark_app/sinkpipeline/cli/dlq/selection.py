@@ -65,12 +65,16 @@ def moment(option: str, text: str) -> int:
 
 
 def sinks_of(manifest: Path, secrets_dir: Path | None, sink: str | None) -> list[SinkSettings]:
+    """Raises SinkPipelineError as `with_letters`, and as reading the manifest."""
+    return with_letters(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
+
+
+def with_letters(sinks: Sequence[SinkSettings], sink: str | None) -> list[SinkSettings]:
     """The sinks that have dead letters; the one that is named.
 
     Raises:
-        SinkPipelineError: UsageInvalid, and as reading the manifest.
+        SinkPipelineError: UsageInvalid.
     """
-    sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
     lettered = [each for each in sinks if each.dead_letter is not None]
     names = ", ".join(each.id.sink for each in lettered)
     if not lettered:
