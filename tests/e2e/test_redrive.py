@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -64,17 +66,21 @@ def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Pa
     app = App(tmp_path, document)
     command = [str(COMMAND), "dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file)]
 
-    def rows() -> int:
-        return topics.offsets(task.servers, task.sink.data)[1]
-
-    with Run(app, [*command, "--rate", "1000"]) as run:
-        wanted = chance.randrange(1, 4_000)
-        run.eventually(lambda: rows() >= wanted, f"{wanted} rows have come")
+    point = chance.choice(["redrive-before-commit", "redrive-after-commit"])
+    app.arm(point)
+    with Run(app, [*command, "--rate", "2000"]) as run:
+        run.until_held(point)
+        app.arm(point)
+        app.release(point)
+        run.eventually(lambda: not (app.failpoints / point).exists(), f"it comes to {point} again")
         run.kill()
-    with Run(app, [*command, "--rate", "1000"]) as run:
-        wanted = rows() + 1
-        run.eventually(lambda: rows() >= wanted, "it goes on")
-        assert run.terminate() == 0
+    app.disarm()
+    app.arm("redrive-after-commit")
+    with Run(app, [*command, "--rate", "2000"]) as run:
+        run.until_held("redrive-after-commit")
+        os.kill(run.pid, signal.SIGTERM)
+        app.disarm()
+        assert run.wait() == 0, run.stderr
     done = app.call("dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file), "-o", "json")
     assert done.returncode == 0, f"{done.stderr}\n{app.log_tail()}"
     assert json.loads(done.stdout)["delivered"] > 0, "both ended before all was done"
@@ -90,5 +96,5 @@ def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Pa
         if any(name == "sinkpipeline.dlq.redrives" for name, _ in each.headers)
     ]
     assert {letter.record.offset for letter in letters} == again
-    # One that failed again before the kill failed once more after it.
+    # One that failed again before it was killed or stopped failed once more after that.
     assert {letter.redrives for letter in letters} <= {1, 2, 3}

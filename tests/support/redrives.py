@@ -152,17 +152,16 @@ class RedriveProcess:
         held = self._directory / f"{point}.{self._process.pid}"
         wait_until(held.exists, f"the redrive reaches {point}", 60)
 
-    def let_go(self) -> None:
-        for held in self._directory.glob(f"*.{self._process.pid}"):
-            held.unlink()
+    def go_on(self, point: str) -> None:
+        """From the point at which it is held, until it comes there again."""
+        self.arm(point)
+        held = self._directory / f"{point}.{self._process.pid}"
+        held.unlink()
+        wait_until(lambda: not (self._directory / point).exists() and held.exists(), f"it reaches {point} again", 60)
 
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
-
-    def wait(self) -> int | None:
-        self._process.join(60)
-        return self._process.exitcode
 
 
 def _redrive(directory: Path, settings: bytes, rate: float | None) -> None:

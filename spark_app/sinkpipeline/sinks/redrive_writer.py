@@ -216,7 +216,6 @@ class RedriveWriter(TransactionalWriter):
             self._check_newest()
         else:
             self._met |= self._ledger.runs(self._sink)
-            self._interrupted = True
         doubt, self._doubt = self._doubt, None
         if doubt is not None and self._ledger.outcome(self._sink, next(iter(doubt.outcomes))) is not None:
             # It was committed; only the answer was lost.
