@@ -68,6 +68,10 @@ class Lab:
     source: str = "source"
     sink_partitions: int = 4
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"interval": "0s"})
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Further parts of our pipelines' spec, such as decode and transform."""
+    dead_letters: bool = False
+    """Whether our sinks have a dead-letter topic."""
 
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
@@ -163,10 +167,15 @@ class Lab:
         return admin.end_offsets(partitions, read_committed=True)
 
     def _document(self, name: str, guarantee: str) -> dict[str, Any]:
-        document = manifest(self.kafka.bootstrap_servers, name, [self.source], trigger=dict(self.trigger), spark={})
+        document = manifest(
+            self.kafka.bootstrap_servers, name, [self.source], trigger=dict(self.trigger), spark={}, **self.spec
+        )
         sink = document["spec"]["sinks"][0]
         sink["deliveryGuarantee"] = guarantee
         sink["kafka"]["topic"]["partitions"] = self.sink_partitions
+        if self.dead_letters:
+            topic = {"name": f"{name}-dead", "partitions": self.sink_partitions, "replicationFactor": 1}
+            sink["deadLetter"] = {"topic": topic}
         return document
 
     def _cpu(self) -> dict[str, float]:

@@ -105,9 +105,12 @@ def missing(letters: DeadLetters, verdict: Verdict = DECODE) -> NoDeadLetter:
     return caught.value
 
 
-def test_what_was_not_decoded_is_quoted_from_the_row() -> None:
+@pytest.mark.parametrize(
+    "verdict", [DECODE, Verdict(ErrorClass.EVALUATION_FAILED, "no")], ids=lambda v: v.error_class.value
+)
+def test_of_what_was_not_decoded_or_not_transformed_the_row_is_the_record(verdict: Verdict) -> None:
     world = World()
-    value, key, _, _, headers = world.letters().row(ROW, 0, DECODE)
+    value, key, _, _, headers = world.letters().row(ROW, 0, verdict)
     letter = parse(value, key, headers)
     assert (value, key, letter.record.headers, letter.record.timestamp) == (b"row's", b"row's", [("row's", None)], -1)
     assert world.asked == ["dead"]
@@ -115,7 +118,7 @@ def test_what_was_not_decoded_is_quoted_from_the_row() -> None:
 
 @pytest.mark.parametrize(
     "verdict",
-    [SERIALIZE, Verdict(ErrorClass.RECORD_REFUSED, "no"), Verdict(ErrorClass.EVALUATION_FAILED, "no")],
+    [SERIALIZE, Verdict(ErrorClass.RECORD_REFUSED, "no")],
     ids=lambda v: v.error_class.value,
 )
 def test_what_failed_later_is_quoted_from_the_source(verdict: Verdict) -> None:
