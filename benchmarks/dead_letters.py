@@ -143,7 +143,7 @@ def show(title: str, found: Mapping[Variant, Sequence[Stretch]]) -> None:
     console.print("broker, JVM, workers: CPU seconds per million rows, medians")
     for above, below in RATIOS:
         if above in found and below in found:
-            console.print(f"{above.name} / {below.name}: {ratio(found[above], found[below])}", highlight=False)
+            console.print(f"{above.name} / {below.name}: {ratio(found[above], found[below])}", soft_wrap=True)
 
 
 def ratio(above: Sequence[Stretch], below: Sequence[Stretch]) -> str:
