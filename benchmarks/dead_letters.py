@@ -31,7 +31,7 @@ from sinkpipeline.spark import transform
 from support.topics import create_topic, produce
 
 PIPELINES: Mapping[str, Mapping[str, Any]] = {
-    "raw": {},
+    "raw": {"decode": {"format": "raw", "onNull": "DeadLetter"}},
     "json": {
         "decode": {"format": "json", "schema": "id BIGINT NOT NULL, amount BIGINT, p INT, text STRING"},
         "transform": {
@@ -125,7 +125,7 @@ def measure(pipeline: str, master: str, rows: int, rounds: int, partitions: int)
 
 def show(title: str, found: Mapping[Variant, Sequence[Stretch]]) -> None:
     table = Table(title=title, title_justify="left")
-    for column in ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers"):
+    for column in ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers", "dead letters"):
         table.add_column(column, justify="left" if column == "variant" else "right")
     for variant, stretches in found.items():
         rates = [each.rate for each in stretches]
@@ -137,6 +137,7 @@ def show(title: str, found: Mapping[Variant, Sequence[Stretch]]) -> None:
             variant.name,
             *(f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates))),
             *(f"{seconds:.2f} s" for seconds in spent),
+            f"{stretches[-1].dead:,}",
         )
     console = Console(width=110)
     console.print(table)

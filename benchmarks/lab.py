@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +51,8 @@ class Stretch:
     rows: int
     cpu_s: Mapping[str, float]
     """CPU seconds of broker, jvm and workers. A worker that ended in between is not counted."""
+    dead: int = 0
+    """Dead letters among the rows."""
 
     @property
     def rate(self) -> float:
@@ -94,7 +96,9 @@ class Lab:
         with self.our_query(guarantee) as (runner, ends):
             before = self._cpu(), time.monotonic()
             self.until(runner, lambda: runner.reached(ends))
-            return self._stretch(*before, sum(ends.values()))
+            progress = runner.report.progress
+            dead = 0 if progress is None else sum(each.dead for each in progress.partitions.values())
+            return replace(self._stretch(*before, sum(ends.values())), dead=dead)
 
     @contextmanager
     def spark_query(self) -> Iterator[tuple[Any, Mapping[SourcePartition, int]]]:

@@ -88,6 +88,7 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
             trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
             # Whatever is broken here is mended soon.
             failurePolicy={"maxConsecutiveFailures": 10_000, "backoff": {"initial": "200ms", "max": "1s"}},
+            decode={"format": "raw", "onNull": "DeadLetter"},
             transform={"select": {"partition": BAD_ROWS}},
             sinks=[with_letters(sink("exact")), with_letters(sink("relaxed", guarantee="AtLeastOnce"))],
         )
