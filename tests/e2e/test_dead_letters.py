@@ -20,7 +20,7 @@ from support.app import App, Run, manifest, sink
 from support.raw_kafka import RawRecord, produce_raw
 from support.topics import Whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SEED = 20261122
 COUNT = 100_000
