@@ -20,7 +20,7 @@ from support.app import App, Run, manifest, sink
 from support.raw_kafka import RawRecord, produce_raw
 from support.topics import Whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SEED = 20261122
 COUNT = 100_000
@@ -40,10 +40,10 @@ SELECT = {
     "timestamp": "ts",
 }
 WHERE = "id >= 0 AND 1 DIV COALESCE(keep, 1) = 1"
-CONFIG = {"max.message.bytes": "12000", "message.timestamp.before.max.ms": "3600000"}
-LOWER = {"max.message.bytes": "8000"}
+CONFIG = {"max.message.bytes": "12000", "message.timestamp.before.max.ms": "14400000"}
+LOWER = {"message.timestamp.before.max.ms": "7200000"}
 """While it runs: until the next start nobody knows but the broker."""
-TOO_LARGE_LATE = b'{"id":1,"p":0,"n":10000}'
+BETWEEN_MS = 10_800_000
 
 Make = Callable[[random.Random], bytes | None]
 
@@ -91,8 +91,8 @@ class World:
             fate = chance.random()
             value: bytes | None
             if number in late:
-                value = TOO_LARGE_LATE
-                self.bad[at, len(self.records[at])] = {"RecordTooLarge"}
+                value = b'{"id":1,"p":%d,"ts":%d}' % (at, now - BETWEEN_MS)
+                self.bad[at, len(self.records[at])] = {"InvalidTimestamp"}
             elif number in huge or fate < BAD:
                 classes, make = chance.choice(HUGE_KINDS if number in huge else KINDS)
                 value = make(chance)
@@ -154,7 +154,7 @@ def until_more_is_written(run: Run, servers: str, topic: str, rows: int) -> None
 
     run.eventually(lambda: topics.topic_id(servers, topic), f"{topic} is there")
     target = written() + rows
-    run.eventually(lambda: written() >= target, f"{target} rows are written")
+    run.eventually(lambda: written() >= target, f"{target} rows are written", 180)
 
 
 def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_a_start_takes_the_one_that_is_there_and_tells_what_differs(sink: OneSin
     assert topics.partition_count(sink.servers, sink.dead) == 3
 
 
+def test_a_start_tells_of_a_topic_that_would_lose_letters(sink: OneSink) -> None:
+    topics.create_topic(sink.servers, sink.dead, config=topics.COMPACTED)
+    [told] = sink.start(dead_letter=letters(sink)).drift
+    assert "is compacted" in told
+
+
 def test_a_refused_start_creates_nothing(sink: OneSink) -> None:
     topics.create_topic(sink.servers, sink.progress, partitions=2)
     refusal(lambda: sink.start(dead_letter=letters(sink)), Reason.PROGRESS_TOPIC_INVALID)

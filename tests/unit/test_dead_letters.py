@@ -108,7 +108,7 @@ def missing(letters: DeadLetters, verdict: Verdict = DECODE) -> NoDeadLetter:
 @pytest.mark.parametrize(
     "verdict", [DECODE, Verdict(ErrorClass.EVALUATION_FAILED, "no")], ids=lambda v: v.error_class.value
 )
-def test_what_nothing_was_made_of_is_quoted_from_the_row(verdict: Verdict) -> None:
+def test_of_what_was_not_decoded_or_not_transformed_the_row_is_the_record(verdict: Verdict) -> None:
     world = World()
     value, key, _, _, headers = world.letters().row(ROW, 0, verdict)
     letter = parse(value, key, headers)

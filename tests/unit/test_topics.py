@@ -293,3 +293,10 @@ def test_a_missing_dead_letter_topic_is_created_or_told(auto_create: bool) -> No
 def test_a_dead_letter_topic_that_differs_is_told() -> None:
     decision = decide_dead_letters(DATA, replace(REQUEST, partitions=5), auto_create=True)
     assert (decision.create, decision.drift) == (False, ("data has 3 partitions, the manifest says 5",))
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_dead_letter_topic_that_would_lose_letters_is_told(policy: str) -> None:
+    decision = decide_dead_letters(replace(DATA, config={"cleanup.policy": policy}), REQUEST, auto_create=True)
+    assert decision.drift == ("data is compacted: of the dead letters of a key all but the last one are lost",)
+    assert decide_dead_letters(DATA, REQUEST, auto_create=True).drift == ()
