@@ -3,10 +3,10 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install helm control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves format lock clean
+.PHONY: help install helm control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
@@ -52,6 +52,9 @@ bench-resume: install ## A start on progress topics of up to 10 million records
 
 bench-moves: install ## What moving a source partition to another Python worker costs
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m moves $(BENCH)
+
+bench-dead-letters: install ## What a dead-letter topic costs, without a bad row and with ever more of them
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m dead_letters $(BENCH)
 
 format: install ## Format, and fix what the linter can fix
 	$(RUN) -m ruff format

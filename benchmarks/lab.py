@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +51,8 @@ class Stretch:
     rows: int
     cpu_s: Mapping[str, float]
     """CPU seconds of broker, jvm and workers. A worker that ended in between is not counted."""
+    dead: int = 0
+    """Dead letters among the rows."""
 
     @property
     def rate(self) -> float:
@@ -68,6 +70,10 @@ class Lab:
     source: str = "source"
     sink_partitions: int = 4
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"interval": "0s"})
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """Further parts of our pipelines' spec, such as decode and transform."""
+    dead_letters: bool = False
+    """Whether our sinks have a dead-letter topic."""
 
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
@@ -90,7 +96,9 @@ class Lab:
         with self.our_query(guarantee) as (runner, ends):
             before = self._cpu(), time.monotonic()
             self.until(runner, lambda: runner.reached(ends))
-            return self._stretch(*before, sum(ends.values()))
+            progress = runner.report.progress
+            dead = 0 if progress is None else sum(each.dead for each in progress.partitions.values())
+            return replace(self._stretch(*before, sum(ends.values())), dead=dead)
 
     @contextmanager
     def spark_query(self) -> Iterator[tuple[Any, Mapping[SourcePartition, int]]]:
@@ -163,10 +171,15 @@ class Lab:
         return admin.end_offsets(partitions, read_committed=True)
 
     def _document(self, name: str, guarantee: str) -> dict[str, Any]:
-        document = manifest(self.kafka.bootstrap_servers, name, [self.source], trigger=dict(self.trigger), spark={})
+        document = manifest(
+            self.kafka.bootstrap_servers, name, [self.source], trigger=dict(self.trigger), spark={}, **self.spec
+        )
         sink = document["spec"]["sinks"][0]
         sink["deliveryGuarantee"] = guarantee
         sink["kafka"]["topic"]["partitions"] = self.sink_partitions
+        if self.dead_letters:
+            topic = {"name": f"{name}-dead", "partitions": self.sink_partitions, "replicationFactor": 1}
+            sink["deadLetter"] = {"topic": topic}
         return document
 
     def _cpu(self) -> dict[str, float]:

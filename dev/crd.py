@@ -38,6 +38,7 @@ _COLUMNS = (
     ("DLQ", "integer", ".status.totals.deadLettered", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Delivered", "integer", ".status.totals.rowsDelivered", 1),
+    ("Dropped", "integer", ".status.totals.dropped", 1),
     ("Restarts", "integer", ".status.restarts.total", 1),
     ("Spark", "string", ".status.sparkApplication.state", 1),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1),

@@ -83,22 +83,30 @@ def _no_pair(which: str) -> str:
     return f"self.sinks.all(a, !self.sinks.exists(b, a.name != b.name && {which} && {_ONE_CLUSTER}))"
 
 
-def _not_read(topic: str, message: str) -> Iterable[Rule]:
-    on_source, name = _ON_SOURCE.format("s"), f"s.kafka.{topic}.name"
+def _not_read(path: str, message: str, *, absent: str = "") -> Iterable[Rule]:
+    """`path` within a sink; `absent` holds of a sink without it."""
+    on_source, name, topic = _ON_SOURCE.format("s"), f"s.{path}.name", path.removeprefix("kafka.")
     yield Rule(
-        f"!has(self.source.kafka.topics) || self.sinks.all(s, !({name} in self.source.kafka.topics) || !{on_source})",
+        "!has(self.source.kafka.topics) || "
+        f"self.sinks.all(s, {absent}!({name} in self.source.kafka.topics) || !{on_source})",
         f"{message}: {topic}.name is a source topic too",
         ".sinks",
     )
     yield Rule(
         "!has(self.source.kafka.topicPattern) || "
-        f"self.sinks.all(s, !{on_source} || !{name}.matches('^(?:' + self.source.kafka.topicPattern + ')$'))",
+        f"self.sinks.all(s, {absent}!{on_source} || "
+        f"!{name}.matches('^(?:' + self.source.kafka.topicPattern + ')$'))",
         f"{message}: {topic}.name matches the source's topicPattern",
         ".sinks",
     )
 
 
 _NEVER = "never changes"
+_APART = "give dead letters a topic of their own"
+
+_TOPIC_CONFIG = (
+    Rule(f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"),
+)
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "": (
@@ -115,8 +123,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             f"identity {_NEVER}, and is neither set nor removed later: progress belongs to it",
             ".identity",
         ),
-        *_not_read("topic", "write to a topic that is not read: this would never end"),
-        *_not_read("progressTopic", "keep progress in a topic that is not read"),
+        *_not_read("kafka.topic", "write to a topic that is not read: this would never end"),
+        *_not_read("kafka.progressTopic", "keep progress in a topic that is not read"),
+        *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
         Rule(
             _no_pair("a.kafka.topic.name == b.kafka.topic.name"),
             "give each sink its own topic: two of them have the same topic.name",
@@ -125,6 +134,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(
             _no_pair("a.kafka.topic.name == b.kafka.progressTopic.name"),
             "keep rows and progress in different topics: topic.name of one sink is progressTopic.name of another",
+            ".sinks",
+        ),
+        Rule(
+            _no_pair(
+                "has(a.deadLetter) && (a.deadLetter.topic.name == b.kafka.topic.name || "
+                "a.deadLetter.topic.name == b.kafka.progressTopic.name)"
+            ),
+            f"{_APART}: deadLetter.topic.name of one sink is a topic of another",
             ".sinks",
         ),
     ),
@@ -158,6 +175,18 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         for part in ("key", "value", "headers", "timestamp", "partition")
     },
     "spec.trigger.interval": (_LONGEST,),
+    "spec.sinks[]": (
+        Rule(
+            "!has(self.deadLetter) || self.deadLetter.topic.name != self.kafka.topic.name",
+            f"{_APART}: deadLetter.topic.name is topic.name too",
+            ".deadLetter.topic.name",
+        ),
+        Rule(
+            "!has(self.deadLetter) || self.deadLetter.topic.name != self.kafka.progressTopic.name",
+            f"{_APART}: deadLetter.topic.name is progressTopic.name too",
+            ".deadLetter.topic.name",
+        ),
+    ),
     "spec.sinks[].kafka": (
         Rule(
             "self.topic.name != self.progressTopic.name",
@@ -175,11 +204,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".progressTopic.name",
         ),
     ),
-    "spec.sinks[].kafka.topic.config": (
-        Rule(
-            f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"
-        ),
-    ),
+    "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
+    "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),
     "spec.sinks[].kafka.auth.sasl.username": _bytes(256),
     "spec.failurePolicy.backoff": (

@@ -7,6 +7,7 @@ from typing import Any
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.status import SinkState
+from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
 
 Schema = dict[str, Any]
 
@@ -92,6 +93,15 @@ _FRONTIER = _mapping(
     },
 )
 
+_DEAD_LETTERS = _mapping(
+    "How many records could not be delivered for one reason.",
+    ("class", "stage", "count", "dropped"),
+    **{"class": _text("The error class; docs/manifest.md lists them.", MAX_WORD, pattern=f"^{WORD}$")},
+    stage=_text("Where on its way such a record fails: decode, transform, serialize, write.", 16, minLength=1),
+    count=_count("Records that went to the dead-letter topic."),
+    dropped=_count("Records that could not go there either, and were dropped because the manifest says so."),
+)
+
 _SINK = _mapping(
     "What is known of one sink.",
     ("name", "state", "guarantee"),
@@ -101,6 +111,9 @@ _SINK = _mapping(
     ),
     guarantee=_one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
     **{name: _count(description) for name, description in _COUNTS.items()},
+    deadLetters=_named(
+        "deadLettered and dropped by error class, those that are not 0.", "class", MAX_CLASSES, _DEAD_LETTERS
+    ),
     lastProgressTime=_time("When progress was last committed."),
     epoch=_count("How often the sink was reset."),
     dataTopicId=_text("The id of the data topic; null while unknown.", 64, nullable=True),
@@ -147,6 +160,7 @@ STATUS: Schema = _mapping(
     restarts=_mapping(
         "Restarts of the driver.",
         consecutive=_count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),
+        outages=_count("How often in a row it could not reach Kafka; that does not count as dying."),
         total=_count("How often it was started again."),
         lastTime=_time("When it was last started again."),
         nextTime=_time("When it will be started again, while that is waited for."),

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,7 @@ class Demo:
         self._name: str = self._document["metadata"]["name"]
         self._source: str = spec["source"]["kafka"]["topics"][0]
         self._data: str = kafka["topic"]["name"]
+        self._dead_letters: str = spec["sinks"][0]["deadLetter"]["topic"]["name"]
         self._progress: str = kafka["progressTopic"]["name"]
         self._manifest = directory / EXAMPLE.name
         self._manifest.write_text(yaml.safe_dump(self._document, sort_keys=False))
@@ -155,10 +157,22 @@ class Demo:
     def append(self, flights: pd.DataFrame) -> None:
         self._story.step(f"Appending {len(flights):,} records to {self._source}")
         more = demo_flights.with_ids(flights, first=self._broker.records(self._source))
+        demo_flights.produce_broken(self._broker.bootstrap_servers, self._source)
         demo_flights.produce(more, self._broker.bootstrap_servers, self._source)
+        self._story.say(f"and {len(demo_flights.BROKEN)} before them that are no flights")
         self._expected |= demo_flights.expected_rows(more)
         self._kubernetes.wait_for("they are delivered", DELIVERY_S, self._is_all_delivered, SLOW_POLL_S)
         self._audit("progress topic deleted")
+        self._show_dead_letters()
+
+    def _show_dead_letters(self) -> None:
+        story, found = self._story, self._broker.values(self._dead_letters)
+        story.check(
+            f"the {len(found)} that are none stand in {self._dead_letters}, byte for byte, each once",
+            holds=Counter(found) == Counter(demo_flights.BROKEN),
+        )
+        story.typed(f"sinkpipeline dlq list -f {self._manifest.name}")
+        story.show(self._command("dlq", "list", "-f", str(self._manifest)))
 
     def lose_data(self) -> None:
         story, kubernetes = self._story, self._kubernetes
@@ -199,9 +213,12 @@ class Demo:
 
     def _frontier(self) -> list[int]:
         """The next offset of each source partition, as `sinkpipeline progress` reads it from the progress topic."""
-        command = [str(COMMAND), "progress", "-f", str(self._manifest), "-o", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=True)
-        return [line["next"] for line in json.loads(done.stdout)]
+        return [line["next"] for line in json.loads(self._command("progress", "-f", str(self._manifest), "-o", "json"))]
+
+    @staticmethod
+    def _command(*arguments: str) -> str:
+        command = [str(COMMAND), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=True).stdout
 
     def _is_all_delivered(self) -> bool | None:
         return self._broker.audit(self._data, self._expected).missing == 0 or None

@@ -78,9 +78,9 @@ class Broker:
         seen: Counter[int] = Counter()
         wrong = 0
         for key, value in self._committed(topic):
-            row = json.loads(value)
+            row = json.loads(value or b"{}")
             seen[row["id"]] += 1
-            wrong += expected.get(row["id"]) != (key.decode(), row)
+            wrong += expected.get(row["id"]) != ((key or b"").decode(), row)
         return Audit(
             expected=len(expected),
             delivered=seen.total(),
@@ -89,7 +89,11 @@ class Broker:
             wrong=wrong,
         )
 
-    def _committed(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
+    def values(self, topic: str) -> list[bytes | None]:
+        """All that is committed."""
+        return [value for _, value in self._committed(topic)]
+
+    def _committed(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -111,7 +115,7 @@ class Broker:
                 for message in consumer.consume(10_000, 0.05):
                     error = message.error()
                     if error is None:
-                        yield message.key() or b"", message.value() or b"{}"
+                        yield message.key(), message.value()
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                         unread.discard(message.partition())
                     else:

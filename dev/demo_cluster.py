@@ -77,11 +77,12 @@ class Kubernetes:
         account = self.cluster.service_account_kubeconfig(chart.NAMESPACE, chart.operator_account(values))
         [port] = free_ports(1)
         arguments = [*chart.operator_arguments(values), "--listen", f"{HOST}:{port}", "--log-format", "text"]
-        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "KUBECONFIG")}
+        # The one of this tree, as the driver is: what is installed may be another one.
+        trees = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "spark_app"))
         return LocalProcess(
             [sys.executable, "-m", "sinkpipeline_operator", *arguments],
             self._directory / "operator.log",
-            env=environment | {"KUBECONFIG": str(account)},
+            env=os.environ | {"KUBECONFIG": str(account), "PYTHONPATH": trees},
         )
 
     def kubectl(self, *arguments: str) -> str:

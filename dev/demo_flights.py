@@ -56,6 +56,24 @@ def produce(frame: pd.DataFrame, bootstrap_servers: str, topic: str) -> None:
         raise RuntimeError(f"{len(failures) + waiting} flights could not be loaded into {topic}: {reason}")
 
 
+BROKEN: Final = (
+    b'{"id": 1, "carrier": "UA"',
+    b'{"id": "the first", "dep_delay": 5}',
+    b'{"carrier": "UA", "dep_delay": 5}',
+    b'{"id": 1, "carrier": "\xff\xfe"}',
+    None,
+)
+"""Flights that are none: cut off, of a wrong type, without the id that the schema calls NOT NULL, no UTF-8, a null."""
+
+
+def produce_broken(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for value in BROKEN:
+        producer.produce(topic, value, "nobody")
+    if producer.flush(DELIVERY_DEADLINE_S):
+        raise RuntimeError(f"no answer from {bootstrap_servers} within {DELIVERY_DEADLINE_S:.0f} s")
+
+
 def expected_rows(frame: pd.DataFrame) -> dict[int, Row]:
     """What examples/flights.yaml should make of these flights, by id; computed without Spark and the manifest."""
     late = frame[frame["dep_delay"] > 0]

@@ -1,7 +1,8 @@
 """`make soak`: kills and faults for as long as one likes, in an order that a seed decides; then everything is counted.
 
 One broker behind a proxy, the real command with an ExactlyOnce and an AtLeastOnce sink, a source that never stops. It
-ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up.
+ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up;
+some records are bad, and the same holds for their dead letters.
 The order of the faults repeats with the seed; their moments don't, so a seed finds its bug again only by and large.
 """
 
@@ -17,7 +18,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +33,10 @@ from support.waiting import wait_until
 PARTITIONS: Final = 3
 SETTLE_S: Final = 240.0
 START_S: Final = 120.0
+# As the feeder's bad values want it.
+BAD_ROWS: Final = (
+    "CASE CAST(value AS STRING) WHEN 'astray' THEN 99 WHEN 'zero' THEN CAST(1 DIV (length(value) - 4) AS INT) END"
+)
 MAY_END_WITH: Final = {1}
 """What is tried again by whoever runs the command: no broker answered while it started."""
 
@@ -46,15 +51,20 @@ class Outcome:
     starts: int = 0
     ends: list[tuple[int, str]] = field(default_factory=list)
     rows: int = 0
+    bad: int = 0
     exact: Verdict | None = None
     relaxed: Verdict | None = None
+    exact_letters: Verdict | None = None
+    relaxed_letters: Verdict | None = None
     problems: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
-        if self.exact != EXACTLY_ONCE:
-            self.problems.append(f"the ExactlyOnce sink: {self.exact}")
-        if self.relaxed is None or self.relaxed.missing or self.relaxed.foreign:
-            self.problems.append(f"the AtLeastOnce sink: {self.relaxed}")
+        for what, exact in (("rows", self.exact), ("dead letters", self.exact_letters)):
+            if exact != EXACTLY_ONCE:
+                self.problems.append(f"the {what} of the ExactlyOnce sink: {exact}")
+        for what, relaxed in (("rows", self.relaxed), ("dead letters", self.relaxed_letters)):
+            if relaxed is None or relaxed.missing or relaxed.foreign:
+                self.problems.append(f"the {what} of the AtLeastOnce sink: {relaxed}")
         for code, word in self.ends:
             if code not in MAY_END_WITH:
                 self.problems.append(f"the command ended by itself with {code}: {word}")
@@ -78,7 +88,9 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
             trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
             # Whatever is broken here is mended soon.
             failurePolicy={"maxConsecutiveFailures": 10_000, "backoff": {"initial": "200ms", "max": "1s"}},
-            sinks=[sink("exact"), sink("relaxed", guarantee="AtLeastOnce")],
+            decode={"format": "raw", "onNull": "DeadLetter"},
+            transform={"select": {"partition": BAD_ROWS}},
+            sinks=[with_letters(sink("exact")), with_letters(sink("relaxed", guarantee="AtLeastOnce"))],
         )
         driver = Driver(App(directory, document))
         stack.callback(driver.close)
@@ -101,10 +113,18 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
             driver.stop()
         except AssertionError as error:
             outcome.problems.append(str(error))
-        outcome.starts, outcome.ends, outcome.rows = driver.starts, driver.ends, feeder.total
+        outcome.starts, outcome.ends = driver.starts, driver.ends
+        outcome.rows, outcome.bad = feeder.good, feeder.bad
         outcome.exact, outcome.relaxed = feeder.judge("exact-out"), feeder.judge("relaxed-out")
+        outcome.exact_letters = feeder.judge_letters("exact-dead")
+        outcome.relaxed_letters = feeder.judge_letters("relaxed-dead")
     outcome.judge()
     return outcome
+
+
+def with_letters(document: dict[str, Any]) -> dict[str, Any]:
+    topic = {"name": f"{document['name']}-dead", "partitions": 2, "replicationFactor": 1}
+    return {**document, "deadLetter": {"topic": topic}}
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -120,9 +140,14 @@ def show(outcome: Outcome, console: Console) -> None:
     rows = Table(box=None)
     for name in ("sink", "rows", "duplicates", "missing", "out of order", "foreign"):
         rows.add_column(name, justify="left" if name == "sink" else "right")
-    for name, verdict in (("ExactlyOnce", outcome.exact), ("AtLeastOnce", outcome.relaxed)):
+    for name, total, verdict in (
+        ("ExactlyOnce", outcome.rows, outcome.exact),
+        ("AtLeastOnce", outcome.rows, outcome.relaxed),
+        ("ExactlyOnce, dead letters", outcome.bad, outcome.exact_letters),
+        ("AtLeastOnce, dead letters", outcome.bad, outcome.relaxed_letters),
+    ):
         if verdict is not None:
-            counts = (outcome.rows, verdict.duplicates, verdict.missing, verdict.disorder, verdict.foreign)
+            counts = (total, verdict.duplicates, verdict.missing, verdict.disorder, verdict.foreign)
             rows.add_row(name, *(f"{count:,}" for count in counts))
     console.print(rows)
     for problem in outcome.problems:

@@ -263,9 +263,12 @@ class Faults:
         """Everything that was fed is delivered, and every sink runs."""
         self._driver.look()
         sinks = self._driver.app.status().get("sinks", [])
-        total = self._feeder.total
+        handled = (self._feeder.good, self._feeder.bad)
         return bool(sinks) and all(
-            each["state"] == "Running" and each.get("lag") == 0 and each.get("rowsDelivered") == total for each in sinks
+            each["state"] == "Running"
+            and each.get("lag") == 0
+            and (each.get("rowsDelivered"), each.get("deadLettered")) == handled
+            for each in sinks
         )
 
     def source_grown(self) -> None:

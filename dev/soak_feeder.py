@@ -1,4 +1,4 @@
-"""A source that never stops: numbered records, each in the log once, whatever happens to the broker."""
+"""A source that never stops: numbered records, some bad, each in the log once, whatever happens to the broker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import Counter
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sinkpipeline.core.deadletter import parse
 from support.streams import Verdict, judge
 from support.topics import add_partitions, create_topic, read_committed
 from support.waiting import wait_until
@@ -16,10 +17,13 @@ from support.waiting import wait_until
 _PAUSE_S = 0.1
 _MAX_ROWS = 80
 _FLUSH_S = 120.0
+_BAD = 0.02
+BAD_VALUES: tuple[bytes | None, ...] = (None, b"zero", b"astray")
+"""What can't be decoded, transformed, or sent; the last is read from the source again."""
 
 
 class Feeder:
-    """Appends `<partition>:<n>` to a topic of its own, in a thread, until `close`."""
+    """Appends `<partition>:<n>` to a topic of its own, in a thread, until `close`; of a bad one it is only the key."""
 
     def __init__(self, servers: str, topic: str, partitions: int, seed: int) -> None:
         create_topic(servers, topic, partitions=partitions)
@@ -27,6 +31,7 @@ class Feeder:
         self.partitions = partitions
         self._servers = servers
         self._counts: Counter[int] = Counter()
+        self._bad: set[str] = set()
         self._chance = random.Random(seed)  # noqa: S311 - it is to be repeated
         self._producer = Producer(
             {
@@ -64,13 +69,32 @@ class Feeder:
         self.partitions = total
 
     @property
-    def total(self) -> int:
-        return self._counts.total()
+    def good(self) -> int:
+        return self._counts.total() - len(self._bad)
+
+    @property
+    def bad(self) -> int:
+        return len(self._bad)
 
     def judge(self, data_topic: str) -> Verdict:
-        """Counts by an independent read_committed consumer."""
-        expected = {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)}
-        return judge(read_committed(self._servers, data_topic), expected)
+        """Counts the good ones by an independent read_committed consumer."""
+        everything = {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)}
+        return judge(read_committed(self._servers, data_topic), everything - self._bad)
+
+    def judge_letters(self, topic: str) -> Verdict:
+        """Counts the bad ones likewise. Those of different partitions stand beside each other in any order."""
+        found = Counter[str]()
+        foreign = 0
+        for record in read_committed(self._servers, topic):
+            quoted = parse(record.value, record.key, list(record.headers)).record
+            found[(quoted.key or b"").decode()] += 1
+            foreign += quoted.value not in BAD_VALUES
+        return Verdict(
+            duplicates=found.total() - len(found),
+            missing=len(self._bad - found.keys()),
+            foreign=foreign + len(found.keys() - self._bad),
+            disorder=0,
+        )
 
     def close(self) -> None:
         self._stop.set()
@@ -96,8 +120,12 @@ class Feeder:
             with self._lock:
                 partition = self._chance.randrange(self.partitions)
                 for _ in range(0 if self._paused else self._chance.randrange(_MAX_ROWS)):
-                    record = f"{partition}:{self._counts[partition]}".encode()
-                    self._producer.produce(self.topic, record, record, partition, on_delivery=self._delivered)
+                    name = f"{partition}:{self._counts[partition]}"
+                    value: bytes | None = name.encode()
+                    if self._chance.random() < _BAD:
+                        self._bad.add(name)
+                        value = self._chance.choice(BAD_VALUES)
+                    self._producer.produce(self.topic, value, name.encode(), partition, on_delivery=self._delivered)
                     self._counts[partition] += 1
                 self._producer.poll(0)
             time.sleep(_PAUSE_S)

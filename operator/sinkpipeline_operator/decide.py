@@ -149,7 +149,7 @@ def _with_child(seen: Observation, child: Child, death: Death | None, wanted: st
 def _stay(seen: Observation, why: str) -> Decision:
     standing = Standing.STOPPED if seen.child is None else _standing_of(seen.child)
     restarts = seen.restarts
-    if restarts.consecutive and seen.healthy_s >= seen.policy.reset_after_s:
+    if (restarts.consecutive or restarts.outages) and seen.healthy_s >= seen.policy.reset_after_s:
         restarts = restarts.forgotten()
     return Decision(step=Step.NOTHING, standing=standing, why=why, restarts=restarts)
 

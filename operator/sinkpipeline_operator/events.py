@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.status import timestamp
+from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
 from sinkpipeline_operator.decide import Decision, Step
 from sinkpipeline_operator.kube import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.undelivered import First, firsts
 
 MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""
 _REMEMBERED = 10_000
 
 TOPIC_RECREATED = "ProgressTopicRecreated"
+DEAD_LETTERED = "DeadLettered"
 _NORMAL, _WARNING = "Normal", "Warning"
 
 
@@ -29,14 +31,40 @@ class Event:
     message: str
 
 
-def events_of(before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision) -> Iterator[Event]:
-    """What a person would want to read of the way from one status to the next."""
+def events_of(
+    before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision, letters: Mapping[str, str]
+) -> Iterator[Event]:
+    """What a person would want to read of the way from one status to the next.
+
+    Args:
+        before: the status that was there; empty where there was none.
+        after: the one that is there now.
+        decision: what is done about the driver.
+        letters: the dead-letter topic of each sink that has one.
+    """
     yield from _of_step(decision)
     old, new = _conditions(before), _conditions(after)
     yield from _of_readiness(old, new)
     for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
+    for first in firsts(before, after):
+        yield _of_dead_letters(first, letters)
+
+
+def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
+    """What a removal leaves behind.
+
+    Args:
+        letters: the dead-letter topics of the pipeline.
+    """
+    for topic in sorted({*letters}):
+        yield Event(
+            _NORMAL,
+            "DeadLetterTopicKept",
+            f"the dead-letter topic {topic} stays: it may hold what nobody has looked at, and others may write to it "
+            "(delete it yourself once it is not needed)",
+        )
 
 
 def _of_step(decision: Decision) -> Iterator[Event]:
@@ -82,6 +110,25 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
         ids = known.get("progressTopicId"), sink.get("progressTopicId")
         if all(ids) and ids[0] != ids[1]:
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
+
+
+def _of_dead_letters(first: First, letters: Mapping[str, str]) -> Event:
+    topic = letters.get(first.sink, "the dead-letter topic")
+    records = "1 record" if first.count == 1 else f"{first.count} records"
+    why = f"{first.letters['class']} (stage {first.letters['stage']})"
+    if first.dropped:
+        return Event(
+            _WARNING,
+            RECORDS_DROPPED,
+            f"{first.sink}: dropped {records} that could be neither delivered nor written to {topic}: {why} "
+            "(the driver's log names some; onFailure: Stop would stop the sink instead)",
+        )
+    return Event(
+        _WARNING,
+        DEAD_LETTERED,
+        f"{first.sink}: {records} could not be delivered and went to {topic}: {why} "
+        "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
+    )
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -37,8 +37,8 @@ _LOG = logging.getLogger("sinkpipeline.operator")
 
 _THREADS = 4
 _TOLD = (
-    "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "lastProgressTime", "epoch", "dataTopicId",
-    "progressTopicId",
+    "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "deadLetters", "lastProgressTime", "epoch",
+    "dataTopicId", "progressTopicId",
 )  # fmt: skip
 
 

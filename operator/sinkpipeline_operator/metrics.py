@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.kube import Ref
+from sinkpipeline_operator.undelivered import letters_of
 
 _OF = ("namespace", "pipeline")
 _SINK = (*_OF, "sink")
@@ -20,6 +21,11 @@ _COUNTS = {
     "dropped": ("dropped", "Records that were dropped because the manifest says so."),
     "lost": ("lost", "Source offsets that the source no longer had."),
     "lag": ("lag_offsets", "Source offsets between the frontier and the end offsets."),
+}
+_CLASS = (*_SINK, "stage", "class")
+_BY_CLASS = {
+    "count": ("dead_letters", "Records that went to the dead-letter topic, by error class."),
+    "dropped": ("dropped_records", "Records that were dropped because the manifest says so, by error class."),
 }
 PHASES = ("Pending", "Starting", "Running", "Degraded", "Suspended", "Failed", "Deleting")
 
@@ -47,6 +53,11 @@ class Metrics:
             key: Gauge(f"sinkpipeline_sink_{name}", text, _SINK, registry=registry)
             for key, (name, text) in _COUNTS.items()
         }
+        self._by_class = {
+            key: Gauge(f"sinkpipeline_{name}", text, _CLASS, registry=registry)
+            for key, (name, text) in _BY_CLASS.items()
+        }
+        self._classes: dict[Ref, set[tuple[str, str, str]]] = {}
         self._seconds = Histogram(
             "sinkpipeline_reconcile_seconds", "How long one look and one step took.", registry=registry
         )
@@ -94,6 +105,7 @@ class Metrics:
                     else:
                         # What is not known is no number.
                         gauge.remove_by_labels(dict(zip(_SINK, (*of, sink["name"]), strict=True)))
+            self._show_classes(ref, status)
 
     def forget(self, ref: Ref) -> None:
         """The resource is gone."""
@@ -102,8 +114,25 @@ class Metrics:
             self._set_phase(ref, None)
             for sink in self._sinks.pop(ref, set()):
                 self._drop_sink(of, sink)
+            self._show_classes(ref, {})
             for gauge in (self._ready, self._restarts):
                 gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
+
+    def _show_classes(self, ref: Ref, status: Mapping[str, Any]) -> None:
+        of = (ref.namespace, ref.name)
+        found = {
+            (sink["name"], each["stage"], each["class"]): each
+            for sink in status.get("sinks", ())
+            for each in letters_of(sink)
+        }
+        for key, gauge in self._by_class.items():
+            for gone in self._classes.get(ref, set()) - found.keys():
+                gauge.remove(*of, *gone)
+            for labels, each in found.items():
+                gauge.labels(*of, *labels).set(each[key])
+        self._classes[ref] = set(found)
+        if not found:
+            del self._classes[ref]
 
     def _drop_sink(self, of: tuple[str, str], sink: str) -> None:
         for gauge in self._gauges.values():

@@ -19,7 +19,7 @@ from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.actions import FINALIZER, Actions
 from sinkpipeline_operator.decide import Decision, Standing, Step, decide
-from sinkpipeline_operator.events import TOPIC_RECREATED, Recorder, events_of
+from sinkpipeline_operator.events import TOPIC_RECREATED, Recorder, events_of, events_of_removal
 from sinkpipeline_operator.hearing import Heard, Hearing
 from sinkpipeline_operator.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
@@ -118,6 +118,7 @@ class Reconciler:
             return 0.0
         removal = self._removal(seen, decision)
         if removal is not None and removal.done:
+            self._tell_what_stays(seen, removal)
             self._actions.settle_finalizer(seen, wanted=False)
             return _SOON_S
         known = self._known(seen, decision, self._hear(seen, memory.hearing))
@@ -140,11 +141,17 @@ class Reconciler:
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
-        for event in events_of(before, status, decision):
+        for event in events_of(before, status, decision, _dead_letter_topics(seen)):
             _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._recorder.post(seen.resource, event, seen.observation.now_ms)
+
+    def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
+        if removal.error is None and _is_to_be_removed(seen):
+            for event in events_of_removal(_dead_letter_topics(seen).values()):
+                _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+                self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
     def _known(self, seen: Seen, decision: Decision, heard: Heard) -> Known:
         if seen.pipeline is None:
@@ -253,6 +260,11 @@ def _is_new(seen: Seen) -> bool:
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
     """As it was seen, with the status that was written since."""
     return replace(seen, resource={**seen.resource, "status": status})
+
+
+def _dead_letter_topics(seen: Seen) -> dict[str, str]:
+    sinks = () if seen.pipeline is None else seen.pipeline.spec.sinks
+    return {sink.name: sink.dead_letter.topic.name for sink in sinks if sink.dead_letter is not None}
 
 
 def _is_to_be_removed(seen: Seen) -> bool:

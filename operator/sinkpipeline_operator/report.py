@@ -12,7 +12,8 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions
+from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, without_errors
+from sinkpipeline.core.tally import parse
 from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
@@ -23,7 +24,7 @@ _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
 }
-_MEMORY = ("frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
+_MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 
 
@@ -104,7 +105,12 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
 
 
 def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
-    """The API server bounds texts, and would refuse the whole status for one that is too long."""
+    """The API server bounds texts and shapes, and would refuse the whole status for one that is none of them."""
+    try:
+        parse(sink.get("deadLetters", ()))
+    except (KeyError, TypeError, ValueError):
+        # Of a driver's answer nothing is believed but its shape, and this has none.
+        del sink["deadLetters"]
     if sink.get("error"):
         error = sink["error"]
         sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}
@@ -125,7 +131,7 @@ def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
         return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:
         return SinkState.FAILED
-    ended_badly = standing is Standing.STOPPING and restarts.consecutive > 0
+    ended_badly = standing is Standing.STOPPING and restarts.consecutive + restarts.outages > 0
     return SinkState.RETRYING if standing is Standing.BACKING_OFF or ended_badly else SinkState.STARTING
 
 
@@ -200,7 +206,8 @@ def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
         return Condition("False", broken[0]["error"]["reason"], _cut(text))
     if known.told is None:
         return Condition("Unknown", "NotYetKnown", "no driver tells of its sinks")
-    return Condition("True", "NoErrors", "")
+    healthy = without_errors(sinks)
+    return Condition(healthy.status, healthy.reason, _cut(healthy.message))
 
 
 def _of_driver(known: Known, kind: str) -> Condition:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sinkpipeline.core.errors import ExitCode, Reason
-from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.failure import FailurePolicy, Failures
 from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.driverpod import Child, Death
 from sinkpipeline_operator.times import milliseconds
@@ -25,6 +25,8 @@ class Restarts:
 
     consecutive: int = 0
     """Deaths that count, since the driver was last healthy for `failurePolicy.resetAfter`."""
+    outages: int = 0
+    """Deaths in a row of a driver that could not reach Kafka: they delay, and are never too many."""
     total: int = 0
     last_ms: int | None = None
     next_ms: int | None = None
@@ -44,6 +46,7 @@ class Restarts:
         found = status.get("restarts") or {}
         return cls(
             consecutive=found.get("consecutive", 0),
+            outages=found.get("outages", 0),
             total=found.get("total", 0),
             last_ms=milliseconds(found.get("lastTime")),
             next_ms=milliseconds(found.get("nextTime")),
@@ -58,6 +61,7 @@ class Restarts:
     def to_dict(self) -> dict[str, Any]:
         document = {
             "consecutive": self.consecutive,
+            "outages": self.outages or None,
             "total": self.total,
             "lastTime": None if self.last_ms is None else timestamp(self.last_ms),
             "nextTime": None if self.next_ms is None else timestamp(self.next_ms),
@@ -84,14 +88,16 @@ class Restarts:
             now_ms: Unix milliseconds.
         """
         counted = self if self.config_hash == child.config_hash else Restarts(total=self.total)
-        consecutive = counted.consecutive
+        failures = Failures(consecutive=counted.consecutive)
         wait_s: float | None = None
         match death.meaning:
             case ExitCode.DONE:
                 wait_s = 0.0
             case ExitCode.FAILED:
-                consecutive = 1 if healthy_s >= policy.reset_after_s else consecutive + 1
-                wait_s = policy.backoff_s(consecutive)
+                failures = replace(failures, outages=counted.outages).after_failure(
+                    policy, healthy_s, counted=_counts(death.reason)
+                )
+                wait_s = failures.backoff_s(policy)
             case ExitCode.SUPERSEDED:
                 # Once more: whoever took over may have been a leftover of this very pipeline.
                 again = counted.last_exit_code != ExitCode.SUPERSEDED or healthy_s >= policy.reset_after_s
@@ -102,7 +108,8 @@ class Restarts:
             case ExitCode.MANIFEST:
                 wait_s = None
         return Restarts(
-            consecutive=consecutive,
+            consecutive=failures.consecutive,
+            outages=failures.outages,
             total=self.total + 1,
             last_ms=now_ms,
             next_ms=None if wait_s is None else _not_before(now_ms, wait_s),
@@ -116,7 +123,7 @@ class Restarts:
 
     def forgotten(self) -> Restarts:
         """After another configuration, a `restartNonce`, a suspension or enough health: all tries are there again."""
-        return replace(self, consecutive=0, next_ms=None, config_hash=None)
+        return replace(self, consecutive=0, outages=0, next_ms=None, config_hash=None)
 
     def given_up(self, policy: FailurePolicy) -> bool:
         """Whether what was run was tried often enough, or what it ended with waits for a person."""
@@ -124,6 +131,14 @@ class Restarts:
             return False
         # Only what is not to be tried again has no time for it.
         return self.next_ms is None or self.consecutive >= policy.max_consecutive_failures
+
+
+def _counts(reason: str | None) -> bool:
+    """Whether a death with that last word counts; one without, or with a word of another release, does."""
+    return reason not in _OUTAGES
+
+
+_OUTAGES = frozenset(reason.value for reason in Reason if not reason.counted)
 
 
 def _not_before(now_ms: int, wait_s: float) -> int:

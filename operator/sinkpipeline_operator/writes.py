@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sinkpipeline_operator.undelivered import firsts
+
 EVERY_S = 60.0
 """Of what only goes on: rows, frontier, lag."""
 
@@ -18,7 +20,7 @@ def is_due(before: Mapping[str, Any], after: Mapping[str, Any], since_s: float) 
     """Whether to write `after` over `before`, `since_s` seconds after the last write."""
     if before == after:
         return False
-    return essence(before) != essence(after) or since_s >= EVERY_S
+    return essence(before) != essence(after) or any(firsts(before, after)) or since_s >= EVERY_S
 
 
 def essence(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import crd
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_manifest
 from sinkpipeline.core.naming import SourcePartition
@@ -118,7 +119,7 @@ def test_names_are_those_of_the_design() -> None:
     columns = [(column["name"].upper(), column.get("priority", 0)) for column in VERSION["additionalPrinterColumns"]]
     assert [name for name, priority in columns if priority == 0] == ["READY", "PHASE", "SINKS", "LAG", "DLQ", "AGE"]
     assert [name for name, priority in columns if priority == 1] == [
-        *("DELIVERED", "RESTARTS", "SPARK", "REASON", "MESSAGE")
+        *("DELIVERED", "DROPPED", "RESTARTS", "SPARK", "REASON", "MESSAGE")
     ]
 
 
@@ -352,7 +353,12 @@ PROGRESS = Progress(
     ),
     partitions={
         A: PartitionProgress(epoch=2, next=120, rows=100, at=1_700_000_000_999),
-        B: PartitionProgress(epoch=2, next=7),
+        B: PartitionProgress(
+            epoch=2,
+            next=7,
+            dead_by_class=tuple((each.value, 2) for each in sorted(ErrorClass)),
+            dropped_by_class=(("FromTheFuture" + 51 * "x", 1),),
+        ),
     },
 )
 REPORTS = [
@@ -403,6 +409,10 @@ def test_every_phase_and_state_is_in_the_schema() -> None:
         (("totals", "unknown"), 1),
         (("sinks", 0, "frontier", 0, "next", 0), "120"),
         (("sinks", 0, "state"), "Dead"),
+        (("sinks", 0, "deadLetters", 0, "count"), -1),
+        (("sinks", 0, "deadLetters", 0, "dropped"), REMOVE),
+        (("sinks", 0, "deadLetters", 0, "class"), "two words"),
+        (("sinks", 0, "deadLetters", 0, "class"), "InvalidUtf8"),
         (("sinks", 1), {"name": "one", "state": "Running", "guarantee": "ExactlyOnce"}),
     ],
 )

@@ -37,6 +37,12 @@ class Flow:
             self.name,
             [self.source.topic],
             trigger={"interval": "500ms", "maxOffsetsPerTrigger": 400},
+            # The second failure in a row would open a circuit; a second of health forgets the first.
+            failurePolicy={
+                "maxConsecutiveFailures": 2,
+                "resetAfter": "1s",
+                "backoff": {"initial": "500ms", "max": "1s"},
+            },
             sinks=[
                 sink("exact", topic=f"{self.name}-exact"),
                 sink("relaxed", topic=f"{self.name}-relaxed", guarantee="AtLeastOnce"),
@@ -65,6 +71,17 @@ class Flow:
         with self.faulty.proxy.trap(Api.END_TXN, Way.ANSWERS, held=True) as trap:
             run.eventually(lambda: trap.caught, "a transaction is committed")
             self.faulty.kafka.kill_broker(1)
+        self.faulty.kafka.start_broker(1)
+
+    def lose_the_broker(self, run: Run) -> None:
+        """Between two batches, for longer than a circuit stands failures."""
+        self.faulty.kafka.kill_broker(1)
+
+        def outage_is_told() -> bool:
+            return all(run.stderr.count(f"{each}: BrokerUnreachable: ") >= 2 for each in ("exact", "relaxed"))
+
+        run.eventually(outage_is_told, "both sinks have tried again in vain")
+        assert {each["state"] for each in self.app.status()["sinks"]} == {"Retrying"}
         self.faulty.kafka.start_broker(1)
 
     def stop_workers(self, run: Run) -> None:
@@ -100,6 +117,9 @@ def test_5000_records_flow_while_connections_break(tmp_path: Path) -> None:
             flow.kill_the_broker(run)
             flow.until_delivered(run)
             flow.stop_workers(run)
+            flow.until_delivered(run)
+            flow.lose_the_broker(run)
+            flow.source.feed(50)
             flow.until_delivered(run)
             flow.judge()
 

@@ -9,9 +9,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from local_kafka import LocalKafka
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, Row, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, TransactionalProducer
 from support import topics
 
 pytestmark = pytest.mark.kafka
@@ -194,6 +196,57 @@ def test_a_record_that_only_the_broker_refuses_takes_its_transaction_along(
     take(producer.transactional_id)
     assert committed(connection, small_topic) == []
     assert committed(connection, topic) == []
+
+
+def test_a_refusal_that_comes_while_more_is_produced_is_one(
+    small_topic: str, take: Callable[..., TransactionalProducer]
+) -> None:
+    """The client says only that the transaction has failed, and the reason to who polls."""
+    producer = take(topics.unique("id"), **{"linger.ms": "0"})
+    producer.begin()
+    deadline = time.monotonic() + 20
+
+    def rows_until_it_fails() -> Iterator[Row]:
+        yield row(LARGE)
+        while time.monotonic() < deadline:
+            yield row(b"small")
+
+    with pytest.raises(RecordRefused, match="Message size too large") as caught:
+        producer.produce_rows(small_topic, rows_until_it_fails())
+    assert (caught.value.index, caught.value.topic) == (None, small_topic)
+
+
+@pytest.fixture
+def recent_topic(connection: Connection) -> str:
+    """One that takes no record that is older than an hour."""
+    topic = topics.unique("recent")
+    topics.create_topic(connection.bootstrap_servers, topic, config={"message.timestamp.before.max.ms": "3600000"})
+    return topic
+
+
+ONE_IS_OLD: list[Row] = [(b"v", b"k", 0, timestamp, None) for timestamp in (0, 0, 1_000, 0)]
+
+
+def test_the_invalid_one_of_several_records_is_the_cause(
+    recent_topic: str, take: Callable[..., TransactionalProducer]
+) -> None:
+    producer = take(topics.unique("id"))
+    producer.begin()
+    with pytest.raises(RecordRefused) as caught:
+        _produce_and_commit(producer, recent_topic, ONE_IS_OLD)
+    assert caught.value.verdict.error_class is ErrorClass.INVALID_TIMESTAMP
+    assert caught.value.topic == recent_topic
+
+
+def test_the_invalid_one_of_several_records_is_the_cause_of_a_plain_producer_too(
+    connection: Connection, recent_topic: str
+) -> None:
+    with closing(PlainProducer(connection)) as producer:
+        producer.produce_rows(recent_topic, ONE_IS_OLD)
+        with pytest.raises(RecordRefused) as caught:
+            producer.flush()
+    assert caught.value.verdict.error_class is ErrorClass.INVALID_TIMESTAMP
+    assert caught.value.topic == recent_topic
 
 
 def _produce_and_commit(producer: TransactionalProducer, topic: str, rows: list[Row]) -> None:

@@ -6,108 +6,43 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
-from typing_extensions import override
 
+from sinkpipeline.cli.dlq.contents import read_contents
+from sinkpipeline.cli.dlq.purging import delete_records
+from sinkpipeline.cli.dlq.selection import find_topic
 from sinkpipeline.cli.progress import progress as show_progress
+from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.connection import Connection, Sasl
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support import topics
-from support.one_sink import OneSink, plan_of, remembered, rows
-from support.secure import RIGHTS, Door, Need, Right, SecureKafka, constant, documented
+from support.one_sink import plan_of, remembered, rows
+from support.redrives import ALL_FINE, redriving
+from support.secure import RIGHTS, Door, Need, Right, SecureKafka, constant
+from support.secured_sink import NEEDS, PASSWORD, Secured
 
 pytestmark = pytest.mark.kafka
 
-NEEDS = documented()
 DEADLINE_S = 40.0
 """No missing right may hang. It is told within two seconds; the rest is for a machine that is busy."""
-
-PASSWORD = "secret"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Secured(OneSink):
-    """A sink whose principal may only do what it was granted; the tests themselves may do everything."""
-
-    kafka: SecureKafka
-    directory: Path
-    user: str = field(default_factory=lambda: topics.unique("user"))
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        (self.directory / "password").write_text(PASSWORD)
-        self.kafka.add_user(self.user, PASSWORD)
-
-    @property
-    @override
-    def connection(self) -> Connection:
-        return self.connect(self.user)
-
-    def connect(self, user: str) -> Connection:
-        sasl = Sasl(mechanism="SCRAM-SHA-512", username=user, password_file=str(self.directory / "password"))
-        return Connection(bootstrap_servers=self.kafka.servers(Door.SASL), sasl=sasl)
-
-    def right(self, need: Need) -> Right:
-        names = {"source topic": self.source, "data topic": self.data, "progress topic": self.progress}
-        return need.right({**names, "identity": self.name})
-
-    def rights(self, command: str, *, creating: bool = False, cluster: str | None = None) -> list[Right]:
-        """What the documentation says that a command needs."""
-        return [
-            self.right(need)
-            for need in NEEDS
-            if command in need.commands
-            and (creating or need.operation is not AclOperation.CREATE)
-            and cluster in (None, need.cluster)
-        ]
-
-    def grant(self, rights: Collection[Right]) -> None:
-        self.kafka.grant(f"User:{self.user}", rights)
-
-    def revoke(self, rights: Collection[Right]) -> None:
-        for right in rights:
-            self.kafka.revoke(f"User:{self.user}", right)
-
-    def create_topics(self) -> None:
-        topics.create_topic(self.servers, self.data)
-        topics.create_topic(self.servers, self.progress, config=topics.COMPACTED)
-
-    def feed(self, numbers: range) -> None:
-        topics.produce_numbers(self.servers, self.source, len(numbers), start=numbers.start)
-
-    def write(self, started: StartedSink, offsets: range, worker: Worker | None = None) -> None:
-        """One batch: by the producer that this worker kept of the batch before, or by a new one."""
-        owners = {} if worker is None else {self.at(): worker.token(started.run)}
-        plan = plan_of(self, started, offsets.stop, owners=owners)
-        writer = ExactlyOnceWriter(plan, self.at(), worker or Worker())
-        writer.write(rows(offsets))
-        writer.finish()
-
-    def start_by_somebody_else(self) -> None:
-        """A first start by a principal who may do everything."""
-        connection = Connection(bootstrap_servers=self.servers)
-        admin = Admin(connection)
-        settings = self.settings(connection=connection, source={"connection": connection})
-        SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None).control.close()
 
 
 @pytest.fixture
@@ -192,6 +127,72 @@ COMMANDS: dict[str, Callable[[Secured], None]] = {
     "progress": progress,
     "reset": reset,
 }
+
+
+def lettered(sink: Secured) -> SinkSettings:
+    return sink.settings(dead_letter=DeadLetterSettings(topic=TopicRequest(name=sink.dead)))
+
+
+def dlq_list(sink: Secured) -> None:
+    settings = lettered(sink)
+    topic = find_topic(settings)
+    assert topic is not None
+    assert len(read_contents(settings, topic).letters) == 2
+
+
+def dlq_redrive(sink: Secured) -> None:
+    redrive = redriving(lettered(sink), ALL_FINE)
+    survey = redrive.survey()
+    assert survey is not None
+    assert redrive.carry_out(survey).delivered == 2
+
+
+def dlq_purge(sink: Secured) -> None:
+    dlq_list(sink)
+    delete_records(lettered(sink), sink.dead, {0: 1})
+
+
+DLQ: dict[str, Callable[[Secured], None]] = {
+    "dlq list": dlq_list,
+    "dlq redrive": dlq_redrive,
+    "dlq purge": dlq_purge,
+}
+
+
+def with_letters(sink: Secured) -> None:
+    sink.start_by_somebody_else()
+    topics.create_topic(sink.servers, sink.dead)
+    for offset in range(2):
+        record = SourceRecord(partition=sink.at(), offset=offset, key=None, value=b"v", headers=None, timestamp=1)
+        letter = DeadLetter(sink=sink.id, verdict=Verdict(ErrorClass.WRONG_TYPE, "x"), record=record)
+        value, key, _, _, headers = encode(letter)
+        topics.produce_whole(sink.servers, sink.dead, [(value, key, headers, 1)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("command", DLQ)
+def test_exactly_these_rights_suffice_for_dead_letters(command: str, secured: Secured) -> None:
+    with_letters(secured)
+    secured.grant(secured.rights(command))
+
+    DLQ[command](secured)
+
+
+@pytest.mark.parametrize(
+    ("command", "need"),
+    [
+        pytest.param(command, need, id=f"{command} without {need.operation.name} on {need.name}")
+        for command in DLQ
+        for need in NEEDS
+        if command in need.commands
+    ],
+)
+def test_each_right_that_is_missing_for_dead_letters_is_told(command: str, need: Need, secured: Secured) -> None:
+    with_letters(secured)
+    missing = secured.right(need)
+    secured.grant({*secured.rights(command), *describing(missing)} - {missing})
+
+    assert tells(fails(lambda: DLQ[command](secured)), missing)
+    assert secured.delivered() == []
 
 
 def fails(command: Callable[[], None]) -> SinkPipelineError:

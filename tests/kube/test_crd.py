@@ -20,6 +20,8 @@ from kubernetes.config import load_kube_config
 import crd
 from control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from support.custom_resource import admit
 from support.manifests import (
@@ -36,6 +38,7 @@ from support.manifests import (
     as_sent,
     changed,
     complete,
+    dead,
     sink,
     smallest,
 )
@@ -179,12 +182,15 @@ def test_the_largest_manifest_is_within_the_cost_of_the_rules(resources: Resourc
     """Every bound at once: the API server ends an evaluation that costs too much."""
     cluster = ",".join(f"kafka-{number:03}.{'x' * 20}:9092" for number in range(56))
     sinks = [
-        sink(
-            f"s{number}",
-            f"{number:02}-{'t' * 240}",
-            bootstrapServers=cluster,
-            progressTopic={"name": f"{number:02}-{'p' * 240}"},
-            properties={"linger.ms": "10", "compression.type": "lz4"},
+        dead(
+            sink(
+                f"s{number}",
+                f"{number:02}-{'t' * 240}",
+                bootstrapServers=cluster,
+                progressTopic={"name": f"{number:02}-{'p' * 240}"},
+                properties={"linger.ms": "10", "compression.type": "lz4"},
+            ),
+            f"{number:02}-{'d' * 240}",
         )
         for number in range(32)
     ]
@@ -289,7 +295,11 @@ def test_the_status_is_a_subresource(resources: Resources) -> None:
 def test_columns(resources: Resources, kubectl: Kubectl, namespace: str) -> None:
     stored = resources.create(named(smallest()))
     name = stored["metadata"]["name"]
-    report = SinkReport(name="copy", exactly_once=True, state=SinkState.RUNNING, lag=7)
+    state = PartitionProgress(
+        epoch=0, next=9, rows=5, dead=3, dropped=1, dead_by_class=(("WrongType", 3),), dropped_by_class=(("Newer", 1),)
+    )
+    progress = Progress(partitions={SourcePartition("raw", 0): state})
+    report = SinkReport(name="copy", exactly_once=True, state=SinkState.RUNNING, lag=7, progress=progress)
     status = render([report], identity="shop.orders", generation=1, previous=None, now_ms=1_700_000_000_000)
     status |= {"sparkApplication": {"name": name, "state": "RUNNING"}, "restarts": {"total": 3}}
     stored = resources.replace({**stored, "status": status}, status=True)
@@ -297,8 +307,8 @@ def test_columns(resources: Resources, kubectl: Kubectl, namespace: str) -> None
 
     header, row = kubectl("get", "sinkpipelines", name, "-n", namespace).splitlines()
     assert header.split() == ["NAME", "READY", "PHASE", "SINKS", "LAG", "DLQ", "AGE"]
-    assert row.split()[:6] == [name, "True", "Running", "1/1", "7", "0"]
+    assert row.split()[:6] == [name, "True", "Running", "1/1", "7", "3"]
     header, row = kubectl("get", "sinkpipelines", name, "-n", namespace, "-o", "wide").splitlines()
-    assert header.split()[7:] == ["DELIVERED", "RESTARTS", "SPARK", "REASON", "MESSAGE"]
-    assert row.split()[7:] == ["0", "3", "RUNNING", "Running"]
+    assert header.split()[7:] == ["DELIVERED", "DROPPED", "RESTARTS", "SPARK", "REASON", "MESSAGE"]
+    assert row.split()[7:] == ["5", "1", "3", "RUNNING", "Running"]
     kubectl("wait", "--for=condition=Ready", f"sinkpipeline/{name}", "-n", namespace, "--timeout=10s")

@@ -5,7 +5,7 @@ A start is refused, or not, by the same function: what a driver then does is sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from control_plane import Cluster
 from local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.settings import DeadLetterSettings
 from support import topics
 from support.one_sink import OneSink, deliver
 from support.operator_lab import OperatorLab
@@ -34,15 +36,16 @@ class Suspended:
         self._cluster = cluster
         topics.produce_numbers(self.sink.servers, self.sink.source, 30)
 
-    def deliver(self, rows: int = 20, *, owner: Owner | None = None) -> None:
-        """By a driver of that owner, by default its own."""
+    def deliver(self, rows: int = 20, *, owner: Owner | None = None, bad: Collection[int] = ()) -> None:
+        """By a driver of that owner, by default its own; bad ones go to the dead letters."""
         cluster = self._cluster.get("namespace", "kube-system")["metadata"]["uid"]
         owner = owner or Owner(cluster=cluster, name=self._ref)
         identity = SinkId(self._ref.replace("/", "."), "copy")
-        started = self.sink.starter("run-1", id=identity, owner=owner).start(None)
-        settings = self.sink.settings(id=identity, owner=owner)
+        letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
+        started = self.sink.starter("run-1", id=identity, owner=owner, dead_letter=letters).start(None)
+        settings = self.sink.settings(id=identity, owner=owner, dead_letter=letters)
         if rows:
-            deliver(self.sink, started, range(rows), settings=settings)
+            deliver(self.sink, started, range(rows), bad=bad, settings=settings)
         started.control.close()
 
     @property
@@ -70,13 +73,15 @@ def pipeline(kafka_lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, nam
 
 
 def test_what_kafka_says_while_nothing_runs(pipeline: Suspended) -> None:
-    pipeline.deliver()
+    pipeline.deliver(bad=[3, 5])
     pipeline.apply()
     pipeline.until_topics("True", "TopicsAsRequested")
     status = pipeline.lab.until_status(pipeline.name, lambda seen: "lag" in seen["totals"], "the lag is known")
-    assert (status["phase"], status["totals"]["lag"], status["totals"]["rowsDelivered"]) == ("Suspended", 10, 20)
+    assert (status["phase"], status["totals"]["lag"], status["totals"]["rowsDelivered"]) == ("Suspended", 10, 18)
     (sink,) = status["sinks"]
-    assert (sink["state"], sink["frontier"][0]["next"]) == ("Suspended", [20])
+    assert (sink["state"], sink["frontier"][0]["next"], status["totals"]["deadLettered"]) == ("Suspended", [20], 2)
+    assert sink["deadLetters"] == [{"class": "MalformedJson", "stage": "decode", "count": 2, "dropped": 0}]
+    assert "DeadLettered: copy: 2 records" in pipeline.lab.told(pipeline.name), "of a pipeline that is new to it too"
 
     # And again, when the source has gone on.
     topics.produce_numbers(pipeline.sink.servers, pipeline.sink.source, 5, start=30)

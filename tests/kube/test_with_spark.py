@@ -13,14 +13,35 @@ from support.spark_pipeline import Pipeline
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 
 
+def dead_letters(pipeline: Pipeline) -> None:
+    pipeline.document["spec"]["decode"] = {"format": "raw", "onNull": "DeadLetter"}
+    topic = {"name": f"{pipeline.name}-dlq", "replicationFactor": 1}
+    pipeline.document["spec"]["sinks"][0]["deadLetter"] = {"topic": topic}
+
+
+def tombstone(pipeline: Pipeline) -> None:
+    topics.produce(pipeline.servers, pipeline.stream.topic, [(b"nothing", None)], partition=0)
+
+
+def null_values(count: int) -> list[dict[str, object]]:
+    return [{"class": "NullValue", "stage": "decode", "count": count, "dropped": 0}]
+
+
 def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeline) -> None:
+    dead_letters(pipeline)
     pipeline.stream.feed(500)
     pipeline.apply()
     pipeline.until_ready()
     pipeline.until_delivered()
 
+    # A record that can't be delivered is told at once.
+    tombstone(pipeline)
+    pipeline.until(lambda: pipeline.sink["deadLetters"] == null_values(1), "the status tells its class")
+    assert "went to" in pipeline.events("DeadLettered")
+
     # Killed: the operator notes it, and starts another one.
     pipeline.stream.feed(500)
+    tombstone(pipeline)
     pipeline.kubernetes.kill_driver(pipeline.name)
     pipeline.until(lambda: pipeline.status["restarts"]["total"] == 1, "the death is noted")
     pipeline.stream.feed(500)
@@ -37,6 +58,8 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     pipeline.until(
         lambda: pipeline.sink.get("lag") == 100, "the lag of 4 x 25 records is told while no driver runs", 90
     )
+    assert pipeline.sink["deadLetters"] == null_values(2)
+    assert len(topics.read_committed(pipeline.servers, f"{pipeline.name}-dlq")) == 2
     assert pipeline.condition("TopicsReady") == "True TopicsAsRequested"
 
     # Resumed with another configuration.
@@ -100,6 +123,7 @@ def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_th
 
 
 def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline) -> None:
+    dead_letters(pipeline)
     pipeline.stream.feed(50)
     pipeline.apply(deletionPolicy="Delete")
     pipeline.until_ready()
@@ -107,4 +131,6 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline) -> None:
     pipeline.delete()
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None
+    assert topics.topic_id(pipeline.servers, f"{pipeline.name}-dlq") is not None, "what nobody has looked at stays"
+    assert f"{pipeline.name}-dlq stays" in pipeline.events("DeadLetterTopicKept")
     assert pipeline.remembered() == {}

@@ -17,11 +17,12 @@ Headers = list[tuple[str, bytes | None]] | None
 
 
 class Refused(Exception):
-    """The cluster's answer is an error."""
+    """The cluster's answer is an error; `topic` where it is about one."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
+    def __init__(self, code: int, topic: str | None = None) -> None:
+        super().__init__(code, topic)
         self.code = code
+        self.topic = topic
 
 
 class Decision(enum.Enum):
@@ -147,6 +148,8 @@ class Broker:
         """Markers are written so much later than the transaction is decided, unless somebody waits for them."""
         self.on_commit: Callable[[], None] = lambda: None
         """Called after each moment that shows something new to read_committed consumers, or soon will."""
+        self.refuses: Callable[[Row], bool] = lambda _: False
+        """Whether a record is refused for what it is."""
         self.version = 0
         """Grows whenever a committed record comes or goes."""
         self._ids: dict[str, _Id] = {}
@@ -196,6 +199,9 @@ class Broker:
         """Appends rows to the id's transaction, which begins with its first row."""
         self.pass_time(now)
         known = self._held(transactional_id, epoch)
+        rows = list(rows)
+        for row in rows:
+            self.check(row)
         for row in rows:
             log = self.log(row.topic, row.partition)
             transaction = known.transaction
@@ -215,6 +221,17 @@ class Broker:
         if transaction.decision is Decision.ABORTED:
             raise Refused(KafkaError._FENCED)
         self._decide(transaction, Decision.COMMITTED, now)
+
+    def abort(self, transactional_id: str, epoch: int, now: float) -> None:
+        """EndTxn of what is open, if anything is."""
+        self.pass_time(now)
+        transaction = self._held(transactional_id, epoch).transaction
+        if transaction is not None and transaction.decision is Decision.OPEN:
+            self._decide(transaction, Decision.ABORTED, now)
+
+    def check(self, row: Row) -> None:
+        if self.refuses(row):
+            raise Refused(KafkaError.INVALID_RECORD, row.topic)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Records outside of transactions."""

@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, OffsetSpec
 
 from model.broker import Broker, Headers, Record, Refused, Row, Transaction
 from model.scheduler import Fate, Scheduler
@@ -149,6 +149,11 @@ class Producer:
             self._refuse_if_fatal()
         self._begun = False
 
+    def abort_transaction(self, timeout_s: float) -> None:
+        world, transactional_id, epoch = cluster(), self._transactional_id, self._epoch
+        ask("abort", lambda: world.broker.abort(transactional_id, epoch, world.scheduler.now), timeout_s=timeout_s)
+        self._begun = False
+
     def flush(self, timeout_s: float) -> int:
         if self._rows:
             self._send(timeout_s)
@@ -186,7 +191,7 @@ class Producer:
             world.scheduler.call("send", effect, lost, timeout_s=timeout_s)
         except Refused as error:
             self._rows.clear()
-            self._on_delivery(KafkaError(error.code), Message(topic=rows[0].topic))
+            self._on_delivery(KafkaError(error.code), Message(topic=error.topic or rows[0].topic))
             self._fail(error.code)
 
     def _send_plainly(self, rows: Iterable[Row]) -> None:
@@ -195,6 +200,8 @@ class Producer:
         for row in rows:
             if world.refuses_row():
                 self._on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), Message(topic=row.topic))
+            elif world.broker.refuses(row):
+                self._on_delivery(KafkaError(KafkaError.INVALID_RECORD), Message(topic=row.topic))
             else:
                 world.broker.append([row])
 
@@ -233,6 +240,9 @@ class Message:
 
     def value(self) -> bytes | None:
         return None if self._record is None else self._record.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, -1 if self._record is None else self._record.timestamp
 
     def headers(self) -> Headers:
         return None if self._record is None else self._record.headers
@@ -278,7 +288,7 @@ class Consumer:
             cluster().on_read(self._topic, found[-1].offset() + (found[-1].error() is None))
         return found
 
-    def get_watermark_offsets(self, at: TopicPartition, timeout: float, *, cached: bool) -> tuple[int, int]:
+    def get_watermark_offsets(self, at: TopicPartition, timeout: float, *, cached: bool = False) -> tuple[int, int]:
         if cached:
             raise ValueError("what is cached may be old")
         log = ask("offsets", lambda: cluster().broker.log(at.topic, at.partition), timeout_s=timeout)
@@ -336,11 +346,17 @@ class AdminClient:
         topics = dict(cluster().broker.topics)
         return ask("describe", lambda: SimpleNamespace(brokers={1: topic}, topics=topics), timeout_s=timeout)
 
-    def describe_topics(self, names: TopicCollection, *, request_timeout: float) -> dict[str, Future[Any]]:
+    def describe_topics(
+        self, names: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False
+    ) -> dict[str, Future[Any]]:
+        allowed = [AclOperation.READ, AclOperation.WRITE] if include_authorized_operations else None
+
         def describe(name: str) -> SimpleNamespace:
             topic = cluster().broker.topic(name)
             replicas = SimpleNamespace(replicas=[1])
-            return SimpleNamespace(topic_id=topic.id, partitions=[replicas for _ in topic.logs])
+            return SimpleNamespace(
+                topic_id=topic.id, partitions=[replicas for _ in topic.logs], authorized_operations=allowed
+            )
 
         return _answers("describe", names.topic_names, describe, request_timeout)
 

@@ -1,7 +1,7 @@
 """What must be so, whatever happens: §4's one rule, read off the model's logs by code that is not the product's.
 
-a source record was delivered if and only if the committed progress of its partition is beyond it,
-once, and in the order of the source
+a source record was delivered, or dead-lettered if it is a bad one, if and only if the committed progress of its
+partition is beyond it, once, and in the order of the source
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ class Sink:
     source: str
     data: str
     progress: str
+    dead_letters: str
     exactly_once: bool
     keeps_row: Callable[[bytes], bool]
+    is_bad: Callable[[bytes], bool]
 
 
 @dataclass
@@ -39,8 +41,11 @@ class Judge:
     """Rows that starts have announced that they may duplicate, all together."""
     blind: bool = False
     """Its topics were tampered with: only what is delivered twice is looked at, until the end."""
+    letters_deleted: bool = False
+    """Its dead letters were deleted, and with them what was to be seen."""
     _read_at: int = -1
     _rows: Mapping[int, list[int]] = field(default_factory=dict)
+    _letters: Mapping[int, list[int]] = field(default_factory=dict)
     _frontier: Mapping[int, int] = field(default_factory=dict)
     _epoch: int = 0
     _since: dict[int, int] = field(default_factory=dict)
@@ -55,26 +60,49 @@ class Judge:
         """
         self._read()
         for partition, log in enumerate(self._logs(self.sink.source)):
-            delivered = self._rows.get(partition, [])
-            self._check_repeats(partition, delivered)
-            if self.blind:
-                continue
-            frontier = self._frontier.get(partition, 0)
-            missing = [offset for offset in self._expected(partition, log, frontier) if offset not in delivered]
-            if missing:
-                raise Violation(f"{self._at(partition)}: {missing} are missing below the progress {frontier}")
-            beyond = [offset for offset in delivered if offset >= frontier]
-            if beyond and self.sink.exactly_once:
-                raise Violation(f"{self._at(partition)}: {beyond} were delivered beyond the progress {frontier}")
+            self._check_repeats(partition, self.sink.data, self._rows.get(partition, []))
+            self._check_repeats(partition, self.sink.dead_letters, self._letters.get(partition, []))
+            if not self.blind:
+                self._check_ends(partition, log, self._rows, bad=False)
+                self._check_ends(partition, log, self._letters, bad=True)
 
     def is_complete(self) -> bool:
         """Whether everything in the source was delivered, and the progress says so."""
         self._read()
         return all(
             self._frontier.get(partition, 0) == log.high
-            and set(self._expected(partition, log, log.high)) <= set(self._rows.get(partition, []))
+            and not self._missing(partition, log, log.high, self._rows, bad=False)
+            and not self._missing(partition, log, log.high, self._letters, bad=True)
             for partition, log in enumerate(self._logs(self.sink.source))
         )
+
+    def _check_ends(self, partition: int, log: Log, found: Mapping[int, list[int]], *, bad: bool) -> None:
+        """Whether the good ones, or the bad ones, stand where they must, up to the progress."""
+        what = "dead-lettered" if bad else "delivered"
+        frontier = self._frontier.get(partition, 0)
+        missing = self._missing(partition, log, frontier, found, bad=bad)
+        if missing:
+            raise Violation(f"{self._at(partition)}: {missing} were not {what} below the progress {frontier}")
+        beyond = [offset for offset in found.get(partition, []) if offset >= frontier]
+        if beyond and self.sink.exactly_once:
+            raise Violation(f"{self._at(partition)}: {beyond} were {what} beyond the progress {frontier}")
+        wrong = [
+            record.offset
+            for record in log.history
+            if record.value is not None
+            and record.offset in found.get(partition, [])
+            and self.sink.is_bad(record.value) is not bad
+        ]
+        if wrong:
+            raise Violation(f"{self._at(partition)}: {wrong} were {what}")
+
+    def _missing(
+        self, partition: int, log: Log, frontier: int, found: Mapping[int, list[int]], *, bad: bool
+    ) -> list[int]:
+        if bad and self.letters_deleted:
+            return []
+        there = found.get(partition, [])
+        return [offset for offset in self._expected(partition, log, frontier, bad=bad) if offset not in there]
 
     def run_announced_since(self, offset: int) -> str | None:
         """The run of a driver that has first announced itself from `offset` on, for every reader to see."""
@@ -102,20 +130,25 @@ class Judge:
         progress = self._progress()
         epoch = max((state["epoch"] for state in progress.values()), default=0)
         rows = [record for log in self._logs(self.sink.data) for record in _committed(log)]
+        letters = [record for log in self._logs(self.sink.dead_letters) for record in _committed(log)]
         if epoch > self._epoch:
             # A reset: from here on the rows are counted anew.
-            self._epoch, self._before = epoch, frozenset(rows)
+            self._epoch, self._before = epoch, frozenset([*rows, *letters])
             self._since = {partition: state["next"] for partition, state in progress.items()}
         for partition in progress.keys() - self._since.keys():
             # Nothing that is there at the first start is left out.
             self._since[partition] = min(progress[partition]["next"], self._logs(self.sink.source)[partition].low)
         self._frontier = {each: state["next"] for each, state in progress.items() if state["epoch"] == self._epoch}
+        self._rows, self._letters = self._placed(rows), self._placed(letters)
+
+    def _placed(self, records: Iterable[Record]) -> Mapping[int, list[int]]:
+        """The source offsets of what this epoch wrote, by source partition."""
         found = defaultdict(list)
-        for record in rows:
+        for record in records:
             if record not in self._before:
                 partition, offset = _place(record)
                 found[partition].append(offset)
-        self._rows = found
+        return found
 
     def _progress(self) -> dict[int, dict[str, int]]:
         """The last committed record of each source partition."""
@@ -127,24 +160,27 @@ class Judge:
                     newest[int(record.key[len(head) :])] = record.value
         return {partition: json.loads(value) for partition, value in newest.items() if value is not None}
 
-    def _check_repeats(self, partition: int, delivered: list[int]) -> None:
+    def _check_repeats(self, partition: int, topic: str, delivered: list[int]) -> None:
         if not self.sink.exactly_once:
             return
         repeated = len(delivered) - len(set(delivered))
         if repeated > self.may_repeat:
-            raise Violation(f"{self._at(partition)}: {repeated} rows were delivered twice: {delivered}")
-        for log in self._logs(self.sink.data):
+            raise Violation(f"{self._at(partition)}: {repeated} rows in {topic} twice: {delivered}")
+        for log in self._logs(topic):
             rows = [record for record in _committed(log) if record not in self._before]
             offsets = [offset for number, offset in map(_place, rows) if number == partition]
             if offsets != sorted(offsets) and not repeated:
                 raise Violation(f"{self._at(partition)}: out of order: {offsets}")
 
-    def _expected(self, partition: int, log: Log, frontier: int) -> list[int]:
+    def _expected(self, partition: int, log: Log, frontier: int, *, bad: bool) -> list[int]:
         since = self._since.get(partition, 0)
         return [
             record.offset
             for record in log.history
-            if since <= record.offset < frontier and record.value is not None and self.sink.keeps_row(record.value)
+            if since <= record.offset < frontier
+            and record.value is not None
+            and self.sink.keeps_row(record.value)
+            and self.sink.is_bad(record.value) is bad
         ]
 
     def _logs(self, name: str) -> list[Log]:

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from model.broker import Broker
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.contract import RowBatch
@@ -351,9 +352,13 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
         target_partitions=None,
         timestamps=[0] * len(offsets),
         headers=None,
-        errors=None,
+        errors=[_error(value) for value in values],
         size=10 * len(offsets),
     )
+
+
+def _error(value: bytes | None) -> str | None:
+    return ErrorClass.MALFORMED_JSON.error("it is none") if (value or b"").endswith(b":bad") else None
 
 
 class ReadAhead:

@@ -16,6 +16,7 @@ from model.rules import (
     Calm,
     Point,
     Trouble,
+    bad_records,
     few,
     latencies,
     nths,
@@ -236,6 +237,14 @@ class Answers(Calm):
             self.world.scheduler.deliver(which % len(late))
 
 
+class BadRecords(Calm):
+    """Records that can't be decoded, and rows that the cluster refuses without telling which."""
+
+    @rule(partition=st.integers(0, 1), records=bad_records)
+    def produce_bad(self, partition: int, records: list[Kind]) -> None:
+        self.produce(partition, records)
+
+
 class Refusals(Calm):
     """The cluster refuses rows of AtLeastOnce."""
 
@@ -369,6 +378,25 @@ class TombstonesMet(Tombstones, Attempts):
     """A key is removed while attempts of its task come and go."""
 
 
+class DeadLetters(BadRecords, Drivers, LateTasks, Attempts, Kills, Answers):
+    """Dead letters are part of everything else that goes wrong, and their topic is deleted."""
+
+    @rule(zombie=zombies, records=bad_records)
+    def late_attempt_at_bad_records(self, zombie: tuple[str, int], records: list[Kind]) -> None:
+        self.world.produce(0, records)
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(Trouble.LOST, task)
+        self.world.scheduler.run(seconds=1.0)
+        self.world.scheduler.go_alone(task)
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 3.0]))
+    def delete_dead_letters(self, seconds: float) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_dead_letters(self.world.sinks[0])
+
+
 class Losses(LateTasks, Deletions):
     """The progress topic is deleted while an outcome is in doubt."""
 
@@ -408,7 +436,7 @@ class Losses(LateTasks, Deletions):
             self.world.scheduler.step(starter, Fate.LOST)
 
 
-class Protocol(Drivers, Readers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
+class Protocol(BadRecords, Drivers, Readers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
     """Everything that may go wrong without anybody touching topics."""
 
 

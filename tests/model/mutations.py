@@ -31,6 +31,7 @@ from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.sinks import delivery
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.partition_writer import PartitionWriter
 from sinkpipeline.spark.query import SinkQuery
 from sinkpipeline.spark.runner import SinkRunner
 
@@ -235,7 +236,7 @@ def superseded_driver_comes_back() -> list[Patch]:
     return [put(SinkStarter, "_meet", SinkTakeover._meet)]
 
 
-@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Protocol)
+@mutation("tasks read from the highest offset that the driver knows of (docs/design/0002)", machine.Starts)
 def reads_from_the_highest_offset() -> list[Patch]:
     original = SinkDelivery._take
 
@@ -477,3 +478,50 @@ def epoch_of_the_memory_is_ignored() -> list[Patch]:
         return original(progress=progress, memory=memory, **named)
 
     return [put(starting, "decide", decide)]
+
+
+# Dead letters
+
+
+@mutation("a dead letter is written beside the transaction of its rows", machine.DeadLetters)
+def dead_letters_beside_the_transaction() -> list[Patch]:
+    original = ExactlyOnceWriter._send
+
+    def send(self: ExactlyOnceWriter, topic: str, rows: Iterable[Any]) -> None:
+        if topic == self._settings.data.name:
+            original(self, topic, rows)
+        else:
+            producer = producers.PlainProducer(self._settings.connection)
+            producer.produce_rows(topic, rows)
+            producer.flush()
+
+    return [put(ExactlyOnceWriter, "_send", send)]
+
+
+@mutation("a refused transaction goes on behind what was sent in it", machine.DeadLetters)
+def refused_rows_are_passed_over() -> list[Patch]:
+    original = PartitionWriter._isolate
+
+    def isolate(self: PartitionWriter, refusal: Any) -> None:
+        original(self, refusal)
+        self._state = replace(self._state, next=self._sent)
+
+    return [put(PartitionWriter, "_isolate", isolate)]
+
+
+@mutation("of records that were refused together all are blamed", machine.DeadLetters)
+def all_are_blamed() -> list[Patch]:
+    def isolate(self: PartitionWriter, refusal: Any) -> None:
+        for held in self._held:
+            for offset in held.between(self._state.next, self._sent):
+                held.refuse(held.batch.offsets.index(offset), refusal.verdict)
+
+    return [put(PartitionWriter, "_isolate", isolate)]
+
+
+@mutation("a bad record is counted, and nothing is written", machine.DeadLetters)
+def dead_letters_are_only_counted() -> list[Patch]:
+    def send(self: PartitionWriter, letters: Any, held: Any, index: int) -> None:  # noqa: ARG001
+        self._begin()
+
+    return [put(PartitionWriter, "_send_dead_letter", send)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from model.exploring import explore
-from model.machine import AtLeastOnce, Everything, Protocol
+from model.machine import AtLeastOnce, DeadLetters, Everything, Protocol
 from model.rules import Calm
 
 pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minutes
 
 
-@pytest.mark.parametrize(("machine", "runs"), [(Protocol, 300), (Everything, 400), (AtLeastOnce, 100)])
+@pytest.mark.parametrize(
+    ("machine", "runs"), [(Protocol, 300), (DeadLetters, 200), (Everything, 400), (AtLeastOnce, 100)]
+)
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:
     explore(machine, runs)

@@ -22,7 +22,7 @@ from sinkpipeline.core.status import SinkReport, memory_of, render, write_over
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 
 SOURCE = "source"
 PROGRESS = "progress"
@@ -57,6 +57,10 @@ class Kind(enum.Enum):
     """The pipeline's `where` leaves it out."""
     LARGE = "large"
     """It doesn't fit into a counted Arrow batch."""
+    BAD = "bad"
+    """It can't be decoded."""
+    REFUSED = "refused"
+    """The cluster refuses the row of it, and nobody knows before."""
 
 
 class World:
@@ -65,6 +69,7 @@ class World:
         self.broker = Broker(marker_delay_s=self.shape.marker_delay_s)
         self.scheduler = Scheduler(pass_time=self.broker.pass_time)
         self.broker.on_commit = self._judge
+        self.broker.refuses = _is_refused
         self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
         self.judges = {settings.id.sink: Judge(self.broker, self._judged(settings)) for settings in self.sinks}
         self.drivers: list[Driver] = []
@@ -199,6 +204,12 @@ class World:
             self.broker.delete(name)
             if create:
                 self.broker.create(name, 2)
+
+    def delete_dead_letters(self, settings: SinkSettings) -> None:
+        """With what stands in it, which nobody writes again."""
+        if settings.dead_letter is not None and settings.dead_letter.topic.name in self.broker.topics:
+            self.judges[settings.id.sink].letters_deleted = True
+            self.broker.delete(settings.dead_letter.topic.name)
 
     def recreate_source(self, records: list[Kind]) -> None:
         """Its new offsets mean other records, so nothing can be compared any more."""
@@ -390,9 +401,19 @@ class World:
             source=SOURCE,
             data=settings.data.name,
             progress=settings.progress.name,
+            dead_letters="" if settings.dead_letter is None else settings.dead_letter.topic.name,
             exactly_once=settings.exactly_once,
             keeps_row=self.keeps_row,
+            is_bad=is_bad,
         )
+
+
+def is_bad(value: bytes) -> bool:
+    return value.endswith((b":bad", b":refused"))
+
+
+def _is_refused(row: Row) -> bool:
+    return row.topic.startswith("data-") and (row.value or b"").endswith(b":refused")
 
 
 def _settings(number: int, shape: Shape) -> SinkSettings:
@@ -404,5 +425,8 @@ def _settings(number: int, shape: Shape) -> SinkSettings:
         connection=_CONNECTION,
         data=TopicRequest(name=f"data-{name}", partitions=2, replication_factor=1, config=MappingProxyType({})),
         progress=progress_request(PROGRESS, 1),
+        dead_letter=DeadLetterSettings(
+            topic=TopicRequest(name=f"dlq-{name}", partitions=1, replication_factor=1, config=MappingProxyType({}))
+        ),
         exactly_once=shape.exactly_once,
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.rowplan import DecodeErrorClass, RowPlan, RowSelect
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.spark.transform import analyse, output_rows
 
 if TYPE_CHECKING:
@@ -210,11 +211,11 @@ GOOD = [
 @pytest.mark.parametrize("where", [None, "id IS NOT NULL AND id < -1"])
 def test_decoding_is_strict(spark: SparkSession, where: str | None) -> None:
     expected = (
-        [(value, DecodeErrorClass.MALFORMED_JSON, None) for value in MALFORMED]
-        + [(value, DecodeErrorClass.INVALID_UTF8, None) for value in INVALID_UTF8]
-        + [(value, DecodeErrorClass.WRONG_TYPE, name) for value, name in WRONG_TYPE]
-        + [(value, DecodeErrorClass.MISSING_FIELD, name) for value, name in MISSING_FIELD]
-        + [(None, DecodeErrorClass.NULL_VALUE, None)]
+        [(value, ErrorClass.MALFORMED_JSON, None) for value in MALFORMED]
+        + [(value, ErrorClass.INVALID_UTF8, None) for value in INVALID_UTF8]
+        + [(value, ErrorClass.WRONG_TYPE, name) for value, name in WRONG_TYPE]
+        + [(value, ErrorClass.MISSING_FIELD, name) for value, name in MISSING_FIELD]
+        + [(None, ErrorClass.NULL_VALUE, None)]
     )
     select = RowSelect(
         key="'selected'", value="'selected'", headers="map('a', 'b')", timestamp="0L", partition="CAST(7 AS INT)"
@@ -224,7 +225,7 @@ def test_decoding_is_strict(spark: SparkSession, where: str | None) -> None:
         (value, row.error)
         for (value, kind, name), row in zip(expected, result, strict=True)
         if row.error is None
-        or DecodeErrorClass.of(row.error) is not kind
+        or Verdict.of(row.error).error_class is not kind
         or (name is not None and not row.error.startswith(f"{kind.value}: {name} is "))
     ]
     assert wrong == []
@@ -439,6 +440,46 @@ def test_no_expression_is_evaluated_for_a_row_with_an_error(spark: SparkSession)
     bad, good = rows(source(spark, b'{"id":"x","name":"n"}', b'{"id":1,"name":"n"}'), plan)
     assert (bad.error, bad.value) == ("WrongType: id is not int", b'{"id":"x","name":"n"}')
     assert (good.error, good.key, good.value) == (None, b"k", b"v")
+
+
+@pytest.mark.parametrize(
+    ("name", "expression"),
+    [
+        ("where", "100 / id > 1"),
+        ("key", "CAST(name AS INT)"),
+        ("value", "CAST(id * 9223372036854775807 AS STRING)"),
+        ("headers", "map('h', CAST(CAST(name AS DATE) AS STRING))"),
+        ("timestamp", "CAST(name AS TIMESTAMP)"),
+        ("partition", "CAST(id AS INT) + 2147483645"),
+    ],
+)
+def test_an_expression_that_fails_is_an_error_of_its_row_alone(spark: SparkSession, name: str, expression: str) -> None:
+    """Spark's ANSI mode would fail the whole task."""
+    fails, fits = {
+        "where": (b'{"id":0,"name":"n"}', b'{"id":2,"name":"n"}'),
+        "key": (b'{"id":1,"name":"x"}', b'{"id":1,"name":"7"}'),
+        "value": (b'{"id":2,"name":"n"}', b'{"id":1,"name":"n"}'),
+        "headers": (b'{"id":1,"name":"x"}', b'{"id":1,"name":"2024-05-06"}'),
+        "timestamp": (b'{"id":1,"name":"x"}', b'{"id":1,"name":"2024-05-06 07:08:09"}'),
+        "partition": (b'{"id":3,"name":"n"}', b'{"id":2,"name":"n"}'),
+    }[name]
+    others = {"key": "'k'", "value": "'v'"}
+    where, select = (expression, others) if name == "where" else (None, {**others, name: expression})
+    if name == "key":
+        select["key"] = f"CAST({expression} AS STRING)"
+    plan = RowPlan("json", "id BIGINT, name STRING", where=where, select=RowSelect(**select))
+    found = rows(source(spark, fits, fails, b"nonsense", fits), plan)
+    assert [row.offset for row in found] == [0, 1, 2, 3]
+    good, bad, nonsense, last = found
+    verdict = Verdict.of(bad.error)
+    assert verdict.error_class is ErrorClass.EVALUATION_FAILED
+    assert f"transform.{'' if name == 'where' else 'select.'}{name} " in verdict.text
+    # What goes to the dead-letter topic is the source's own.
+    assert (bad.key, bad.value, bad.timestamp_ms, bad.target_partition) == (b"k\xff", fails, AT_MS, None)
+    assert [tuple(each) for each in bad.headers] == HEADERS
+    assert Verdict.of(nonsense.error).error_class is ErrorClass.MALFORMED_JSON
+    assert (good.error, last.error, good.value is not None) == (None, None, True)
+    assert good.value != fits
 
 
 def test_where_is_not_evaluated_for_a_tombstone(spark: SparkSession) -> None:

@@ -49,6 +49,10 @@ spec:
         progressTopic: {name: _sinkpipeline-progress, replicationFactor: 3}
         partitioner: murmur2
         properties: {compression.type: lz4}
+      deadLetter:
+        topic: {name: orders-dlq, partitions: 1, replicationFactor: 3, config: {retention.ms: "2592000000"}}
+        onFailure: Stop
+        autoCreate: true
   failurePolicy: {maxConsecutiveFailures: 5, backoff: {initial: 5s, max: 5m}, resetAfter: 10m}
   deletionPolicy: Retain
   suspend: false
@@ -116,6 +120,11 @@ def sink(name: str, topic: str, **kafka: Any) -> dict[str, Any]:
     return {"name": name, "kafka": {"topic": {"name": topic}, **kafka}}
 
 
+def dead(document: dict[str, Any], topic: str) -> dict[str, Any]:
+    """A sink with a dead-letter topic."""
+    return {**document, "deadLetter": {"topic": {"name": topic}}}
+
+
 def places_of(value: object, steps: Steps = ()) -> list[Steps]:
     children: list[tuple[str | int, object]] = []
     if isinstance(value, dict):
@@ -133,6 +142,12 @@ ALLOWED: list[tuple[Steps, Any]] = [
     ((*KAFKA, "auth"), {"tls": {}}),
     (("spec", "transform"), {}),
     (("spec", "sinks"), [sink(f"s{index}", f"t{index}") for index in range(32)]),
+    ((*SINK, "deadLetter"), {"topic": {"name": "dlq"}}),
+    ((*SINK, "deadLetter"), {"topic": {"name": "dlq"}, "onFailure": "DropAndContinue", "autoCreate": False}),
+    # Two sinks may share one; what is a topic of another cluster is another topic.
+    (("spec", "sinks"), [dead(sink("a", "t0"), "dlq"), dead(sink("b", "t1"), "dlq")]),
+    (("spec", "sinks"), [dead(sink("a", "t0"), "t1"), sink("b", "t1", bootstrapServers="other:9092")]),
+    (("spec", "sinks"), [dead(sink("a", "t0", bootstrapServers="other:9092"), "orders")]),
     # Another cluster, as far as the manifest can know.
     (SINK, sink("copy", "orders", bootstrapServers="other:9092")),
     (("spec", "sinks", 1), sink("again", "orders-copy", bootstrapServers="other:9092")),
@@ -428,6 +443,55 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "is a source topic too",
     ),
     (SINK, sink("copy", "_sinkpipeline-progress"), "spec.sinks[0].kafka.topic.name", "is the progress topic too"),
+    (SINK, dead(sink("copy", "out"), "orders"), "spec.sinks[0].deadLetter.topic.name", "is a source topic too"),
+    (SINK, dead(sink("copy", "out"), "out"), "spec.sinks[0].deadLetter.topic.name", "is the sink's data topic too"),
+    (
+        SINK,
+        dead(sink("copy", "out"), "_sinkpipeline-progress"),
+        "spec.sinks[0].deadLetter.topic.name",
+        "is the progress topic too",
+    ),
+    (
+        ("spec", "sinks", 1),
+        dead(sink("more", "out"), "orders-copy"),
+        "spec.sinks[1].deadLetter.topic.name",
+        'is the topic of sink "copy"',
+    ),
+    (
+        ("spec", "sinks", 1),
+        dead(sink("more", "out", progressTopic={"name": "other"}), "_sinkpipeline-progress"),
+        "spec.sinks[1].deadLetter.topic.name",
+        'is the progress topic of sink "copy"',
+    ),
+    (
+        ("spec",),
+        {
+            "source": {"kafka": {"bootstrapServers": "a:1", "topicPattern": "dlq-.*"}},
+            "sinks": [dead(sink("copy", "out"), "dlq-out")],
+        },
+        "spec.sinks[0].deadLetter.topic.name",
+        "matches the source's topicPattern",
+    ),
+    ((*SINK, "deadLetter"), {}, "spec.sinks[0].deadLetter.topic", "is missing"),
+    ((*SINK, "deadLetter"), {"topic": {"name": "a b"}}, "spec.sinks[0].deadLetter.topic.name", "Kafka topic name"),
+    (
+        (*SINK, "deadLetter"),
+        {"topic": {"name": "dlq"}, "onFailure": "Drop"},
+        "spec.sinks[0].deadLetter.onFailure",
+        "use Stop or DropAndContinue",
+    ),
+    (
+        (*SINK, "deadLetter"),
+        {"topic": {"name": "dlq"}, "autoCreate": "no"},
+        "spec.sinks[0].deadLetter.autoCreate",
+        "without quotes",
+    ),
+    (
+        (*SINK, "deadLetter"),
+        {"topic": {"name": "dlq", "config": {"retention": "1"}}},
+        "spec.sinks[0].deadLetter.topic.config.retention",
+        "is not the name of a topic option",
+    ),
     (
         ("spec", "sinks", 1),
         sink("b", "_sinkpipeline-progress", progressTopic={"name": "p"}),
@@ -509,7 +573,6 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
 """Where, a change to the smallest manifest, the path that is named, a word of the message."""
 
 UNSERVED: list[tuple[Steps, Any]] = [
-    ((*SINK, "deadLetter"), {"topic": {"name": "dlq"}}),
     ((*SINK, "decode"), {"format": "raw"}),
     ((*SINK, "transform"), {"where": "a"}),
     ((*SINK, "kafka", "key"), "id"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,10 @@ class OneSink:
     @property
     def progress(self) -> str:
         return f"{self.name}-progress"
+
+    @property
+    def dead(self) -> str:
+        return f"{self.name}-dead"
 
     @property
     def connection(self) -> Connection:
@@ -100,14 +104,22 @@ class OneSink:
         return topics.texts(topics.read_committed(self.servers, self.data))
 
 
-def deliver(sink: OneSink, started: StartedSink, offsets: range, *, partition: int = 0, **changes: Any) -> Receipt:
+def deliver(
+    sink: OneSink,
+    started: StartedSink,
+    offsets: range,
+    *,
+    partition: int = 0,
+    bad: Collection[int] = (),
+    **changes: Any,
+) -> Receipt:
     """One batch of one source partition, from its frontier to the end of `offsets`, by a worker of its own.
 
     `changes` replace fields of the plan.
     """
     plan = plan_of(sink, started, offsets.stop, partition=partition, **changes)
     writer = ExactlyOnceWriter(plan, sink.at(partition), Worker())
-    writer.write(rows(offsets))
+    writer.write(rows(offsets, bad=bad))
     writer.finish()
     return writer.receipt()
 
@@ -133,6 +145,9 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
             run=progress.meta.run,
             data_partitions=started.data_topic.partitions,
             max_message_bytes=started.max_message_bytes,
+            max_dead_letter_bytes=started.max_dead_letter_bytes,
+            max_age_ms=started.max_age_ms,
+            max_ahead_ms=started.max_ahead_ms,
             data_topic_id=started.data_topic.id,
             progress_topic_id=started.progress_topic.id,
             verified=progress.end,
@@ -144,8 +159,11 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
     )
 
 
-def rows(offsets: range, /, **columns: Any) -> RowBatch:
-    """A batch whose rows hold their own source offsets as text; `columns` replace columns."""
+def rows(offsets: range, /, *, bad: Collection[int] = (), **columns: Any) -> RowBatch:
+    """A batch whose rows hold their own source offsets as text; `bad` ones could not be decoded.
+
+    `columns` replace columns.
+    """
     values: list[bytes | None] = [str(offset).encode() for offset in offsets]
     return replace(
         RowBatch(
@@ -155,7 +173,7 @@ def rows(offsets: range, /, **columns: Any) -> RowBatch:
             target_partitions=None,
             timestamps=[0] * len(offsets),
             headers=None,
-            errors=None,
+            errors=["MalformedJson: no object" if offset in bad else None for offset in offsets] if bad else None,
             size=2 * sum(len(value or b"") for value in values),
         ),
         **columns,

@@ -31,6 +31,7 @@ from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline.core.tally import tally
 from support.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
 
 _LOOP_S = 0.05
@@ -116,8 +117,16 @@ class ScriptedDriver:
             SourcePartition(topic, number): PartitionProgress(epoch=told.epoch, next=offset)
             for number, offset in enumerate(told.next)
         }
-        counts = {"rows": told.rows, "dead": told.dead, "dropped": told.dropped, "lost": told.lost}
-        states[SourcePartition(topic, 0)] = PartitionProgress(epoch=told.epoch, next=told.next[0], **counts)
+        states[SourcePartition(topic, 0)] = PartitionProgress(
+            epoch=told.epoch,
+            next=told.next[0],
+            rows=told.rows,
+            dead=told.dead + sum(told.dead_by_class.values()),
+            dropped=told.dropped + sum(told.dropped_by_class.values()),
+            lost=told.lost,
+            dead_by_class=tally(told.dead_by_class),
+            dropped_by_class=tally(told.dropped_by_class),
+        )
         meta = self._config["metadata"]
         return Progress(
             meta=Meta(

@@ -30,6 +30,9 @@ class SinkScript:
     rows: int = 0
     dead: int = 0
     dropped: int = 0
+    dead_by_class: Mapping[str, int] = field(default_factory=dict)
+    """Added to `dead`."""
+    dropped_by_class: Mapping[str, int] = field(default_factory=dict)
     lost: int = 0
     next: tuple[int, ...] = (0,)
     """The frontier of the one source topic."""

@@ -235,7 +235,7 @@ class Need:
 
     def right(self, names: Mapping[str, str]) -> Right:
         """The right for resources with real names, by what the table calls them."""
-        name = re.sub("<([a-z ]+)>", lambda found: names[found[1]], self.name)
+        name = re.sub("<([a-z -]+)>", lambda found: names[found[1]], self.name)
         return Right(self.resource, name, self.operation, self.pattern)
 
 

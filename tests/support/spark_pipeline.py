@@ -120,5 +120,7 @@ class Pipeline:
         """The rows that its progress counts; the status may be a minute behind."""
         return sum(value["rows"] for key, value in self.remembered().items() if "/p/" in key)
 
-    def events(self) -> str:
-        return self.kubernetes.kubectl("get", "events", f"--field-selector=involvedObject.name={self.name}")
+    def events(self, reason: str = "") -> str:
+        """As kubectl prints them; of one reason, or all."""
+        of = f"involvedObject.name={self.name}" + (f",reason={reason}" if reason else "")
+        return self.kubernetes.kubectl("get", "events", f"--field-selector={of}")

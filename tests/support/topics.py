@@ -183,6 +183,30 @@ def produce(
     assert not failed, f"{topic} refused {len(failed)} records, the first with {failed[0]}"
 
 
+def produce_whole(servers: str, topic: str, records: Iterable[Whole], *, partition: int = 0) -> None:
+    """Produces records with all that they have."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+    producer.list_topics(topic, DEADLINE_S)
+    failed: list[KafkaError] = []
+    for value, key, headers, timestamp in records:
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+            timestamp=timestamp,
+            headers=headers,
+        )
+        producer.poll(0)
+    assert producer.flush(DEADLINE_S) == 0, f"not everything reached {topic}"
+    assert not failed, f"{topic} refused {len(failed)} records, the first with {failed[0]}"
+
+
+Whole = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+"""Value, key, headers, timestamp in milliseconds."""
+
+
 def produce_numbers(servers: str, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[str]:
     """Produces the numbers from `start` on as text; each is its own key."""
     numbers = [str(number) for number in range(start, start + count)]

@@ -19,6 +19,7 @@ from sinkpipeline.core.batch import (
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.tally import checked
 
 P0, P1 = SourcePartition("raw", 0), SourcePartition("raw", 1)
 
@@ -28,7 +29,16 @@ receipts = st.builds(
     partition=st.none() | st.builds(SourcePartition, st.text(min_size=1), counts),
     progress=st.none()
     | st.builds(
-        PartitionProgress, epoch=counts, next=counts, rows=counts, dead=counts, dropped=counts, lost=counts, at=counts
+        PartitionProgress,
+        epoch=counts,
+        next=counts,
+        rows=counts,
+        dead=counts,
+        dropped=counts,
+        lost=counts,
+        at=counts,
+        dead_by_class=st.dictionaries(st.sampled_from(["WrongType", "FromTheFuture"]), counts).map(checked),
+        dropped_by_class=st.dictionaries(st.sampled_from(["RecordTooLarge"]), counts).map(checked),
     ),
     delivered=counts,
     commits=counts,

@@ -57,3 +57,12 @@ def test_due() -> None:
 
 def test_the_default_stays_far_below_the_time_out_of_a_transaction() -> None:
     assert CutPolicy().seconds * 1000 * 3 < TRANSACTION_TIMEOUT_MS
+
+
+def test_a_transaction_that_did_not_come_through_is_tried_in_halves() -> None:
+    policy = CutPolicy(rows=500_000, bytes=64_000_000).after_trouble(rows=300_000, size=20_000_000)
+    assert (policy.rows, policy.bytes) == (150_000, 10_000_000)
+    for _ in range(30):
+        policy = policy.after_trouble(rows=policy.rows, size=policy.bytes)
+    assert (policy.rows, policy.bytes) == (1_000, 256 * 1024), "a small one is not to blame"
+    assert POLICY.after_trouble(rows=100, size=1000) == POLICY

@@ -29,6 +29,7 @@ MANIFEST = {Reason.USAGE_INVALID, Reason.MANIFEST_INVALID, Reason.NOT_SERVED, Re
 TRANSIENT = {
     Reason.BROKER_UNREACHABLE,
     Reason.PROGRESS_UNREADABLE,
+    Reason.DEAD_LETTERS_UNREADABLE,
     Reason.FENCED_REPEATEDLY,
     Reason.TRANSACTION_FAILED,
     Reason.KAFKA_ERROR,
@@ -51,6 +52,7 @@ def test_every_reason_has_an_exit_code_and_a_verdict_about_retries(reason: Reaso
         expected = ExitCode.REFUSED
     assert reason.exit_code is expected
     assert reason.retry == (reason in TRANSIENT)
+    assert reason.counted == (reason is not Reason.BROKER_UNREACHABLE)
 
 
 def test_exit_codes_are_those_of_the_design() -> None:

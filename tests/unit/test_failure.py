@@ -37,6 +37,24 @@ def test_only_health_clears_failures(healthy_s: tuple[float, ...], consecutive: 
     assert after(*healthy_s).consecutive == consecutive
 
 
+def test_an_outage_delays_and_opens_no_circuit() -> None:
+    failures, waits = after(0, 0), []
+    for _ in range(9):
+        failures = failures.after_failure(POLICY, 0, counted=False)
+        waits.append(failures.backoff_s(POLICY))
+    assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert not failures.circuit_is_open(POLICY)
+    assert failures.after_failure(POLICY, 0).circuit_is_open(POLICY), "what was counted before still counts"
+
+
+def test_the_next_outage_begins_with_the_first_backoff() -> None:
+    failures = Failures()
+    for healthy_s in (0, 0, 1):
+        failures = failures.after_failure(POLICY, healthy_s, counted=False)
+    assert failures.backoff_s(POLICY) == 5
+    assert after(0).backoff_s(POLICY) == 5
+
+
 def test_circuit_opens_at_the_maximum() -> None:
     opened = [after(*range(count)).circuit_is_open(POLICY) for count in range(5)]
     assert opened == [False, False, False, True, True]

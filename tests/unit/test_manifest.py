@@ -397,7 +397,7 @@ def test_every_problem_is_listed() -> None:
     document = changed(
         smallest(),
         ((*SINK, "deliveryGuarantee"), "AtMostOnce"),
-        ((*SINK, "deadLetter"), {}),
+        ((*SINK, "transform"), {}),
         (("spec", "suspend"), "no"),
     )
     with pytest.raises(ManifestError) as caught:
@@ -407,7 +407,7 @@ def test_every_problem_is_listed() -> None:
     assert error.reason.exit_code is ExitCode.MANIFEST
     assert error.message.splitlines() == [
         'spec.sinks[0].deliveryGuarantee: is "AtMostOnce"; use ExactlyOnce or AtLeastOnce',
-        "spec.sinks[0].deadLetter: is not served yet; remove it: a bad record stops its sink",
+        "spec.sinks[0].transform: is not served yet; use spec.transform for all sinks, or another SinkPipeline",
         "spec.suspend: is text, not true or false; write true or false, without quotes",
     ]
 

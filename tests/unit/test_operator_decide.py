@@ -123,6 +123,10 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
     ),
     "done, while it should run": (seen(restarts=after(0, "Done")), Step.START, Standing.STARTING, "Starting"),
     "refused": (seen(restarts=after(3, "DataTopicLost")), Step.WAIT, Standing.BACKING_OFF, "DataTopicLost"),
+    "Kafka could not be reached, however often": (
+        seen(restarts=after(1, "BrokerUnreachable", times=9)),
+        *(Step.WAIT, Standing.BACKING_OFF, "BrokerUnreachable"),
+    ),
     "every circuit is open": (seen(restarts=after(3, "CircuitOpen")), Step.NOTHING, Standing.GIVEN_UP, "CircuitOpen"),
     "superseded": (seen(restarts=after(4, "Superseded")), Step.WAIT, Standing.BACKING_OFF, "Superseded"),
     "superseded again": (seen(restarts=after(4, "Superseded", times=2)), Step.NOTHING, Standing.GIVEN_UP, "Superseded"),
@@ -170,6 +174,20 @@ def test_backoff_grows_to_its_maximum_and_health_refills_the_budget() -> None:
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
     healthy = decide(seen(child=child(), restarts=restarts, healthy_s=600))
     assert (healthy.restarts.consecutive, healthy.restarts.total) == (0, 9)
+
+
+def test_an_outage_uses_up_no_tries_and_delays_the_next() -> None:
+    restarts = after(1, "BrokerUnreachable", times=4)
+    assert (restarts.consecutive, restarts.outages, restarts.total) == (0, 4, 4)
+    assert restarts.next_ms == NOW + 40_000
+    assert Restarts.parse({"restarts": restarts.to_dict()}) == restarts
+    of = child(ChildState.ENDED, uid="another")
+    died = restarts.after(
+        Death(child=of.uid, exit_code=137, reason="DriverDied", message="m"), of, healthy_s=0, policy=POLICY, now_ms=NOW
+    )
+    assert (died.consecutive, died.outages) == (1, 0)
+    healthy = decide(seen(child=child(), restarts=restarts, healthy_s=600))
+    assert healthy.restarts.outages == 0
 
 
 def test_what_is_waited_for_is_told() -> None:
@@ -228,7 +246,7 @@ observations = st.builds(
     restarts=st.builds(
         after,
         st.sampled_from([0, 1, 2, 3, 4]),
-        st.sampled_from(["DriverDied", "Superseded", "CircuitOpen"]),
+        st.sampled_from(["DriverDied", "Superseded", "CircuitOpen", "BrokerUnreachable"]),
         times=st.integers(0, 4),
         config_hash=st.sampled_from(["new", "old"]),
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from sinkpipeline_operator.decide import Decision, Standing, Step
 from sinkpipeline_operator.driverpod import Death
-from sinkpipeline_operator.events import MAX_MESSAGE, Event, Recorder, events_of
+from sinkpipeline_operator.events import MAX_MESSAGE, Event, Recorder, events_of, events_of_removal
 from sinkpipeline_operator.kube import ApiRefused, Conflict, Kind, Ref
 from sinkpipeline_operator.restarts import Restarts
 
@@ -62,13 +62,63 @@ ROWS = {
 
 @pytest.mark.parametrize(("before", "after", "told"), ROWS.values(), ids=ROWS.keys())
 def test_what_changed_is_told(before: dict[str, Any], after: dict[str, Any], told: list[str]) -> None:
-    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing())] == told
+    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {})] == told
+
+
+def letters(**classes: tuple[int, int]) -> dict[str, Any]:
+    """A status whose one sink has dead letters and dropped records."""
+    entries = [
+        {"class": word, "stage": "decode", "count": count, "dropped": dropped}
+        for word, (count, dropped) in classes.items()
+    ]
+    return status(epoch=1, deadLetters=entries)
+
+
+ONE, DROPPED = "Warning DeadLettered", "Warning RecordsDropped"
+FIRSTS = {
+    "the first": (letters(), letters(WrongType=(3, 0)), [ONE]),
+    "more of it": (letters(WrongType=(3, 0)), letters(WrongType=(4, 0)), []),
+    "another class": (letters(WrongType=(3, 0)), letters(WrongType=(3, 0), NullValue=(1, 0)), [ONE]),
+    "two at once": (letters(), letters(WrongType=(1, 0), NullValue=(1, 0)), [ONE, ONE]),
+    "one that is dropped": (letters(WrongType=(3, 0)), letters(WrongType=(3, 1)), [DROPPED]),
+    "both": (letters(), letters(WrongType=(3, 1)), [ONE, DROPPED]),
+    "dropped first": (letters(WrongType=(0, 1)), letters(WrongType=(1, 1)), [ONE]),
+    "adopted": ({}, letters(WrongType=(3, 1)), [ONE, DROPPED]),
+    "of a sink that was not told of": (status(epoch=1), letters(WrongType=(3, 0)), [ONE]),
+    "a reset": (letters(WrongType=(3, 0)), letters(), []),
+    "after a reset that nobody saw": (
+        {**letters(), "sinks": [{**letters(WrongType=(3, 0))["sinks"][0], "epoch": 0}]},
+        *(letters(WrongType=(1, 0)), [ONE]),
+    ),
+    "after a release that counted no classes": (*(status(epoch=1, deadLettered=3), letters(WrongType=(3, 0)), []),),
+    "a driver that knows no classes": (letters(WrongType=(3, 0)), status(epoch=1), []),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "told"), FIRSTS.values(), ids=FIRSTS.keys())
+def test_the_first_of_a_class_is_told(before: dict[str, Any], after: dict[str, Any], told: list[str]) -> None:
+    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {})] == told
+
+
+def test_dead_letters_are_told_with_all_that_a_person_needs() -> None:
+    first, second = events_of({}, letters(WrongType=(1, 20)), nothing(), {"out": "orders-dlq"})
+    assert first.message.startswith(
+        "out: 1 record could not be delivered and went to orders-dlq: WrongType (stage decode)"
+    )
+    assert "sinkpipeline dlq list" in first.message
+    assert second.message.startswith(
+        "out: dropped 20 records that could be neither delivered nor written to orders-dlq"
+    )
+
+
+def test_a_removal_tells_which_topics_stay() -> None:
+    assert [each.message.split()[3] for each in events_of_removal(["b", "a", "b"])] == ["a", "b"]
 
 
 @pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])
 def test_the_end_of_a_driver_is_told(code: int | None, kind: str) -> None:
     death = Death(child="c", exit_code=code, reason="Done", message="m")
-    [event] = events_of({}, {}, nothing(Step.NOTE, death))
+    [event] = events_of({}, {}, nothing(Step.NOTE, death), {})
     assert (event.kind, event.reason) == (kind, "DriverEnded")
 
 

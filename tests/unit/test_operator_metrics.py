@@ -11,7 +11,7 @@ ORDERS = Ref("shop", "orders")
 OF = 'namespace="shop",pipeline="orders"'
 
 
-def status(phase: str = "Running", ready: str = "True", **sink: int) -> dict[str, Any]:
+def status(phase: str = "Running", ready: str = "True", **sink: Any) -> dict[str, Any]:
     return {
         "phase": phase,
         "conditions": [{"type": "Ready", "status": ready}],
@@ -58,6 +58,21 @@ def test_one_that_is_gone_is_forgotten() -> None:
     assert [line for line in sorted(told) if OF in line and "_created" not in line] == [
         f"sinkpipeline_progress_topics_recreated_total{{{OF}}} 1.0"
     ]
+
+
+def test_dead_letters_are_told_by_stage_and_class() -> None:
+    metrics, letter = Metrics(), {"class": "WrongType", "stage": "decode", "count": 3, "dropped": 1}
+    metrics.show(ORDERS, status(deadLetters=[letter, {**letter, "class": "NullValue", "count": 2}]))
+    at = f'class="{{}}",{OF},sink="out",stage="decode"'
+    assert {
+        f"sinkpipeline_dead_letters{{{at.format('WrongType')}}} 3.0",
+        f"sinkpipeline_dropped_records{{{at.format('WrongType')}}} 1.0",
+        f"sinkpipeline_dead_letters{{{at.format('NullValue')}}} 2.0",
+    } <= lines(metrics)
+    metrics.show(ORDERS, status(deadLetters=[letter]))
+    assert not [line for line in lines(metrics) if "NullValue" in line], "what a reset has taken away is gone"
+    metrics.forget(ORDERS)
+    assert not [line for line in lines(metrics) if "WrongType" in line]
 
 
 def test_looks_and_what_was_in_their_way_are_counted() -> None:

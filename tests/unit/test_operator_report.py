@@ -9,8 +9,9 @@ import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
 from sinkpipeline_operator.decide import Decision, Standing, Step
 from sinkpipeline_operator.report import MAX_MESSAGE, Known, report
 from sinkpipeline_operator.restarts import Restarts
@@ -159,6 +160,35 @@ def test_what_was_known_of_a_sink_survives_its_driver() -> None:
     after = report(known(Standing.BACKING_OFF, "DriverDied", previous=before))
     assert after["sinks"][0] == {**before["sinks"][0], "state": "Retrying"}
     assert after["totals"]["rowsDelivered"] == 5
+
+
+def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:
+    letters = [{"class": "WrongType", "stage": "decode", "count": 2, "dropped": 0}]
+    before = report(RUNNING)
+    before["sinks"][0] |= {"deadLetters": letters, "frontier": [{"topic": "raw", "topicId": "t", "next": [5]}]}
+    starts = SinkReport(name="a", exactly_once=True, state=SinkState.STARTING)
+    after = report(replace(RUNNING, previous=before, told=told(starts, sink("b"))))
+    assert after["sinks"][0]["deadLetters"] == letters, "a driver that has no frontier yet tells of no classes either"
+    without = {"b": {"name": "b", "state": "Failed", "deadLettered": 3}}
+    ended = report(known(Standing.BACKING_OFF, "DriverDied", previous=before, last_words=without))
+    assert ended["sinks"][0]["deadLetters"] == letters
+
+
+@pytest.mark.parametrize("junk", [None, 7, [7], [{}], [{"class": "a b", "stage": "x", "count": 1, "dropped": 0}]])
+def test_counts_by_class_that_are_none_are_not_told(junk: object) -> None:
+    answer = told(sink("a"), sink("b"))
+    answer["sinks"][0]["deadLetters"] = junk
+    assert "deadLetters" not in report(replace(RUNNING, told=answer))["sinks"][0]
+
+
+def test_records_that_were_dropped_are_told_and_no_alarm() -> None:
+    partitions = {SourcePartition("raw", 0): PartitionProgress(epoch=0, next=9, dropped=4)}
+    drops = replace(sink("a"), progress=Progress(partitions=partitions))
+    status = report(replace(RUNNING, told=told(drops, sink("b"))))
+    healthy = condition_of(status, "SinksHealthy")
+    assert (healthy["status"], healthy["reason"]) == ("True", "RecordsDropped")
+    assert healthy["message"].endswith("a: 4")
+    assert summary(status)["Ready"] == "True Running"
 
 
 def test_last_words_of_a_sink_are_newer_than_the_status() -> None:

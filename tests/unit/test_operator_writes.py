@@ -10,6 +10,7 @@ import pytest
 
 from sinkpipeline_operator.writes import EVERY_S, is_due
 
+LETTER = {"class": "WrongType", "stage": "decode", "count": 3, "dropped": 0}
 STATUS: dict[str, Any] = {
     "observedGeneration": 3,
     "phase": "Running",
@@ -18,7 +19,15 @@ STATUS: dict[str, Any] = {
     ],
     "totals": {"sinksReady": "1/1", "rowsDelivered": 5},
     "restarts": {"total": 0},
-    "sinks": [{"name": "out", "state": "Running", "rowsDelivered": 5, "frontier": [{"topic": "t", "next": [5]}]}],
+    "sinks": [
+        {
+            "name": "out",
+            "state": "Running",
+            "rowsDelivered": 5,
+            "deadLetters": [LETTER],
+            "frontier": [{"topic": "t", "next": [5]}],
+        }
+    ],
 }
 
 
@@ -36,6 +45,7 @@ COUNTS = {
     "rows": changed(lambda status: status["sinks"][0].update(rowsDelivered=6)),
     "frontier": changed(lambda status: status["sinks"][0]["frontier"][0].update(next=[6])),
     "totals": changed(lambda status: status["totals"].update(rowsDelivered=6)),
+    "dead letters": changed(lambda status: status["sinks"][0]["deadLetters"][0].update(count=4)),
     "a message": changed(lambda status: status["conditions"][0].update(message="5 s ago")),
 }
 
@@ -57,6 +67,12 @@ TRANSITIONS = {
     "the generation": changed(lambda status: status.update(observedGeneration=4)),
     "a restart": changed(lambda status: status["restarts"].update(total=1)),
     "another sink": changed(lambda status: status["sinks"].append({"name": "more", "state": "Starting"})),
+    "the first dead letter of a class": changed(
+        lambda status: status["sinks"][0]["deadLetters"].append({**LETTER, "class": "NullValue"})
+    ),
+    "the first dropped record of a class": changed(
+        lambda status: status["sinks"][0]["deadLetters"][0].update(dropped=1)
+    ),
     "the phase": changed(lambda status: status.update(phase="Degraded")),
 }
 
@@ -68,3 +84,9 @@ def test_transitions_are_written_at_once(after: dict[str, Any]) -> None:
 
 def test_a_first_status_is_written_at_once() -> None:
     assert is_due({}, STATUS, since_s=0.0)
+
+
+def test_a_crd_that_prunes_the_classes_costs_no_writes() -> None:
+    stored = changed(lambda status: status["sinks"][0].pop("deadLetters"))
+    stored["sinks"][0]["deadLettered"] = 3
+    assert not is_due(stored, STATUS, since_s=EVERY_S - 1)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +30,7 @@ from sinkpipeline.core.progress import (
     is_sentinel,
 )
 from sinkpipeline.core.starting import overlay
+from sinkpipeline.core.tally import Tally, checked
 
 SINK = SinkId("shop.orders", "enriched")
 OTHER = SinkId("shop.orders", "enriched2")
@@ -37,8 +41,18 @@ Log = Sequence[tuple[str | None, bytes | None]]
 
 counts = st.integers(0, 2**63 - 1)
 words = st.text(min_size=1, max_size=8)
+tallies = st.dictionaries(st.sampled_from([*"AbcdE", "WrongType"]), counts, max_size=4).map(checked)
 partition_progresses = st.builds(
-    PartitionProgress, epoch=counts, next=counts, rows=counts, dead=counts, dropped=counts, lost=counts, at=counts
+    PartitionProgress,
+    epoch=counts,
+    next=counts,
+    rows=counts,
+    dead=counts,
+    dropped=counts,
+    lost=counts,
+    at=counts,
+    dead_by_class=st.just(()) | tallies,
+    dropped_by_class=st.just(()) | tallies,
 )
 metas = st.builds(
     Meta,
@@ -86,6 +100,11 @@ def test_wire_format_is_that_of_the_design() -> None:
     assert encode_partition(state) == (
         b'{"v":1,"epoch":0,"next":120,"rows":118,"dead":2,"dropped":0,"lost":0,"at":1700000000000}'
     )
+    letters: Tally = (("InvalidUtf8", 1), ("WrongType", 1))
+    assert encode_partition(replace(state, dead_by_class=letters, dropped_by_class=(("RecordTooLarge", 3),))) == (
+        b'{"v":1,"epoch":0,"next":120,"rows":118,"dead":2,"dropped":0,"lost":0,"at":1700000000000,'
+        b'"deadByClass":{"InvalidUtf8":1,"WrongType":1},"droppedByClass":{"RecordTooLarge":3}}'
+    )
     full = Meta(
         epoch=0, run="r-1", owner=OWNER, partitions={"raw": 3}, source={"raw": "id-s"}, data="id-d", progress="id-p"
     )
@@ -99,6 +118,37 @@ def test_wire_format_is_that_of_the_design() -> None:
 @given(partition_progresses)
 def test_a_partition_record_is_read_back(state: PartitionProgress) -> None:
     assert fold([p(P0, state)]).partitions == {P0: state}
+
+
+@given(partition_progresses)
+def test_a_release_that_knows_no_classes_reads_the_rest(state: PartitionProgress) -> None:
+    """It takes the fields that it knows; what it writes is read without classes."""
+    document = json.loads(encode_partition(state))
+    old = {name: document[name] for name in ("v", "epoch", "next", "rows", "dead", "dropped", "lost", "at")}
+    found = fold([(SINK.partition_key(P0), json.dumps(old).encode())]).partitions[P0]
+    assert found == replace(state, dead_by_class=(), dropped_by_class=())
+
+
+@given(partition_progresses)
+def test_a_partition_s_progress_travels_and_is_a_key(state: PartitionProgress) -> None:
+    assert pickle.loads(pickle.dumps(state)) == state
+    assert {state: 1}[copy.deepcopy(state)] == 1
+
+
+def test_a_class_that_is_not_known_is_kept() -> None:
+    value = encode_partition(at(1)).replace(b'"at":0', b'"at":0,"deadByClass":{"FromTheFuture":7}')
+    found = fold([(SINK.partition_key(P0), value)]).partitions[P0]
+    assert found.dead_by_class == (("FromTheFuture", 7),)
+    assert encode_partition(advance(found, to=5, at=0)) == value.replace(b'"next":1', b'"next":5')
+
+
+@pytest.mark.parametrize("name", ["deadByClass", "droppedByClass"])
+@pytest.mark.parametrize("value", [b"null", b"[]", b"1", b'{"WrongType":-1}', b'{"WrongType":"1"}', b'{"no word":1}'])
+def test_what_are_no_counts_by_class_is_corrupt(name: str, value: bytes) -> None:
+    record = encode_partition(at(1)).replace(b'"at":0', b'"at":0,"%b":%b' % (name.encode(), value))
+    error = refusal([(SINK.partition_key(P0), record)])
+    assert error.reason is Reason.PROGRESS_CORRUPT
+    assert name in error.message
 
 
 @given(metas)
@@ -279,9 +329,10 @@ def test_rows_are_those_of_all_partitions() -> None:
 
 
 def test_advance_keeps_the_counts() -> None:
-    state = PartitionProgress(epoch=2, next=5, rows=3, dead=1, dropped=1, lost=2, at=1)
+    classes: dict[str, Tally] = {"dead_by_class": (("WrongType", 1),), "dropped_by_class": (("NullValue", 1),)}
+    state = PartitionProgress(epoch=2, next=5, rows=3, dead=1, dropped=1, lost=2, at=1, **classes)
     assert advance(state, to=9, at=7, lost=4) == PartitionProgress(
-        epoch=2, next=9, rows=3, dead=1, dropped=1, lost=6, at=7
+        epoch=2, next=9, rows=3, dead=1, dropped=1, lost=6, at=7, **classes
     )
     assert advance(state, to=5, at=1) == state
     with pytest.raises(ValueError, match="back from 5 to 4"):

@@ -13,6 +13,7 @@ from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.resume import OpenCircuit, Resume, from_status, parse, render
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.status import render as render_status
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import Memory
 
 IDENTITY = "shop.orders"
@@ -22,7 +23,16 @@ CIRCUIT = OpenCircuit(opened_at=OPENED_AT, config_hash="8f14e45f", message="5 fa
 MEMORY = Memory(
     epoch=2,
     partitions={
-        SourcePartition("a", 0): PartitionProgress(epoch=2, next=120, rows=110, dead=2, dropped=1, lost=4),
+        SourcePartition("a", 0): PartitionProgress(
+            epoch=2,
+            next=120,
+            rows=110,
+            dead=2,
+            dropped=1,
+            lost=4,
+            dead_by_class=(("MalformedJson", 2),),
+            dropped_by_class=(("FromTheFuture", 1),),
+        ),
         SourcePartition("a", 1): PartitionProgress(epoch=2, next=118),
         SourcePartition("b", 0): PartitionProgress(epoch=2, next=7),
     },
@@ -75,6 +85,7 @@ def test_what_is_written_is_read_back(told: Resume) -> None:
 
 names = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 counts = st.integers(0, 2**53)
+tallies = st.dictionaries(st.sampled_from(["WrongType", "NullValue", "FromTheFuture"]), counts).map(checked)
 
 
 @st.composite
@@ -87,7 +98,14 @@ def memories(draw: st.DrawFn) -> Memory:
         for number in range(size)
     }
     partitions[min(partitions)] = PartitionProgress(
-        epoch=epoch, next=draw(counts), rows=rows, dead=draw(counts), dropped=draw(counts), lost=draw(counts)
+        epoch=epoch,
+        next=draw(counts),
+        rows=rows,
+        dead=draw(counts),
+        dropped=draw(counts),
+        lost=draw(counts),
+        dead_by_class=draw(tallies),
+        dropped_by_class=draw(tallies),
     )
     ids = st.none() | st.text(min_size=1)
     return Memory(

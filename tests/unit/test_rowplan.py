@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinkpipeline.core.rowplan import DecodeErrorClass, RowPlan, RowSelect
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
 
 
 def test_expressions_are_named_by_their_path_in_the_manifest() -> None:
@@ -27,13 +27,3 @@ def test_json_needs_a_schema_and_raw_has_none() -> None:
         RowPlan("json")
     with pytest.raises(ValueError, match="raw has no schema"):
         RowPlan("raw", schema="id INT")
-
-
-@pytest.mark.parametrize("kind", DecodeErrorClass)
-def test_the_class_of_an_error_is_read_back(kind: DecodeErrorClass) -> None:
-    assert DecodeErrorClass.of(kind.error("a detail: with a colon")) is kind
-
-
-def test_an_error_without_a_class_is_refused() -> None:
-    with pytest.raises(ValueError, match="Surprise"):
-        DecodeErrorClass.of("Surprise: no such class")

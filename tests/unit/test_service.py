@@ -169,7 +169,17 @@ def test_health_is_the_supervising_loops(driver: Asker) -> None:
 
 def test_metrics(driver: Asker) -> None:
     driver.say(
-        sink(rowsDelivered=110, deadLettered=2, dropped=1, lost=4, lag=9),
+        sink(
+            rowsDelivered=110,
+            deadLettered=2,
+            dropped=1,
+            lost=4,
+            lag=9,
+            deadLetters=[
+                {"class": "RecordTooLarge", "stage": "write", "count": 2, "dropped": 1},
+                {"class": "FromTheFuture", "stage": "unknown", "count": 0, "dropped": 7},
+            ],
+        ),
         sink("two", state="Retrying"),
         one=RunCounts(rows=7, batches=3),
         two=RunCounts(failures={"BrokerUnreachable": 2, "BatchFailed": 1}),
@@ -182,6 +192,13 @@ def test_metrics(driver: Asker) -> None:
     assert found["sinkpipeline_sink_dead_lettered_total", (one,)] == 2
     assert found["sinkpipeline_sink_dropped_total", (one,)] == 1
     assert found["sinkpipeline_sink_lost_total", (one,)] == 4
+    too_large, unknown = (("class", "RecordTooLarge"), one, ("stage", "write")), (("class", "FromTheFuture"), one)
+    assert found["sinkpipeline_dead_letters_total", too_large] == 2
+    assert found["sinkpipeline_dropped_records_total", too_large] == 1
+    assert found["sinkpipeline_dropped_records_total", (*unknown, ("stage", "unknown"))] == 7
+    none_yet = (("class", "WrongType"), one, ("stage", "decode"))
+    assert found["sinkpipeline_dead_letters_total", none_yet] == 0, "so that the first one is an increase"
+    assert not [labels for name, labels in found if name == "sinkpipeline_dead_letters_total" and two in labels]
     assert found["sinkpipeline_sink_lag_offsets", (one,)] == 9
     assert found["sinkpipeline_sink_batches_total", (one,)] == 3
     assert found["sinkpipeline_sink_failures_total", (("reason", "BrokerUnreachable"), two)] == 2

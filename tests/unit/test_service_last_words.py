@@ -23,7 +23,9 @@ from support.app import manifest
 STATES = ("Starting", "Running", "Suspended", "Retrying", "Failed")
 
 
-def sink(name: str = "one", *, partitions: int = 3, state: str = "Running", text: str = "") -> dict[str, Any]:
+def sink(
+    name: str = "one", *, partitions: int = 3, state: str = "Running", text: str = "", classes: int = 1
+) -> dict[str, Any]:
     return {
         "name": name,
         "state": state,
@@ -32,6 +34,7 @@ def sink(name: str = "one", *, partitions: int = 3, state: str = "Running", text
         "deadLettered": 2,
         "dropped": 0,
         "lost": 0,
+        "deadLetters": [{"class": f"Class{n}", "stage": "decode", "count": n, "dropped": 0} for n in range(classes)],
         "frontier": [{"topic": "orders-raw", "topicId": "id-a", "next": [10**12 + n for n in range(partitions)]}],
         "lastProgressTime": "2023-11-14T22:13:20Z",
         "epoch": 0,
@@ -64,6 +67,16 @@ def test_long_texts_are_cut_before_a_frontier_is_left_out() -> None:
     assert "frontier" in found["sinks"][0]
 
 
+def test_counts_by_class_go_before_a_frontier() -> None:
+    sinks = [sink("one", classes=30), sink("two", partitions=150)]
+    found = spoken("Done", "m" * 900, "", sinks)
+    assert ["deadLetters" in each for each in found["sinks"]] == [False, False]
+    assert [each["frontier"] for each in found["sinks"]] == [each["frontier"] for each in sinks]
+    assert found["message"] == "m" * 900, "nor is a text cut for what is gone anyway"
+    told = spoken("Done", "m" * 2000, "", [sink("one", classes=30)])
+    assert (len(told["sinks"][0]["deadLetters"]), len(told["message"])) == (30, 1024)
+
+
 def test_the_largest_frontier_goes_first() -> None:
     found = spoken("Done", "", "", [sink("big", partitions=2000), sink("small"), sink("medium", partitions=50)])
     with_frontier = [each["name"] for each in found["sinks"] if "frontier" in each]
@@ -91,6 +104,7 @@ texts = st.text(max_size=3000) | st.just("\x00" * 3000) | st.just("\ud800" * 50)
             partitions=st.integers(1, 300),
             state=st.sampled_from(STATES),
             text=texts,
+            classes=st.integers(0, 64),
         ),
         max_size=32,
     ),

@@ -19,8 +19,18 @@ THEN = "2023-11-14T22:13:20Z"
 
 A0, A1, B0 = SourcePartition("a", 0), SourcePartition("a", 1), SourcePartition("b", 0)
 STATES = {
-    A0: PartitionProgress(epoch=2, next=120, rows=100, dead=2, dropped=1, lost=3, at=NOW - 5000),
-    A1: PartitionProgress(epoch=2, next=118, rows=10, lost=1, at=NOW),
+    A0: PartitionProgress(
+        epoch=2,
+        next=120,
+        rows=100,
+        dead=2,
+        dropped=1,
+        lost=3,
+        at=NOW - 5000,
+        dead_by_class=(("RecordTooLarge", 1), ("WrongType", 1)),
+        dropped_by_class=(("RecordTooLarge", 1),),
+    ),
+    A1: PartitionProgress(epoch=2, next=118, rows=10, dead=2, lost=1, at=NOW, dead_by_class=(("WrongType", 2),)),
     B0: PartitionProgress(epoch=2, next=7),
 }
 PROGRESS = Progress(
@@ -65,7 +75,7 @@ def test_shape_is_that_of_the_design() -> None:
         "sinksReady": "1/1",
         "lag": 5,
         "rowsDelivered": 110,
-        "deadLettered": 2,
+        "deadLettered": 4,
         "dropped": 1,
         "lost": 4,
     }
@@ -75,9 +85,13 @@ def test_shape_is_that_of_the_design() -> None:
             "state": "Running",
             "guarantee": "ExactlyOnce",
             "rowsDelivered": 110,
-            "deadLettered": 2,
+            "deadLettered": 4,
             "dropped": 1,
             "lost": 4,
+            "deadLetters": [
+                {"class": "RecordTooLarge", "stage": "write", "count": 1, "dropped": 1},
+                {"class": "WrongType", "stage": "decode", "count": 3, "dropped": 0},
+            ],
             "frontier": [
                 {"topic": "a", "topicId": "id-a", "next": [120, 118]},
                 {"topic": "b", "topicId": "id-b", "next": [7]},
@@ -94,15 +108,15 @@ def test_shape_is_that_of_the_design() -> None:
             "type": kind,
             "status": "True",
             "reason": reason,
-            "message": "",
+            "message": message,
             "lastTransitionTime": THEN,
             "observedGeneration": 3,
         }
-        for kind, reason in [
-            ("Ready", "Running"),
-            ("TopicsReady", "TopicsAsRequested"),
-            ("SinksHealthy", "NoErrors"),
-            ("ExactlyOnce", "Transactional"),
+        for kind, reason, message in [
+            ("Ready", "Running", ""),
+            ("TopicsReady", "TopicsAsRequested", ""),
+            ("SinksHealthy", "RecordsDropped", "records dropped, as onFailure says: one: 1"),
+            ("ExactlyOnce", "Transactional", ""),
         ]
     ]
 
@@ -124,6 +138,14 @@ def test_an_error_and_an_open_circuit_are_shown() -> None:
     assert condition(document, "SinksHealthy")["status"] == "False"
     assert condition(document, "SinksHealthy")["reason"] == "BrokerUnreachable"
     assert condition(document, "Ready")["message"] == f"one: {ERROR}"
+
+
+def test_sinks_of_which_nothing_was_dropped_have_no_errors() -> None:
+    document = rendered(sink(progress=Progress(meta=PROGRESS.meta, partitions={B0: STATES[B0]})))
+    assert document["sinks"][0]["deadLetters"] == [], "known to be none, and not unknown"
+    assert (condition(document, "SinksHealthy")["reason"], condition(document, "SinksHealthy")["message"]) == (
+        *("NoErrors", ""),
+    )
 
 
 def test_totals_are_those_of_all_sinks() -> None:
@@ -205,7 +227,16 @@ def test_memory_is_read_back() -> None:
     assert memory_of(rendered(sink("other"), sink("one")), IDENTITY, "one") == Memory(
         epoch=2,
         partitions={
-            A0: PartitionProgress(epoch=2, next=120, rows=110, dead=2, dropped=1, lost=4),
+            A0: PartitionProgress(
+                epoch=2,
+                next=120,
+                rows=110,
+                dead=4,
+                dropped=1,
+                lost=4,
+                dead_by_class=(("RecordTooLarge", 1), ("WrongType", 3)),
+                dropped_by_class=(("RecordTooLarge", 1),),
+            ),
             A1: PartitionProgress(epoch=2, next=118),
             B0: PartitionProgress(epoch=2, next=7),
         },
@@ -214,6 +245,15 @@ def test_memory_is_read_back() -> None:
         progress="id-p",
         rows=110,
     )
+
+
+def test_an_older_document_remembers_no_classes() -> None:
+    document = rendered(sink())
+    del document["sinks"][0]["deadLetters"]
+    memory = memory_of(document, IDENTITY, "one")
+    assert memory is not None
+    state = memory.partitions[A0]
+    assert (state.dead, state.dead_by_class, state.dropped_by_class) == (4, (), ())
 
 
 counts = st.integers(0, 2**53)
@@ -291,6 +331,10 @@ def test_what_is_no_status_document_is_refused(document: object) -> None:
         {"rowsDelivered": None},
         {"rowsDelivered": -1},
         {"dataTopicId": 5},
+        {"deadLetters": None},
+        {"deadLetters": [None]},
+        {"deadLetters": [{"class": "WrongType"}]},
+        {"deadLetters": [{"class": "WrongType", "stage": "decode", "count": -1, "dropped": 0}]},
     ],
     ids=repr,
 )

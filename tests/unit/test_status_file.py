@@ -8,9 +8,16 @@ from typing import Any
 
 from sinkpipeline.cli.run import _StatusFile
 
+LETTERS = [{"class": "WrongType", "stage": "decode", "count": 2, "dropped": 0}]
+
 
 def _status(rows: int, **error: str) -> dict[str, Any]:
-    sink = {"name": "out", "rowsDelivered": rows, "frontier": [{"topic": "in", "topicId": "i", "next": [rows]}]}
+    sink = {
+        "name": "out",
+        "rowsDelivered": rows,
+        "deadLetters": LETTERS,
+        "frontier": [{"topic": "in", "topicId": "i", "next": [rows]}],
+    }
     return _document(sink | ({"error": error} if error else {}))
 
 
@@ -64,6 +71,7 @@ def test_a_run_that_knows_no_frontier_yet_forgets_none_of_another_run(tmp_path: 
     new, out = written["sinks"]
     assert new == {"name": "new", "state": "Starting"}
     assert (out["state"], out["rowsDelivered"], out["frontier"][0]["next"]) == ("Retrying", 7, [7])
+    assert out["deadLetters"] == LETTERS
     assert written["totals"]["rowsDelivered"] == 7
     beginner.write(_document({"name": "new", "state": "Retrying"}, {"name": "out", "state": "Starting"}))
     assert _rows_of(path, "out") == 7, "nor the second time, when the document is its own"

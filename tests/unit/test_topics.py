@@ -18,6 +18,7 @@ from sinkpipeline.core.topics import (
     TopicRequest,
     check_progress_topic,
     decide,
+    decide_dead_letters,
     drift,
     progress_request,
 )
@@ -278,3 +279,24 @@ def test_the_progress_topic_that_we_create_is_one_that_we_accept() -> None:
     request = progress_request("progress", 3)
     assert (request.partitions, request.replication_factor) == (1, 3)
     check_progress_topic(replace(PROGRESS, config=request.config))
+
+
+# Dead letters
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+def test_a_missing_dead_letter_topic_is_created_or_told(auto_create: bool) -> None:
+    decision = decide_dead_letters(None, REQUEST, auto_create=auto_create)
+    assert (decision.create, len(decision.drift)) == (auto_create, 0 if auto_create else 1)
+
+
+def test_a_dead_letter_topic_that_differs_is_told() -> None:
+    decision = decide_dead_letters(DATA, replace(REQUEST, partitions=5), auto_create=True)
+    assert (decision.create, decision.drift) == (False, ("data has 3 partitions, the manifest says 5",))
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_dead_letter_topic_that_would_lose_letters_is_told(policy: str) -> None:
+    decision = decide_dead_letters(replace(DATA, config={"cleanup.policy": policy}), REQUEST, auto_create=True)
+    assert decision.drift == ("data is compacted: of the dead letters of a key all but the last one are lost",)
+    assert decide_dead_letters(DATA, REQUEST, auto_create=True).drift == ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -57,11 +58,14 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
         TextColumn("{task.completed:,.0f} rows"),
         TextColumn("{task.fields[rate]}/s"),
         TextColumn("lag {task.fields[lag]}"),
+        TextColumn("[yellow]{task.fields[undelivered]}"),
         TimeElapsedColumn(),
         console=console,
         transient=False,
     )
-    tasks = {name: columns.add_task(name, total=None, state="Starting", lag="?", rate="0") for name in sinks}
+    tasks = {
+        name: columns.add_task(name, total=None, state="Starting", lag="?", rate="0", undelivered="") for name in sinks
+    }
 
     def show(seen: Observation) -> None:
         for sink in seen.status["sinks"]:
@@ -73,18 +77,26 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
                 state=sink["state"],
                 lag=f"{sink['lag']:,}" if "lag" in sink else "?",
                 rate=f"{speed:,.0f}",
+                undelivered=_undelivered(sink),
             )
 
     with columns:
         yield show
 
 
+def _undelivered(sink: Mapping[str, Any]) -> str:
+    """Dead letters and dropped records of all runs; empty, as it should be, where there are none."""
+    counts = (("deadLettered", "dead letters"), ("dropped", "dropped"))
+    return ", ".join(f"{what} {sink[key]:,}" for key, what in counts if sink.get(key))
+
+
 class Lines:
-    """A log line per sink when its state changes, and every ten seconds while it delivers."""
+    """A log line per sink when its state changes, and every ten seconds while it handles records."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
         self._rows: dict[str, int] = {}
+        self._undelivered: dict[str, str] = {}
         self._at: dict[str, float] = {}
 
     def __call__(self, seen: Observation) -> None:
@@ -92,8 +104,11 @@ class Lines:
         for sink in seen.status["sinks"]:
             name, state, count = sink["name"], sink["state"], seen.counts[sink["name"]].rows
             since = now - self._at.get(name, 0.0)
-            delivered = count - self._rows.get(name, 0)
-            if state != self._states.get(name) or (since >= _LOG_EVERY_S and delivered):
+            delivered, undelivered = count - self._rows.get(name, 0), _undelivered(sink)
+            busy = delivered or undelivered != self._undelivered.get(name)
+            if state != self._states.get(name) or (since >= _LOG_EVERY_S and busy):
                 rate = delivered / since if name in self._at and since > 0 else 0.0
-                _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s", name, state, count, rate, sink.get("lag", "unknown"))
+                lag, more = sink.get("lag", "unknown"), f", {undelivered}" if undelivered else ""
+                _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
                 self._states[name], self._rows[name], self._at[name] = state, count, now
+                self._undelivered[name] = undelivered

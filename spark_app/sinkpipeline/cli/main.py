@@ -14,22 +14,10 @@ from sinkpipeline.cli import progress as progress_command
 from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.cli import run as run_command
 from sinkpipeline.cli import validate as validate_command
+from sinkpipeline.cli.dlq.command import dlq
 from sinkpipeline.cli.endings import one_line, told
+from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
-
-_FILE = click.option(
-    "-f",
-    "--file",
-    "manifest",
-    required=True,
-    type=click.Path(path_type=Path, allow_dash=True),
-    help="The SinkPipeline manifest, YAML or JSON; - for standard input.",
-)
-_SECRETS = click.option(
-    "--secrets-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Holds <secret>/<key> for every Secret that the manifest names.",
-)
 
 
 def check_master(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -51,8 +39,8 @@ def cli() -> None:
 
 
 @cli.command()
-@_FILE
-@_SECRETS
+@FILE
+@SECRETS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
 def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
@@ -60,8 +48,8 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
 
 
 @cli.command()
-@_FILE
-@_SECRETS
+@FILE
+@SECRETS
 @click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
 @click.option(
     "--status-file",
@@ -88,17 +76,17 @@ def run(
 
 
 @cli.command(short_help="Show frontier, lag and counts.")
-@_FILE
-@_SECRETS
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@FILE
+@SECRETS
+@OUTPUT
 def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
     progress_command.progress(manifest, secrets_dir, output)
 
 
 @cli.command(short_help="Say where a sink goes on.")
-@_FILE
-@_SECRETS
+@FILE
+@SECRETS
 @click.option("--sink", required=True, help="The sink's name.")
 @click.option(
     "--to",
@@ -115,7 +103,7 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
 )
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 def reset(
     manifest: Path,
     secrets_dir: Path | None,
@@ -134,6 +122,9 @@ def reset(
     ProgressCorrupt, ProgressRegressed.
     """
     reset_command.reset(manifest, secrets_dir, sink, to, status_file, output, yes=yes, dry_run=dry_run)
+
+
+cli.add_command(dlq)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
+from sinkpipeline.core.tally import entries, total
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.purify import preflight
@@ -24,6 +25,8 @@ from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import describe, view_source
 
 _PIPED_WIDTH = 250
+_COLUMNS = ("sink", "topic", "partition", "next", "end", "lag", "rows", "dead", "dropped", "lost", "at")
+_TEXTS = ("sink", "topic", "at")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class _Line:
     dropped: int
     lost: int
     at: str
+    dead_by_class: dict[str, int]
+    dropped_by_class: dict[str, int]
 
 
 def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
@@ -50,19 +55,38 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
         click.echo(json.dumps([asdict(line) for line in lines], indent=2))
         return
     table = Table(box=None, pad_edge=False)
-    for name in ("SINK", "TOPIC"):
-        table.add_column(name)
-    for name in ("PARTITION", "NEXT", "END", "LAG", "ROWS", "DEAD", "DROPPED", "LOST"):
-        table.add_column(name, justify="right")
-    table.add_column("AT")
+    for name in _COLUMNS:
+        table.add_column(name.upper(), justify="left" if name in _TEXTS else "right")
     for line in lines:
-        table.add_row(*("-" if value is None else str(value) for value in asdict(line).values()))
+        cells = (getattr(line, name) for name in _COLUMNS)
+        table.add_row(*("-" if value is None else str(value) for value in cells))
     console = Console()
     # Piped, a table is as wide as it needs to be.
-    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)
+    console = console if console.is_terminal else Console(width=_PIPED_WIDTH)
+    console.print(table)
+    classes = _by_class(lines)
+    if classes.row_count:
+        console.print()
+        console.print(classes)
     for sink in sinks:
         if not any(line.sink == sink.id.sink for line in lines):
             click.echo(f"sink {sink.id.sink} has no progress yet")
+
+
+def _by_class(lines: Sequence[_Line]) -> Table:
+    """Why records could not be delivered; without rows where all could."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("SINK", "STAGE", "CLASS"):
+        table.add_column(name)
+    for name in ("DEAD", "DROPPED"):
+        table.add_column(name, justify="right")
+    for sink in dict.fromkeys(line.sink for line in lines):
+        of_sink = [line for line in lines if line.sink == sink]
+        dead = total(tuple(line.dead_by_class.items()) for line in of_sink)
+        dropped = total(tuple(line.dropped_by_class.items()) for line in of_sink)
+        for each in entries(dead, dropped):
+            table.add_row(sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"]))
+    return table
 
 
 def _lines(sink: SinkSettings) -> list[_Line]:
@@ -81,6 +105,8 @@ def _lines(sink: SinkSettings) -> list[_Line]:
             dropped=state.dropped,
             lost=state.lost,
             at=timestamp(state.at),
+            dead_by_class=dict(state.dead_by_class),
+            dropped_by_class=dict(state.dropped_by_class),
         )
         for partition, state in sorted(found.partitions.items())
     ]

@@ -44,16 +44,7 @@ def run(
     document = None if status_file is None else _StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
     warnings = preflight(sinks)
-    log_file = log_file or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{pipeline.identity}.log"
-    try:
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        log_file.open("ab").close()
-    except OSError as error:
-        raise SinkPipelineError(
-            Reason.LOG_FILE_INVALID,
-            f"{log_file} can't be written: {error}",
-            "give --log-file another path",
-        ) from error
+    log_file = writable_log(log_file, pipeline.identity)
     with display([sink.id.sink for sink in sinks], log_file) as show:
         logger = logging.getLogger("sinkpipeline")
         logger.info("running %s; Spark logs to %s", pipeline.identity, log_file)
@@ -76,6 +67,19 @@ def run(
         )
         with stop_on_signal(driver.stop):
             driver.run()
+
+
+def writable_log(path: Path | None, name: str) -> Path:
+    """Where Spark logs to: by default in the user's log folder."""
+    path = path or platformdirs.user_log_path("sinkpipeline", appauthor=False) / f"{name}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise SinkPipelineError(
+            Reason.LOG_FILE_INVALID, f"{path} can't be written: {error}", "give --log-file another path"
+        ) from error
+    return path
 
 
 def read_status(path: Path) -> object | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, advance
+from sinkpipeline.core.progress import PartitionProgress, advance, decode_partition, encode_partition
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Receipt:
             if field.name not in ("partition", "progress", "error")
         }
         document["partition"] = None if self.partition is None else [self.partition.topic, self.partition.partition]
-        document["progress"] = None if self.progress is None else dataclasses.asdict(self.progress)
+        document["progress"] = None if self.progress is None else encode_partition(self.progress).decode()
         document["error"] = None if self.error is None else self.error.to_dict()
         return json.dumps(document)
 
@@ -68,7 +68,7 @@ class Receipt:
         partition, progress, error = document.pop("partition"), document.pop("progress"), document.pop("error")
         return cls(
             partition=None if partition is None else SourcePartition(*partition),
-            progress=None if progress is None else PartitionProgress(**progress),
+            progress=None if progress is None else decode_partition(progress.encode(), "the receipt"),
             error=None if error is None else SinkPipelineError.from_dict(error),
             **document,
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+_LEAST_ROWS = 1_000
+_LEAST_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +31,14 @@ class CutPolicy:
 
     def is_due(self, *, open_s: float) -> bool:
         return open_s >= self.seconds
+
+    def after_trouble(self, *, rows: int, size: int) -> CutPolicy:
+        """Of a transaction that did not come through, tried again: by halves, as it may have been too much at once.
+
+        A broker that is slow, or slowed down by a quota, would time out the same one again and again.
+        """
+        return replace(
+            self,
+            rows=min(self.rows, max(_LEAST_ROWS, rows // 2)),
+            bytes=min(self.bytes, max(_LEAST_BYTES, size // 2)),
+        )

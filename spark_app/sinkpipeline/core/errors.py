@@ -29,11 +29,15 @@ class _Consequence:
     exit_code: ExitCode
     retry: bool
     """Whether the driver tries again by itself, with backoff; a refusal waits for a person or for the world."""
+    counted: bool = True
+    """Whether trying again counts towards the circuit. An outage of the cluster does not: it is no fault of the sink,
+    and would leave every sink of the cluster to a person."""
 
 
 _MANIFEST = _Consequence(ExitCode.MANIFEST, retry=False)
 _REFUSED = _Consequence(ExitCode.REFUSED, retry=False)
 _TRANSIENT = _Consequence(ExitCode.FAILED, retry=True)
+_OUTAGE = _Consequence(ExitCode.FAILED, retry=True, counted=False)
 _SUPERSEDED = _Consequence(ExitCode.SUPERSEDED, retry=False)
 
 
@@ -69,12 +73,15 @@ class Reason(str, enum.Enum):
     IDENTITY_IN_USE = "IdentityInUse"
     RECORD_UNDECODABLE = "RecordUndecodable"
     RECORD_REFUSED = "RecordRefused"
+    DEAD_LETTER_FAILED = "DeadLetterFailed"
+    KAFKA_REFUSED = "KafkaRefused"
     CIRCUIT_OPEN = "CircuitOpen"
     # A newer driver holds the sink.
     SUPERSEDED = "Superseded"
     # May pass by itself.
     BROKER_UNREACHABLE = "BrokerUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
+    DEAD_LETTERS_UNREADABLE = "DeadLettersUnreadable"
     FENCED_REPEATEDLY = "FencedRepeatedly"
     TRANSACTION_FAILED = "TransactionFailed"
     KAFKA_ERROR = "KafkaError"
@@ -91,6 +98,10 @@ class Reason(str, enum.Enum):
     def retry(self) -> bool:
         return _consequence(self).retry
 
+    @property
+    def counted(self) -> bool:
+        return _consequence(self).counted
+
 
 def _consequence(reason: Reason) -> _Consequence:
     match reason:
@@ -98,9 +109,11 @@ def _consequence(reason: Reason) -> _Consequence:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED
+        case Reason.BROKER_UNREACHABLE:
+            return _OUTAGE
         case (
-            Reason.BROKER_UNREACHABLE
-            | Reason.PROGRESS_UNREADABLE
+            Reason.PROGRESS_UNREADABLE
+            | Reason.DEAD_LETTERS_UNREADABLE
             | Reason.FENCED_REPEATEDLY
             | Reason.TRANSACTION_FAILED
             | Reason.KAFKA_ERROR

@@ -35,10 +35,25 @@ class Failures:
     """The consecutive failures of one sink. Partial progress does not clear them, only health for `reset_after_s`."""
 
     consecutive: int = 0
+    outages: int = 0
+    """How often it was tried in vain since the cluster went away; that delays, and opens no circuit."""
 
-    def after_failure(self, policy: FailurePolicy, healthy_s: float) -> Failures:
-        """`healthy_s`: for how long the sink had worked before it failed; the time of trying again is none of it."""
-        return Failures(consecutive=1 if healthy_s >= policy.reset_after_s else self.consecutive + 1)
+    def after_failure(self, policy: FailurePolicy, healthy_s: float, *, counted: bool = True) -> Failures:
+        """The failures with one more.
+
+        Args:
+            policy: the pipeline's.
+            healthy_s: for how long the sink had worked before it failed; the time of trying again is none of it.
+            counted: false for an outage of the cluster.
+        """
+        before = 0 if healthy_s >= policy.reset_after_s else self.consecutive
+        if counted:
+            return Failures(consecutive=before + 1)
+        return Failures(consecutive=before, outages=1 if healthy_s > 0 else self.outages + 1)
+
+    def backoff_s(self, policy: FailurePolicy) -> float:
+        """How long to wait before the next try."""
+        return policy.backoff_s(max(1, self.outages or self.consecutive))
 
     def circuit_is_open(self, policy: FailurePolicy) -> bool:
         return self.consecutive >= policy.max_consecutive_failures

@@ -2,7 +2,8 @@
 
     {"reason": "DataTopicLost", "message": ..., "remedy": ..., "sinks": [as in the status, without lag and guarantee]}
 
-Too long texts are cut; where that is not enough, sinks lose their frontiers, the largest ones first, and then more.
+Too long texts are cut; where that is not enough, sinks lose their counts by class, their frontiers, the largest ones
+first, and then more.
 What is left is always a whole document.
 """
 
@@ -34,6 +35,7 @@ _SINK_KEYS = (
     "lost",
     "lastProgressTime",
     "frontier",
+    "deadLetters",
 )
 
 
@@ -45,9 +47,11 @@ class _Detail(enum.IntEnum):
     ERROR = 2
     COUNTS = 3
     FRONTIER = 4
+    CLASSES = 5
 
 
 _LADDER = (
+    *((_Detail.CLASSES, length) for length in (2048, 1024, 512, 256)),
     *((_Detail.FRONTIER, length) for length in (2048, 1024, 512, 256)),
     *((_Detail.COUNTS, length) for length in (2048, 1024, 512, 256)),
     *((_Detail.ERROR, length) for length in (256, 128)),
@@ -91,6 +95,8 @@ def _with_frontiers(
 
 def _entry(sink: Mapping[str, Any], detail: _Detail, length: int) -> dict[str, Any]:
     entry = {key: sink[key] for key in _SINK_KEYS if key in sink}
+    if detail < _Detail.CLASSES:
+        entry.pop("deadLetters", None)
     if detail < _Detail.FRONTIER:
         entry.pop("frontier", None)
     if detail < _Detail.COUNTS:

@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
+from sinkpipeline.core.tally import Tally, checked
 
 VERSION = 1
 
@@ -42,6 +43,10 @@ class PartitionProgress:
     """Source offsets that the source no longer had, under `onDataLoss: Skip`."""
     at: int = 0
     """When the record was written, Unix milliseconds; for people, never for decisions."""
+    dead_by_class: Tally = ()
+    """`dead` by error class; less than that where a release has written that did not know of classes."""
+    dropped_by_class: Tally = ()
+    """`dropped` likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +129,8 @@ def encode_partition(progress: PartitionProgress) -> bytes:
             "dropped": progress.dropped,
             "lost": progress.lost,
             "at": progress.at,
+            **({"deadByClass": dict(progress.dead_by_class)} if progress.dead_by_class else {}),
+            **({"droppedByClass": dict(progress.dropped_by_class)} if progress.dropped_by_class else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -209,7 +216,7 @@ class ProgressFold:
             self._partitions.pop(partition, None)
             self._removed.add(partition)
             return
-        new = _decode_partition(value, where)
+        new = decode_partition(value, where)
         check_forward(partition, self._partitions.get(partition), new, where)
         self._partitions[partition] = new
         self._removed.discard(partition)
@@ -326,10 +333,27 @@ def _text(value: object, name: str, where: str) -> str:
     return value
 
 
-def _decode_partition(value: bytes, where: str) -> PartitionProgress:
+def decode_partition(value: bytes, where: str) -> PartitionProgress:
+    """What `encode_partition` has made.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown.
+    """
     document = _object(value, where)
-    names = ("epoch", "next", "rows", "dead", "dropped", "lost", "at")
-    return PartitionProgress(**{name: _count(document, name, where) for name in names})
+    return PartitionProgress(
+        **{name: _count(document, name, where) for name in ("epoch", "next", "rows", "dead", "dropped", "lost", "at")},
+        dead_by_class=_tally(document, "deadByClass", where),
+        dropped_by_class=_tally(document, "droppedByClass", where),
+    )
+
+
+def _tally(document: Mapping[str, Any], name: str, where: str) -> Tally:
+    if name not in document:
+        return ()
+    try:
+        return checked(document[name])
+    except (TypeError, ValueError) as error:
+        raise _corrupt(f"{where} has {name} that are no counts: {error}") from error
 
 
 def _decode_meta(value: bytes, where: str) -> Meta:

@@ -7,6 +7,7 @@ the driver must run. Its sinks have the shape of `status.sinks`, of which they a
      "sinks": [{"name": "enriched", "epoch": 0, "dataTopicId": ..., "progressTopicId": ...,
                 "frontier": [{"topic": "orders-raw", "topicId": ..., "next": [120, 118]}],
                 "rowsDelivered": 230, "deadLettered": 2, "dropped": 0, "lost": 0,
+                "deadLetters": [{"class": "WrongType", "stage": "decode", "count": 2, "dropped": 0}],
                 "circuit": {"openedAt": "2026-01-31T12:00:00Z", "configHash": "8f14e45f"},
                 "error": {"reason": "CircuitOpen", "message": ..., "remedy": ...}}],
      "adopt": {"cluster": <uid of kube-system>, "name": "<namespace>/<name>"}}
@@ -24,7 +25,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import frontier, memory_of, timestamp
+from sinkpipeline.core.status import dead_letters, frontier, memory_of, timestamp
 from sinkpipeline.core.topics import Memory, recall
 
 VERSION = 1
@@ -139,6 +140,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "deadLettered": sum(state.dead for state in states),
         "dropped": sum(state.dropped for state in states),
         "lost": sum(state.lost for state in states),
+        "deadLetters": dead_letters(states),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
@@ -11,25 +10,6 @@ if TYPE_CHECKING:
 
 DecodeFormat = Literal["json", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
-
-
-class DecodeErrorClass(str, enum.Enum):
-    """Why a record can't be decoded: the closed set of words before the colon of a row's `error`."""
-
-    NULL_VALUE = "NullValue"
-    INVALID_UTF8 = "InvalidUtf8"
-    MALFORMED_JSON = "MalformedJson"
-    WRONG_TYPE = "WrongType"
-    MISSING_FIELD = "MissingField"
-
-    def error(self, detail: str) -> str:
-        """The text of a row's `error`; `detail` never holds contents of the record."""
-        return f"{self.value}: {detail}"
-
-    @classmethod
-    def of(cls, error: str) -> DecodeErrorClass:
-        """The class of a row's `error`; ValueError if the text has none."""
-        return cls(error.partition(":")[0])
 
 
 @dataclass(frozen=True)

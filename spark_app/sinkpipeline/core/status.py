@@ -15,6 +15,7 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.tally import entries, parse, total
 from sinkpipeline.core.topics import Memory
 
 _OF_TOPICS = frozenset(
@@ -30,8 +31,12 @@ _OF_TOPICS = frozenset(
 )
 
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
-_OF_PROGRESS = (*_COUNTS, "frontier", "lastProgressTime", "epoch", "dataTopicId", "progressTopicId")
+_OF_PROGRESS = (*_COUNTS, "deadLetters", "frontier", "lastProgressTime", "epoch", "dataTopicId", "progressTopicId")
 """What a sink's document has of its progress."""
+
+
+RECORDS_DROPPED = "RecordsDropped"
+"""Why SinksHealthy is True, and yet worth a look."""
 
 
 class SinkState(str, enum.Enum):
@@ -87,7 +92,7 @@ def render(
         **({} if generation is None else {"observedGeneration": generation}),
         "identity": identity,
         "phase": phase(sinks).value,
-        "conditions": conditions(_conditions(sinks), generation, previous, now_ms),
+        "conditions": conditions(_conditions(sinks, rendered), generation, previous, now_ms),
         "totals": {
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
             **_sums(rendered),
@@ -171,6 +176,7 @@ def _progress(progress: Progress) -> dict[str, Any]:
         "deadLettered": sum(state.dead for state in states),
         "dropped": sum(state.dropped for state in states),
         "lost": sum(state.lost for state in states),
+        "deadLetters": dead_letters(states),
         "frontier": frontier(progress),
     }
     last = max((state.at for state in states), default=0)
@@ -179,6 +185,12 @@ def _progress(progress: Progress) -> dict[str, Any]:
     if meta is not None:
         document |= {"epoch": meta.epoch, "dataTopicId": meta.data, "progressTopicId": meta.progress}
     return document
+
+
+def dead_letters(states: Iterable[PartitionProgress]) -> list[dict[str, Any]]:
+    """Class by class, what of a sink's records could not be delivered; empty and not absent where there is none."""
+    known = list(states)
+    return entries(total(each.dead_by_class for each in known), total(each.dropped_by_class for each in known))
 
 
 def frontier(progress: Progress) -> list[dict[str, Any]]:
@@ -226,11 +238,11 @@ def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
 
 
-def _conditions(sinks: list[SinkReport]) -> dict[str, Condition]:
+def _conditions(sinks: list[SinkReport], rendered: Iterable[Mapping[str, Any]]) -> dict[str, Condition]:
     return {
         "Ready": Condition(*_ready(sinks)),
         "TopicsReady": Condition(*_topics_ready(sinks)),
-        "SinksHealthy": Condition(*_sinks_healthy(sinks)),
+        "SinksHealthy": _sinks_healthy(sinks, rendered),
         "ExactlyOnce": Condition(*_exactly_once(sinks)),
     }
 
@@ -252,12 +264,20 @@ def _topics_ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
     return "True", ("Drifted" if drift else "TopicsAsRequested"), "; ".join(drift)
 
 
-def _sinks_healthy(sinks: list[SinkReport]) -> tuple[str, str, str]:
+def _sinks_healthy(sinks: list[SinkReport], rendered: Iterable[Mapping[str, Any]]) -> Condition:
     broken = [report for report in sinks if report.error is not None]
     if not broken:
-        return "True", "NoErrors", ""
+        return without_errors(rendered)
     reason = broken[0].error.reason.value if broken[0].error is not None else ""
-    return "False", reason, "; ".join(f"{report.name}: {report.error}" for report in broken)
+    return Condition("False", reason, "; ".join(f"{report.name}: {report.error}" for report in broken))
+
+
+def without_errors(sinks: Iterable[Mapping[str, Any]]) -> Condition:
+    """SinksHealthy where no sink has an error. What was dropped was so by order, and is no error; it is told."""
+    dropped = [f"{sink['name']}: {sink['dropped']}" for sink in sinks if sink.get("dropped")]
+    if not dropped:
+        return Condition("True", "NoErrors", "")
+    return Condition("True", RECORDS_DROPPED, f"records dropped, as onFailure says: {', '.join(dropped)}")
 
 
 def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
@@ -274,7 +294,8 @@ def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
 def memory_of(document: object, identity: str, sink: str) -> Memory | None:
     """What an earlier status document remembers of a sink, or None where it remembers no frontier.
 
-    The status has counts per sink only; all of them are given to the first partition, so that the sums stay true.
+    The status has counts per sink only, also those by class; all of them are given to the first partition, so that the
+    sums stay true.
 
     Raises:
         SinkPipelineError: StatusFileInvalid, also where the document is of another identity: its frontier would be
@@ -309,6 +330,7 @@ def _memory(found: Mapping[str, Any]) -> Memory:
             source[topic] = _text(topic_id)
         for number, offset in enumerate(entry["next"]):
             partitions[SourcePartition(topic, number)] = PartitionProgress(epoch=epoch, next=_count(offset))
+    dead_by_class, dropped_by_class = parse(found.get("deadLetters", ()))
     first = min(partitions)
     partitions[first] = replace(
         partitions[first],
@@ -316,6 +338,8 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         dead=_count(found["deadLettered"]),
         dropped=_count(found["dropped"]),
         lost=_count(found["lost"]),
+        dead_by_class=dead_by_class,
+        dropped_by_class=dropped_by_class,
     )
     data, progress = found.get("dataTopicId"), found.get("progressTopicId")
     return Memory(

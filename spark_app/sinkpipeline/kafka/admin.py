@@ -258,6 +258,17 @@ class Admin:
                 raise self._translate(exception, f"deleting topic {name}", f"Delete on topic {name}") from exception
         self._answered()
 
+    @repeated
+    def delete_records(self, before: Mapping[SourcePartition, int]) -> None:
+        """Deletes what is below these offsets; what is deleted already is success."""
+        futures = self._client.delete_records(
+            [ClientPartition(each.topic, each.partition, offset) for each, offset in before.items()],
+            request_timeout=REQUEST_TIMEOUT_S,
+            operation_timeout=REQUEST_TIMEOUT_S,
+        )
+        for each, future in futures.items():
+            self._result(future, f"deleting records of {each.topic}", f"Delete on topic {each.topic}")
+
     def beginning_offsets(self, partitions: Collection[SourcePartition]) -> dict[SourcePartition, int]:
         return self._offsets(partitions, _EARLIEST, read_committed=False)
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 
 from confluent_kafka import Consumer, KafkaError, Message
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.errors import is_refused_log_in, made, translate
 
 
-def make_consumer(connection: Connection, group_id: str, isolation_level: str = "read_committed") -> Consumer:
+def make_consumer(
+    connection: Connection, group_id: str, isolation_level: str = "read_committed", *, fetch_kib: int = 65_536
+) -> Consumer:
+    """`fetch_kib`: how much is fetched ahead; by default as much as the client's own."""
     return made(
         Consumer,
         {
@@ -26,6 +31,7 @@ def make_consumer(connection: Connection, group_id: str, isolation_level: str = 
             "auto.offset.reset": "error",
             "isolation.level": isolation_level,
             "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": fetch_kib,
             "fetch.error.backoff.ms": 50,
         },
     )
@@ -74,3 +80,21 @@ def offset_of(message: Message) -> int:
     if offset is None:
         raise ValueError("a consumed message has an offset")
     return int(offset)
+
+
+_ASK_FOR_HEADERS = methodcaller("headers")
+"""Called so, the interpreter sees that the client gave a result and an error at once. An ordinary call of it may go on
+with half a list, and fail anywhere behind it, or crash."""
+
+
+def headers_of(message: Message) -> Headers:
+    """A record's headers.
+
+    Raises:
+        ValueError: the client can't take a name that is not UTF-8, and gives none of the others either.
+    """
+    try:
+        headers = _ASK_FOR_HEADERS(message)
+    except (SystemError, UnicodeDecodeError) as error:
+        raise ValueError("the name of a header is not UTF-8") from error
+    return list(headers) if isinstance(headers, list) else None

@@ -1,4 +1,4 @@
-"""The border where the client's errors become ours."""
+"""The border where the client's errors become ours, by the table in `core.causes`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from sinkpipeline.core.causes import UNKNOWN, of_kafka
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
 
@@ -17,43 +19,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _AGAIN_AFTER_S = 0.1
+_CUT_OFF = "_TRANSPORT"
 _PASSING = (Reason.BROKER_UNREACHABLE, Reason.KAFKA_ERROR)
 
-_UNREACHABLE = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._NOENT,  # no leader is known, as after a lost connection
-        KafkaError._DESTROY_BROKER,  # likewise
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-_UNAUTHENTICATED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
-_UNAUTHORIZED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
-)
 _OF_A_SECRET = re.compile(r"\b(ssl|sasl)\.")
-_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-_RECORD = _TOO_LARGE | {
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.INVALID_MSG,
-    KafkaError._UNKNOWN_PARTITION,
-}
 
 
 def error_of(exception: KafkaException | KafkaError) -> KafkaError:
@@ -65,16 +34,21 @@ def error_of(exception: KafkaException | KafkaError) -> KafkaError:
 
 def is_record_error(error: KafkaError) -> bool:
     """Whether the broker or the client refuses a record for what it is: a retry would be refused again."""
-    return error.code() in _RECORD
+    return of_kafka(error.name()).record is not None
+
+
+def verdict_of(error: KafkaError) -> Verdict:
+    """What a record error says of its record."""
+    return Verdict(of_kafka(error.name()).record or ErrorClass.RECORD_REFUSED, error.str(), error.name())
 
 
 def is_authorization_error(error: KafkaError) -> bool:
-    return error.code() in _UNAUTHORIZED
+    return of_kafka(error.name()).reason is Reason.AUTHORIZATION_FAILED
 
 
 def is_refused_log_in(error: KafkaError) -> bool:
     """Whether a broker refused who we are, or we refused who it is."""
-    return error.code() in _UNAUTHENTICATED and not _was_cut_off(error)
+    return of_kafka(error.name()).reason is Reason.AUTHENTICATION_FAILED and not _was_cut_off(error)
 
 
 def _was_cut_off(error: KafkaError) -> bool:
@@ -92,32 +66,28 @@ def translate(
 ) -> SinkPipelineError:
     """Our error for the client's: `doing` says what failed, in words that follow "while"; `needs` names the right."""
     error = error_of(exception)
-    code, text = error.code(), error.str()
-    if code == KafkaError._SSL:
-        return SinkPipelineError(
-            Reason.AUTHENTICATION_FAILED,
-            f"no TLS connection to {bootstrap_servers} while {doing}: {text}",
-            "check auth.tls, the Secrets it names, and bootstrapServers",
-        )
-    if is_refused_log_in(error):
-        return SinkPipelineError(
-            Reason.AUTHENTICATION_FAILED,
-            f"{bootstrap_servers} refused our credentials while {doing}: {text}",
-            "check auth.tls and auth.sasl, and the Secrets they name",
-        )
-    if code in _UNAUTHORIZED:
-        return SinkPipelineError(
-            Reason.AUTHORIZATION_FAILED,
-            f"{needs} is not granted, while {doing}: {text}",
-            "grant it to the principal; docs/rights.md lists all that is needed",
-        )
-    if code in _UNREACHABLE or code in _UNAUTHENTICATED:
-        return SinkPipelineError(
-            Reason.BROKER_UNREACHABLE,
-            f"no answer from {bootstrap_servers} while {doing}: {text}",
-            "check that the brokers run and that bootstrapServers names them as this machine reaches them",
-        )
-    return SinkPipelineError(otherwise, f"Kafka failed while {doing}: {text}", "look at the broker's log for the cause")
+    cause, text = of_kafka(error.name()), error.str()
+    if cause.record is not None:
+        # Who produces asks first whether it is a record's; here it is a broken answer.
+        cause = UNKNOWN
+    elif cause.reason is Reason.AUTHENTICATION_FAILED and error.code() != KafkaError._SSL and _was_cut_off(error):
+        cause = of_kafka(_CUT_OFF)
+    reason = cause.reason
+    match reason:
+        case Reason.AUTHENTICATION_FAILED if error.code() == KafkaError._SSL:
+            fact = f"no TLS connection to {bootstrap_servers} while {doing}: {text}"
+        case Reason.AUTHENTICATION_FAILED:
+            fact = f"{bootstrap_servers} refused our credentials while {doing}: {text}"
+        case Reason.AUTHORIZATION_FAILED:
+            fact = f"{needs} is not granted, while {doing}: {text}"
+        case Reason.BROKER_UNREACHABLE:
+            fact = f"no answer from {bootstrap_servers} while {doing}: {text}"
+        case _:
+            # What was being done says more than that Kafka failed; but not where it would be tried again in vain.
+            if otherwise is not Reason.KAFKA_ERROR and (reason.retry or not otherwise.retry):
+                reason = otherwise
+            fact = f"Kafka failed while {doing}: {text}"
+    return SinkPipelineError(reason, fact, cause.remedy)
 
 
 def made(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate
+from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate, verdict_of
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
@@ -28,12 +30,12 @@ _DELIVERY_TIMEOUT_MS = 45_000
 _INIT_STEP_S = 0.03
 """One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones don't."""
 
+_REGISTERED_S = 0.05
+"""How long the client may take from a record to the request that adds its partition to the transaction."""
+
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
-
-Headers = list[tuple[str, str | bytes | None]] | None
-Row = tuple[bytes | None, bytes | None, int, int, Headers]
-"""Value, key, target partition (-1: the partitioner's), timestamp in ms (0: now), headers."""
+_CAUSE_S = 0.5
 
 
 class Fenced(Exception):
@@ -55,41 +57,56 @@ class RecordRefused(Exception):
     """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
 
     `index` counts the rows of the call that raised it; None where only the broker knows which one it was.
+    `topic` is where a record was to go that was refused, where that is known.
     """
 
-    def __init__(self, text: str, index: int | None = None) -> None:
-        super().__init__(text, index)
-        self.text = text
+    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
+        super().__init__(verdict.text, topic, index)
+        self.verdict = verdict
+        self.topic = topic
         self.index = index
+
+    @property
+    def text(self) -> str:
+        return self.verdict.text
 
 
 class _Deliveries:
-    """Remembers the first failed delivery; what fails after it was purged because of it.
+    """Remembers why deliveries fail: the first failure that is a cause, and not a consequence of another one.
 
     An object of its own, so that client and callback make no cycle and a dropped producer is destroyed at once.
     """
 
     def __init__(self) -> None:
-        self._first: tuple[KafkaError, Message] | None = None
+        self._told: tuple[KafkaError, Message] | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._first is None:
-            self._first = (error, message)
+        if error is not None and (self._told is None or _rank(error) > _rank(self._told[0])):
+            self._told = (error, message)
 
     @property
     def error(self) -> KafkaError | None:
-        """None too where it was purged: it fell with a transaction whose own error tells why."""
-        if self._first is None or self._first[0].code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            return None
-        return self._first[0]
+        """None too where all were purged: they fell with a transaction whose own error tells why."""
+        return None if self._told is None or _rank(self._told[0]) == _PURGED else self._told[0]
 
     @property
     def failed(self) -> bool:
-        return self._first is not None
+        return self._told is not None
 
     @property
     def topic(self) -> str | None:
-        return None if self._first is None else self._first[1].topic()
+        """Of the record whose error it is."""
+        return None if self._told is None or self.error is None else self._told[1].topic()
+
+
+_PURGED = 0
+
+
+def _rank(error: KafkaError) -> int:
+    """How much of a cause it is: a record is also purged with others, or refused with an invalid one of its batch."""
+    if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        return _PURGED
+    return 1 if error.code() == KafkaError._INVALID_DIFFERENT_RECORD else 2
 
 
 class TransactionalProducer:
@@ -116,6 +133,8 @@ class TransactionalProducer:
         self._deliveries = _Deliveries()
         self._topics: set[str] = set()
         self._open = False
+        self._produced_at: float | None = None
+        """When a record was last produced that nothing is known of yet."""
         base = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
         self._producer = made(
             Producer,
@@ -172,6 +191,8 @@ class TransactionalProducer:
             _produce_rows(self._producer, topic, rows)
         except KafkaException as exception:
             raise self._failed(exception) from exception
+        finally:
+            self._produced_at = time.monotonic()
 
     def produce_record(self, topic: str, key: str, value: bytes | None) -> None:
         """Produces one record, or a tombstone, to partition 0 of a topic into the open transaction."""
@@ -189,6 +210,7 @@ class TransactionalProducer:
                     continue
                 raise self._failed(exception) from exception
             else:
+                self._produced_at = None
                 return
 
     def write(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
@@ -206,6 +228,10 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Gives up the connection; an open transaction is left to the next init of the id, or to its time-out."""
+        if self._produced_at is not None:
+            # Destroyed in the moment in which it adds a partition to its transaction, the client ends the process by an
+            # assertion (rdkafka_txnmgr.c, txn_req_cnt): about one time in 1,500 right after a record was produced.
+            time.sleep(max(0.0, self._produced_at + _REGISTERED_S - time.monotonic()))
         # The client's own close() would flush without a deadline; destroying it purged doesn't wait.
         self._producer.purge()
         del self._producer
@@ -214,14 +240,22 @@ class TransactionalProducer:
         error = error_of(exception)
         if error.code() == KafkaError._FENCED:
             return Fenced(self.transactional_id)
+        self._await_cause(error)
         cause = self._deliveries.error or error
         if is_record_error(cause):
-            return RecordRefused(cause.str())
+            return RecordRefused(verdict_of(cause), self._deliveries.topic)
         if is_authorization_error(cause):
             return self._translate(cause)
         # A commit is asked for only after every record was delivered.
         aborted = self._deliveries.failed and error.txn_requires_abort()
         return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted)
+
+    def _await_cause(self, error: KafkaError) -> None:
+        """Of a transaction that failed while rows were produced only that is told; why, a moment later, to who asks."""
+        deadline = time.monotonic() + _CAUSE_S
+        failed = error.code() == KafkaError._STATE or error.txn_requires_abort()
+        while failed and self._deliveries.error is None and time.monotonic() < deadline:
+            self._producer.poll(_PROOF_STEP_S)
 
     def _translate(self, error: KafkaError) -> SinkPipelineError:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -279,6 +313,8 @@ class PlainProducer:
                 patience.check()
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
+        except SystemError as error:
+            raise self._ended(error) from error
         if self._deliveries.error is not None:
             raise self._failed(self._deliveries.error)
         if remaining:
@@ -303,9 +339,18 @@ class PlainProducer:
         self._producer.purge()
         del self._producer
 
+    def _ended(self, error: SystemError) -> Exception:
+        """The client has failed for good in the middle of a flush, and called back with that exception pending."""
+        cause = error.__cause__
+        if isinstance(cause, KafkaException):
+            return self._failed(error_of(cause))
+        return SinkPipelineError(
+            Reason.KAFKA_ERROR, f"{self._servers}: the client has failed for good: {cause}", "look at the log file"
+        )
+
     def _failed(self, error: KafkaError) -> Exception:
         if is_record_error(error):
-            return RecordRefused(error.str())
+            return RecordRefused(verdict_of(error), self._deliveries.topic)
         topics = self._deliveries.topic or " or ".join(sorted(self._topics))
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
 
@@ -322,7 +367,7 @@ def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
         except KafkaException as exception:
             error = error_of(exception)
             if is_record_error(error):
-                raise RecordRefused(error.str(), index) from exception
+                raise RecordRefused(verdict_of(error), topic, index) from exception
             raise
     producer.poll(0)
 

@@ -31,11 +31,12 @@ from typing_extensions import Self, override
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
 from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
+from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, read_failed, take, uncommitted
 from sinkpipeline.kafka.errors import repeated, translate
-from sinkpipeline.kafka.producers import Headers, PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 
 READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""

@@ -12,7 +12,14 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import Beginning, TopicDecision, check_progress_topic, decide
+from sinkpipeline.core.topics import (
+    Beginning,
+    DeadLetterDecision,
+    TopicDecision,
+    check_progress_topic,
+    decide,
+    decide_dead_letters,
+)
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import PlainProducer
@@ -31,6 +38,7 @@ class Finding:
     decision: TopicDecision | None
     error: SinkPipelineError | None
     warnings: tuple[str, ...] = ()
+    creates_dead_letters: bool = False
 
     @property
     def plan(self) -> str:
@@ -42,13 +50,14 @@ class Finding:
             for name, create in (
                 ("the progress topic", self.decision.create_progress),
                 ("the data topic", self.decision.create_data),
+                ("the dead-letter topic", self.creates_dead_letters),
             )
             if create
         ]
         begins = (
             "resumes from its progress" if self.decision.beginning is Beginning.RESUME else "starts for the first time"
         )
-        return f"{begins}, creates {' and '.join(created) or 'nothing'}"
+        return f"{begins}, creates {_listed(created) or 'nothing'}"
 
 
 def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
@@ -117,7 +126,12 @@ def _purify(sink: SinkSettings) -> Finding:
         source=source,
         refuse_existing_data=sink.refuse_existing_data,
     )
-    for request, create in ((sink.data, decision.create_data), (sink.progress, decision.create_progress)):
+    dead_letters = _dead_letters(sink, admin)
+    for request, create in (
+        (sink.data, decision.create_data),
+        (sink.progress, decision.create_progress),
+        *(() if sink.dead_letter is None else ((sink.dead_letter.topic, dead_letters.create),)),
+    ):
         if create and (request.replication_factor or 1) > brokers:
             raise SinkPipelineError(
                 Reason.TOPIC_CREATION_FAILED,
@@ -127,7 +141,22 @@ def _purify(sink: SinkSettings) -> Finding:
             )
         if create:
             admin.check_creation(request)
-    return Finding(sink.id, decision, None, (*decision.drift, *_one_of_several(counts)))
+    warnings = (*decision.drift, *dead_letters.drift, *_one_of_several(counts))
+    return Finding(sink.id, decision, None, warnings, creates_dead_letters=dead_letters.create)
+
+
+def _dead_letters(sink: SinkSettings, admin: Admin) -> DeadLetterDecision:
+    wanted = sink.dead_letter
+    if wanted is None:
+        return DeadLetterDecision(create=False)
+    topic = describe(admin, wanted.topic.name)
+    if topic is not None:
+        _require(admin, topic.name, ("WRITE",))
+    return decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _check_properties(sink: SinkSettings) -> None:

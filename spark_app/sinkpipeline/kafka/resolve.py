@@ -10,7 +10,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls, password_file, secret_file
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 
 FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
@@ -75,16 +75,31 @@ def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> 
             owner=owner,
             source=source,
             connection=resolve_connection(pipeline.connection(sink), secrets_dir),
-            data=TopicRequest(
-                name=sink.kafka.topic.name,
-                partitions=sink.kafka.topic.partitions,
-                replication_factor=sink.kafka.topic.replication_factor,
-                config=MappingProxyType(dict(sink.kafka.topic.config)),
-            ),
+            data=_request(sink.kafka.topic),
             progress=progress_request(sink.kafka.progress_topic.name, sink.kafka.progress_topic.replication_factor),
+            dead_letter=_dead_letter(sink.dead_letter),
             exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
             refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
             properties=MappingProxyType(dict(sink.kafka.properties)),
         )
         for sink in pipeline.spec.sinks
     ]
+
+
+def _request(topic: manifest.DataTopic) -> TopicRequest:
+    return TopicRequest(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        config=MappingProxyType(dict(topic.config)),
+    )
+
+
+def _dead_letter(dead_letter: manifest.DeadLetter | None) -> DeadLetterSettings | None:
+    if dead_letter is None:
+        return None
+    return DeadLetterSettings(
+        topic=_request(dead_letter.topic),
+        auto_create=dead_letter.auto_create,
+        drop=dead_letter.on_failure is manifest.OnFailure.DROP_AND_CONTINUE,
+    )

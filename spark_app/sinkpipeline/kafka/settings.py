@@ -28,6 +28,16 @@ class SourceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeadLetterSettings:
+    """Where a sink's dead letters go, on the sink's cluster."""
+
+    topic: TopicRequest
+    auto_create: bool = True
+    drop: bool = False
+    """Whether a record is dropped that can't even be dead-lettered; else it stops the sink."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkSettings:
     """One Kafka sink."""
 
@@ -37,6 +47,8 @@ class SinkSettings:
     connection: Connection
     data: TopicRequest
     progress: TopicRequest
+    dead_letter: DeadLetterSettings | None = None
+    """None where a record that can't be delivered stops the sink."""
     exactly_once: bool = True
     refuse_existing_data: bool = False
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -2,7 +2,7 @@
 
     0 refuse what needs no fence, by a decide read; create the progress topic
     1 init the control id                          (fences another driver's writes of meta)
-    2 resume read; refuse again; create the data topic
+    2 resume read; refuse again; create the data topic, and the dead-letter topic
     3 commit meta with our run                     (who comes later sees it; who was before learns it when fenced)
     4 init every partition id                      (fences late tasks, and aborts what they left open)
     5 resume read of what was written since 2
@@ -34,6 +34,7 @@ from sinkpipeline.core.topics import (
     TopicDecision,
     check_data_topic,
     decide,
+    decide_dead_letters,
     remember,
 )
 from sinkpipeline.kafka import failpoints
@@ -42,6 +43,9 @@ from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
 
 _LOG = logging.getLogger("sinkpipeline.start")
+
+DEFAULT_TOPIC_LIMIT = 1_048_588
+"""Kafka's max.message.bytes where nobody has set another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,11 @@ class StartedSink:
     may_duplicate: int | None
     """Of a seeded start: at most so many rows may be duplicated. None where the progress is certain."""
     drift: tuple[str, ...]
+    max_age_ms: int | None = None
+    """How far back a row's timestamp may be in the data topic; None where it doesn't say."""
+    max_ahead_ms: int | None = None
+    max_dead_letter_bytes: int = DEFAULT_TOPIC_LIMIT
+    """Likewise of the dead-letter topic; the brokers' default where that is missing."""
 
 
 @dataclass(kw_only=True)
@@ -121,6 +130,7 @@ class SinkStarter(SinkTakeover):
                 data_topic = self.admin.create_topic(settings.data)
                 created = data_topic.id
             data_config = self.admin.topic_config(data_topic.name)
+            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters()
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
@@ -169,11 +179,26 @@ class SinkStarter(SinkTakeover):
             source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
-            max_message_bytes=_client_limit(int(data_config.get("max.message.bytes", "1048588"))),
+            max_message_bytes=client_limit(data_config),
+            max_age_ms=timestamp_limit(data_config, "before"),
+            max_ahead_ms=timestamp_limit(data_config, "after"),
+            max_dead_letter_bytes=client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
             recreated_progress_topic=recreated,
             may_duplicate=self._may_duplicate,
-            drift=decision.drift,
+            drift=(*decision.drift, *dead_letter_drift),
         )
+
+    def _prepare_dead_letters(self) -> tuple[Topic | None, tuple[str, ...]]:
+        """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
+        wanted = self.settings.dead_letter
+        if wanted is None:
+            return None, ()
+        topic = describe(self.admin, wanted.topic.name)
+        decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
+        if decision.create:
+            self.admin.create_topic(wanted.topic)
+            topic = describe(self.admin, wanted.topic.name)
+        return topic, decision.drift
 
     def _prepare(
         self, view: SourceView, memory: Memory | None, held: TransactionalProducer | None
@@ -252,9 +277,18 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     return None if progress.meta is None else progress.meta.created
 
 
-def _client_limit(topic_limit: int) -> int:
+def client_limit(config: Mapping[str, str]) -> int:
     """The topic's limit within what the client takes as its own; the broker has the last word on either side."""
-    return min(max(topic_limit, 1_000), 1_000_000_000)
+    return min(max(int(config.get("max.message.bytes", DEFAULT_TOPIC_LIMIT)), 1_000), 1_000_000_000)
+
+
+def timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
+    limit = config.get(f"message.timestamp.{side}.max.ms")
+    by_broker = config.get("message.timestamp.type") == "LogAppendTime"
+    return None if limit is None or by_broker or int(limit) >= _FOR_EVER_MS else int(limit)
+
+
+_FOR_EVER_MS = 2**62
 
 
 def now_ms() -> int:

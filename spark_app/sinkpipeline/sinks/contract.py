@@ -7,16 +7,18 @@ it got.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.deadletter import ErrorClass, Stage, Verdict, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.producers import Headers, Row
+from sinkpipeline.core.records import Headers, Row, batch_size
 from sinkpipeline.kafka.settings import SinkSettings
 
 
@@ -28,6 +30,10 @@ class BatchPlan:
     run: str
     data_partitions: int
     max_message_bytes: int
+    max_dead_letter_bytes: int
+    max_age_ms: int | None
+    """How far back a row's timestamp may be; None for any."""
+    max_ahead_ms: int | None
     data_topic_id: str
     progress_topic_id: str
     verified: int
@@ -36,6 +42,59 @@ class BatchPlan:
     frontier: Mapping[SourcePartition, PartitionProgress]
     owners: Mapping[SourcePartition, str]
     """Which worker keeps the producer of a partition; the token in it names host, process and run."""
+
+    @property
+    def limits(self) -> Limits:
+        """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway."""
+        if self.settings.dead_letter is None:
+            return Limits(self.data_partitions)
+        now = int(time.time() * 1000)
+        return Limits(
+            partitions=self.data_partitions,
+            row_bytes=self.max_message_bytes,
+            earliest=None if self.max_age_ms is None else now - self.max_age_ms - _CLOCKS_DIFFER_MS,
+            latest=None if self.max_ahead_ms is None else now + self.max_ahead_ms + _CLOCKS_DIFFER_MS,
+        )
+
+    @property
+    def producer_properties(self) -> dict[str, str]:
+        """Of the producer of rows; with dead letters it takes what either topic takes.
+
+        Then no batch of several records may be larger than what the other topic takes.
+        """
+        properties = dict(self.settings.properties)
+        if self.settings.dead_letter is None:
+            return {**properties, "message.max.bytes": str(self.max_message_bytes)}
+        smaller, larger = sorted((self.max_message_bytes, self.max_dead_letter_bytes))
+        batch = min(smaller, int(properties.get("batch.size", _CLIENT_BATCH_BYTES)))
+        return {**properties, "message.max.bytes": str(larger), "batch.size": str(batch)}
+
+
+_CLOCKS_DIFFER_MS = 60_000
+"""Our clock isn't the brokers': what is nearer to a limit they judge themselves."""
+_BOUNDLESS = frozenset({0, -1})
+"""The client's now, and what Kafka calls none."""
+_CLIENT_BATCH_BYTES = 1_000_000
+"""The client's own batch.size."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What rows must keep to."""
+
+    partitions: int
+    """Of the data topic."""
+    row_bytes: int | None = None
+    """How large one row may be; None where the producer refuses it."""
+    earliest: int | None = None
+    """The bounds of timestamps in milliseconds."""
+    latest: int | None = None
+
+    def refuse(self, timestamp: int) -> bool:
+        if timestamp in _BOUNDLESS:
+            return False
+        early = self.earliest is not None and timestamp < self.earliest
+        return early or (self.latest is not None and timestamp > self.latest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +110,7 @@ class RowBatch:
     """Milliseconds; 0 for now."""
     headers: list[Headers] | None
     errors: list[str | None] | None
-    """Why a record could not be decoded; None where all could."""
+    """Why a record could not be decoded, or can't be sent as it is; None where all could."""
     size: int
     """Bytes, about."""
 
@@ -68,19 +127,53 @@ class RowBatch:
             strict=False,
         )
 
-    def first_bad(self, begin: int, end: int, partitions: int) -> tuple[int, str] | None:
-        """The first row in `begin:end` that can't be delivered, with why."""
-        found: tuple[int, str] | None = None
+    def bad_rows(self, limits: Limits) -> list[int]:
+        """The rows that can't be delivered, in order. Costs nothing where columns and sizes rule them out."""
+        found: set[int] = set()
         if self.errors is not None:
-            found = next(
-                ((i, error) for i, error in enumerate(self.errors[begin:end], begin) if error is not None), None
-            )
+            found.update(i for i, error in enumerate(self.errors) if error is not None)
         if self.target_partitions is not None:
-            stop = end if found is None else found[0]
-            for i, target in enumerate(self.target_partitions[begin:stop], begin):
-                if not -1 <= target < partitions:
-                    return i, f"PartitionOutOfRange: {target} of {partitions}"
-        return found
+            found.update(i for i, target in enumerate(self.target_partitions) if not -1 <= target < limits.partitions)
+        if limits.row_bytes is not None and self._may_exceed(limits.row_bytes):
+            found.update(i for i in range(len(self)) if self._row_bytes(i) > limits.row_bytes)
+        early = limits.earliest is not None and min(self.timestamps) < limits.earliest
+        if early or (limits.latest is not None and max(self.timestamps) > limits.latest):
+            found.update(i for i, timestamp in enumerate(self.timestamps) if limits.refuse(timestamp))
+        return sorted(found)
+
+    def verdict(self, index: int, limits: Limits) -> Verdict:
+        """Why a bad row can't be delivered."""
+        error = None if self.errors is None else self.errors[index]
+        if error is not None:
+            return Verdict.of(error)
+        target = -1 if self.target_partitions is None else self.target_partitions[index]
+        if not -1 <= target < limits.partitions:
+            return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
+        timestamp = self.timestamps[index]
+        if limits.refuse(timestamp):
+            return Verdict(
+                ErrorClass.INVALID_TIMESTAMP, f"its timestamp, {timestamp}, is beyond what the data topic takes"
+            )
+        size = self._row_bytes(index)
+        return Verdict(ErrorClass.RECORD_TOO_LARGE, f"it has {size} bytes, and the data topic takes {limits.row_bytes}")
+
+    def _may_exceed(self, row_bytes: int) -> bool:
+        if self.size + _ROW_OVERHEAD <= row_bytes:
+            return False
+        if self.headers is not None:
+            return True
+        return _longest(self.keys) + _longest(self.values) + _ROW_OVERHEAD > row_bytes
+
+    def _row_bytes(self, index: int) -> int:
+        return batch_size(self.values[index], self.keys[index], None if self.headers is None else self.headers[index])
+
+
+_ROW_OVERHEAD = 128
+"""More than the frame of a record without headers."""
+
+
+def _longest(column: list[bytes | None]) -> int:
+    return max(map(len, filter(None, column)), default=0)
 
 
 class SinkWriter(Protocol):
@@ -98,12 +191,38 @@ class SinkWriter(Protocol):
         """How far the writer got; without `error` and `retried`, which the runtime knows."""
 
 
-def undecodable(partition: SourcePartition, offset: int, why: str) -> SinkPipelineError:
-    """The error that stops a sink at a record that can't be delivered; where dead letters will branch off."""
+def stopped(partition: SourcePartition, offset: int, verdict: Verdict) -> SinkPipelineError:
+    """The error that stops a sink without dead letters at a record that can't be delivered."""
+    if verdict.error_class.stage is Stage.WRITE:
+        return refused(partition, offset, offset + 1, verdict.text)
     return SinkPipelineError(
         Reason.RECORD_UNDECODABLE,
-        f"the record at {_place(partition)}, offset {offset} can't be delivered: {why}",
-        "everything before it in its partition was delivered; correct decode or transform, or let it pass",
+        f"the record at {_place(partition)}, offset {offset} can't be delivered: "
+        f"{verdict.error_class.error(verdict.text)}",
+        "everything before it in its partition was delivered; correct decode or transform, let it pass, or give the "
+        "sink a deadLetter",
+    )
+
+
+class NoDeadLetter(Exception):
+    """The dead letter of a record can't be written: what is so, and what a person can do about it."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(fact, remedy)
+        self.fact = fact
+        self.remedy = remedy
+
+
+def not_dead_lettered(
+    partition: SourcePartition, offset: int, verdict: Verdict, failure: NoDeadLetter
+) -> SinkPipelineError:
+    """The error that stops a sink under `onFailure: Stop`."""
+    return SinkPipelineError(
+        Reason.DEAD_LETTER_FAILED,
+        f"the record at {_place(partition)}, offset {offset} can't be delivered "
+        f"({verdict.error_class.error(reason_of(verdict.text))}), and its dead letter can't be written: {failure.fact}",
+        f"everything before it in its partition was delivered; {failure.remedy}, or let such records go with "
+        "onFailure: DropAndContinue",
     )
 
 

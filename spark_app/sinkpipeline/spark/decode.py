@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from sinkpipeline.core.rowplan import DecodeErrorClass
+from sinkpipeline.core.deadletter import ErrorClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,19 +48,19 @@ def json_error(value: Column, parsed: Column, schema: StructType, corrupt: str) 
     `parsed` is the column that holds what `parse_json` gave for `value`: a column, so that nothing is parsed twice.
     """
     text = value.cast("string")
-    error = F.when(~F.is_valid_utf8(text), _error(DecodeErrorClass.INVALID_UTF8, "the value is not valid UTF-8"))
-    error = error.when(_trailing(text), _error(DecodeErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    error = F.when(~F.is_valid_utf8(text), _error(ErrorClass.INVALID_UTF8, "the value is not valid UTF-8"))
+    error = error.when(_trailing(text), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
     refused = parsed.isNull() | parsed.getField(corrupt).isNotNull()
     error = error.when(refused, _let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
     for path, missing in _missing(schema):
-        error = error.when(missing(parsed), _error(DecodeErrorClass.MISSING_FIELD, f"{path} is null or absent"))
+        error = error.when(missing(parsed), _error(ErrorClass.MISSING_FIELD, f"{path} is null or absent"))
     return error
 
 
 _NOT_ONE_OBJECT = "the value is not exactly one JSON object"
 
 
-def _error(kind: DecodeErrorClass, detail: str) -> Column:
+def _error(kind: ErrorClass, detail: str) -> Column:
     return F.lit(kind.error(detail))
 
 
@@ -88,13 +88,11 @@ def _refused(texts: Column, parsed: Column, schema: StructType) -> Column:
 
     Of a wrong type it names the top-level field that is there and was not understood.
     """
-    error = F.when(texts.isNull(), _error(DecodeErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    error = F.when(texts.isNull(), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
     for each in schema.fields:
         lost = parsed.getField(each.name).isNull() & F.try_element_at(texts, F.lit(each.name)).isNotNull()
-        error = error.when(
-            lost, _error(DecodeErrorClass.WRONG_TYPE, f"{each.name} is not {each.dataType.simpleString()}")
-        )
-    return error.otherwise(_error(DecodeErrorClass.WRONG_TYPE, "a nested field does not fit the schema"))
+        error = error.when(lost, _error(ErrorClass.WRONG_TYPE, f"{each.name} is not {each.dataType.simpleString()}"))
+    return error.otherwise(_error(ErrorClass.WRONG_TYPE, "a nested field does not fit the schema"))
 
 
 def _let(value: Column, use: Callable[[Column], Column]) -> Column:

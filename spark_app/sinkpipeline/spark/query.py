@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
@@ -195,8 +196,11 @@ def spark_error(error: Exception) -> SinkPipelineError:
         message = lines[-1]
     else:
         message = lines[0] if lines else type(error).__name__
-    return SinkPipelineError(
-        Reason.BATCH_FAILED,
-        f"Spark failed{f' with {condition}' if condition else ''}: {message[:_MAX_MESSAGE]}",
-        "the log file has Spark's own account; the batch is tried again",
-    )
+    told = f"{f' with {condition}' if condition else ''}: {message[:_MAX_MESSAGE]}"
+    cause = of_spark(text)
+    if cause is None:
+        remedy = "the log file has Spark's own account; the batch is tried again"
+        return SinkPipelineError(Reason.BATCH_FAILED, f"Spark failed{told}", remedy)
+    if cause.reason is Reason.BROKER_UNREACHABLE:
+        return SinkPipelineError(cause.reason, f"no answer from the source's brokers; Spark failed{told}", cause.remedy)
+    return SinkPipelineError(cause.reason, f"Spark failed{told}", cause.remedy)

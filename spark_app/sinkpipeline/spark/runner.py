@@ -294,7 +294,10 @@ class SinkRunner:
             self._change(state=SinkState.FAILED, error=error)
             return False
         since = self._healthy_since
-        self._failures = self._failures.after_failure(self._policy, 0.0 if since is None else time.monotonic() - since)
+        healthy_s = 0.0 if since is None else time.monotonic() - since
+        # An address that has never answered may be wrong; a sink that has worked waits for its cluster.
+        counted = error.reason.counted or not (self._started or self._memory is not None)
+        self._failures = self._failures.after_failure(self._policy, healthy_s, counted=counted)
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(
                 Reason.CIRCUIT_OPEN,
@@ -304,7 +307,7 @@ class SinkRunner:
             _LOG.error("%s: %s", self.id.sink, opened)
             self._change(state=SinkState.FAILED, error=opened, circuit_opened_at=now_ms())
             return False
-        delay = self._policy.backoff_s(self._failures.consecutive)
+        delay = self._failures.backoff_s(self._policy)
         _LOG.warning("%s: %s; trying again in %.0f s", self.id.sink, error, delay)
         self._change(state=SinkState.RETRYING, error=error)
         self._stop.wait(delay)

@@ -147,9 +147,18 @@ def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
             f"a task that began with {partition} was given rows of another partition",
             "remove settings of spark.conf that repartition, coalesce or split the source",
         )
+    rows = row_batch(batch)
+    if rows is None:
+        raise _Oversized
+    return rows
+
+
+def row_batch(batch: pa.RecordBatch) -> RowBatch | None:
+    """The columns of the wire as lists; None where a record came without its content."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     notes = [] if _all_null(columns["notes"]) else [note_from_wire(text) for text in columns["notes"].to_pylist()]
     if any(note.oversized for note in notes):
-        raise _Oversized
+        return None
     targets = columns.get("target_partition")
     return RowBatch(
         # Numbers by way of NumPy, which makes a list of them in a third of pyarrow's time.

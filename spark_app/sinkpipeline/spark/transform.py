@@ -6,13 +6,15 @@ be decoded to stays a row, with the source's own bytes and an `error`, so that t
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
-from sinkpipeline.core.rowplan import DecodeErrorClass
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark import decode
+from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.expressions import (
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
@@ -25,6 +27,8 @@ from sinkpipeline.spark.expressions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinkpipeline.core.rowplan import RowPlan
@@ -40,27 +44,30 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     """The rows to write: topic, partition, offset, key, value, target_partition, timestamp_ms, headers, error.
 
     `df` is Kafka's source with `includeHeaders=true`. `target_partition` is null where the partitioner decides,
-    `headers` where there are none, `error` where the record was decoded. The plan has passed `analyse`.
+    `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
+    passed `analyse`.
     """
     schema = None if plan.schema is None else parse_schema(df.sparkSession, plan.schema)
     error = _hidden("error", schema)
     decoded = _decoded(df, plan, schema, error)
-    source = F.col(SOURCE_STRUCT)
     if plan.where is not None:
-        # An `or` is evaluated from left to right and stops: the expression never sees a row that isn't its own.
-        untouched = F.col(error).isNotNull()
-        if plan.on_null == "PassThrough":
-            untouched |= source.getField("value").isNull()
-        decoded = decoded.where(untouched | F.expr(plan.where))
-    return decoded.select(
-        source.getField("topic").alias("topic"),
-        source.getField("partition").alias("partition"),
-        source.getField("offset").alias("offset"),
-        _selected(plan.select.key, source.getField("key"), error, "binary").alias("key"),
-        _value(plan, source, error).alias("value"),
-        _selected(plan.select.partition, F.lit(None).cast("int"), error, "int").alias("target_partition"),
-        _timestamp(decoded, plan, source, error).alias("timestamp_ms"),
-        _headers(decoded, plan, source, error).alias("headers"),
+        decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
+    selected, of = _selected(decoded, plan, error, schema)
+    source = F.col(SOURCE_STRUCT)
+    own = {name: source.getField(name) for name in ("topic", "partition", "offset", "key", "value", "headers")}
+    at = F.unix_millis(source.getField("timestamp"))
+
+    def chosen(name: str, default: Column) -> Column:
+        """What was selected; the record's own where nothing is, or where the record has an error."""
+        return F.when(F.col(error).isNull(), result(F.col(of[name]))).otherwise(default) if name in of else default
+
+    return selected.select(
+        *(own[name].alias(name) for name in ("topic", "partition", "offset")),
+        chosen("key", own["key"]).alias("key"),
+        chosen("value", own["value"]).alias("value"),
+        chosen("partition", F.lit(None).cast("int")).alias("target_partition"),
+        F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),
+        chosen("headers", own["headers"]).alias("headers"),
         F.col(error).alias("error"),
     )
 
@@ -98,7 +105,7 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
     source = F.struct(*SOURCE_COLUMNS).alias(SOURCE_STRUCT)
     null = F.lit(None).cast(StringType())
     if plan.on_null == "DeadLetter":
-        null = F.lit(DecodeErrorClass.NULL_VALUE.error("the value is null"))
+        null = F.lit(ErrorClass.NULL_VALUE.error("the value is null"))
     missing = F.when(F.col("value").isNull(), null)
     if schema is None:
         return df.select("key", "value", source, missing.alias(error))
@@ -120,37 +127,52 @@ def _pinned(column: Column) -> Column:
     return F.when(F.spark_partition_id() >= 0, column)
 
 
-def _selected(expression: str | None, default: Column, error: str, kind: str) -> Column:
-    """The expression, cast to the type that `analyse` has seen to be safe; the default where the row has an error."""
-    if expression is None:
-        return default
-    return F.when(F.col(error).isNull(), F.expr(expression).cast(kind)).otherwise(default)
+def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> DataFrame:
+    """The rows for which `where` holds, or fails; and those that it isn't asked about."""
+    asked = F.col(error).isNull()
+    if plan.on_null == "PassThrough":
+        asked &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
+    # A branch that isn't taken is not evaluated: the expression never sees a row that isn't its own.
+    tried = df.withColumn(kept, _pinned(F.when(asked, attempt(df.sparkSession, F.expr(where)))))
+    failed = asked & F.col(kept).isNull()
+    told = tried.withColumn(error, F.when(failed, _failure("where")).otherwise(F.col(error)))
+    return told.where(F.col(error).isNotNull() | ~asked | result(F.col(kept))).drop(kept)
 
 
-def _value(plan: RowPlan, source: Column, error: str) -> Column:
-    own = source.getField("value")
-    selected = _selected(plan.select.value, own, error, "binary")
-    if plan.select.value is None or plan.on_null == "DeadLetter":
-        return selected
-    # A tombstone stays one, whatever the expression makes of the missing columns.
-    return F.when(own.isNotNull(), selected)
+def _selected(
+    df: DataFrame, plan: RowPlan, error: str, schema: StructType | None
+) -> tuple[DataFrame, Mapping[str, str]]:
+    """With a column of what each expression of `select` gave, and the error of one that failed; and their names."""
+    typed = _typed(df, plan)
+    of = {name: _hidden(name, schema) for name in typed}
+    asked = {name: F.col(error).isNull() for name in typed}
+    if "value" in asked and plan.on_null == "PassThrough":
+        # A tombstone stays one, whatever the expression makes of the missing columns.
+        asked["value"] &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
+    spark = df.sparkSession
+    tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
+    failures = [F.when(asked[name] & F.col(of[name]).isNull(), _failure(f"select.{name}")) for name in typed]
+    return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
 
 
-def _timestamp(decoded: DataFrame, plan: RowPlan, source: Column, error: str) -> Column:
-    own = F.unix_millis(source.getField("timestamp"))
-    expression = plan.select.timestamp
-    if expression is None:
-        return own
-    selected = F.expr(expression)
-    if decoded.select(selected).schema[0].dataType.typeName() == "timestamp":
-        selected = F.unix_millis(selected)
-    return F.coalesce(F.when(F.col(error).isNull(), selected), own)
+def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
+    """The expressions of `select`, cast to the types that `analyse` has seen to be safe."""
+    found: dict[str, Column] = {}
+    for name, text in ((each.name, getattr(plan.select, each.name)) for each in fields(plan.select)):
+        if text is None:
+            continue
+        expression = F.expr(text)
+        match name:
+            case "headers":
+                found[name] = header_entries(expression, df.select(expression).schema[0].dataType)
+            case "timestamp":
+                is_time = df.select(expression).schema[0].dataType.typeName() == "timestamp"
+                found[name] = F.unix_millis(expression) if is_time else expression
+            case _:
+                found[name] = expression.cast("int" if name == "partition" else "binary")
+    return found
 
 
-def _headers(decoded: DataFrame, plan: RowPlan, source: Column, error: str) -> Column:
-    own = source.getField("headers")
-    expression = plan.select.headers
-    if expression is None:
-        return own
-    selected = header_entries(F.expr(expression), decoded.select(F.expr(expression)).schema[0].dataType)
-    return F.when(F.col(error).isNull(), selected).otherwise(own)
+def _failure(expression: str) -> Column:
+    detail = f"transform.{expression} has no value for it: an overflow, a division by zero, a cast that does not fit"
+    return F.lit(ErrorClass.EVALUATION_FAILED.error(detail))

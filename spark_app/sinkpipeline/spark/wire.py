@@ -17,7 +17,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sinkpipeline.kafka.producers import Headers
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.records import Headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +31,7 @@ _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _DO_NOT_MEASURE = str(2**31 - 1)
 
 _BAD_KEY = "exists(headers, header -> header.key IS NULL OR instr(header.key, char(0)) > 0)"
-_BAD_KEY_ERROR = "InvalidHeader: a header has no name, or one with a NUL character"
+_BAD_KEY_ERROR = ErrorClass.INVALID_HEADER.error("a header has no name, or one with a NUL character")
 _ERROR = f"CASE WHEN error IS NULL AND {_BAD_KEY} THEN '{_BAD_KEY_ERROR}' ELSE error END"
 _HEADERS = (
     "CASE WHEN size(headers) > 0 THEN transform(headers, each -> struct(each.key AS k, base64(each.value) AS v)) END"

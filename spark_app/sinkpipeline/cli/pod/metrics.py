@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -10,6 +11,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.status import SinkState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,6 +21,10 @@ _TOTALS = (
     ("deadLettered", "sinkpipeline_sink_dead_lettered", "Records dead-lettered, by all drivers of this epoch."),
     ("dropped", "sinkpipeline_sink_dropped", "Records dropped under onFailure: DropAndContinue, likewise."),
     ("lost", "sinkpipeline_sink_lost", "Source offsets skipped under onDataLoss: Skip, likewise."),
+)
+_BY_CLASS = (
+    ("count", "sinkpipeline_dead_letters", "Records dead-lettered by error class, by all drivers of this epoch."),
+    ("dropped", "sinkpipeline_dropped_records", "Records dropped under onFailure: DropAndContinue, likewise."),
 )
 
 
@@ -55,13 +61,7 @@ class _DriverCollector(Collector):
         yield GaugeMetricFamily(
             "sinkpipeline_driver_heartbeat_timestamp_seconds", "When the supervising loop last went round.", heartbeat
         )
-        for key, name, text in _TOTALS:
-            total = CounterMetricFamily(name, text, labels=["sink"])
-            for sink in sinks:
-                # A sink of which nothing is known yet has no sample: 0 would be a reset.
-                if key in sink:
-                    total.add_metric([sink["name"]], sink[key])
-            yield total
+        yield from _totals(sinks)
         lag = GaugeMetricFamily(
             "sinkpipeline_sink_lag_offsets",
             "Offsets between frontier and source's end; none if unknown.",
@@ -86,3 +86,28 @@ class _DriverCollector(Collector):
                 failures.add_metric([name, reason], count)
         yield batches
         yield failures
+
+
+def _totals(sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    for key, name, text in _TOTALS:
+        total = CounterMetricFamily(name, text, labels=["sink"])
+        for sink in sinks:
+            # A sink of which nothing is known yet has no sample: 0 would be a reset.
+            if key in sink:
+                total.add_metric([sink["name"]], sink[key])
+        yield total
+    for key, name, text in _BY_CLASS:
+        of_class = CounterMetricFamily(name, text, labels=["sink", "stage", "class"])
+        for sink in sinks:
+            for each in _every_class(sink):
+                of_class.add_metric([sink["name"], each["stage"], each["class"]], each[key])
+        yield of_class
+
+
+def _every_class(sink: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Also those of which there is none yet: Prometheus sees no increase from nothing to the first one."""
+    if "deadLetters" not in sink:
+        return []
+    none = {each.value: {"stage": each.stage.value, "count": 0, "dropped": 0} for each in ErrorClass}
+    told = {each["class"]: each for each in sink["deadLetters"]}
+    return [{**each, "class": word} for word, each in {**none, **told}.items()]

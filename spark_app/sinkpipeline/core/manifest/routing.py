@@ -1,8 +1,8 @@
 """What the source and the sinks of one pipeline can't be to each other.
 
 Refused: a pipeline that reads what it writes (an endless loop), two sinks that write the same topic (every record
-twice), rows in a progress topic (compaction would delete them). Known here is only what the manifest says: one cluster
-under two names can only be noticed by who connects.
+twice), rows or dead letters in a progress topic (compaction would delete them), dead letters among rows. Known here is
+only what the manifest says: one cluster under two names can only be noticed by who connects.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,15 +31,29 @@ class _Route:
     connection: KafkaConnection
     data: str
     progress: str
+    dead: str | None
 
     def fault(self, section: str, right: str, wrong: str) -> Fault:
         return Fault(right, wrong, ("sinks", self.index, "kafka", section, "name"))
+
+    def dead_fault(self, wrong: str) -> Fault:
+        return Fault(_APART, wrong, ("sinks", self.index, "deadLetter", "topic", "name"))
+
+
+_APART = "give dead letters a topic of their own"
 
 
 def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault]:
     """Every rule that a pair of source and sink, or a pair of sinks, breaks."""
     routes = [
-        _Route(index, sink.name, connection_of(source, sink), sink.kafka.topic.name, sink.kafka.progress_topic.name)
+        _Route(
+            index,
+            sink.name,
+            connection_of(source, sink),
+            sink.kafka.topic.name,
+            sink.kafka.progress_topic.name,
+            None if sink.dead_letter is None else sink.dead_letter.topic.name,
+        )
         for index, sink in enumerate(sinks)
     ]
     how = "is a source topic too" if source.topics is not None else "matches the source's topicPattern"
@@ -49,8 +63,14 @@ def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault
                 yield route.fault("topic", "write to a topic that is not read: this would never end", how)
             if source.reads(route.progress):
                 yield route.fault("progressTopic", "keep progress in a topic that is not read", how)
+            if route.dead is not None and source.reads(route.dead):
+                yield route.dead_fault(how)
         if route.data == route.progress:
             yield route.fault("topic", "keep rows and progress in different topics", "is the progress topic too")
+        if route.dead == route.data:
+            yield route.dead_fault("is the sink's data topic too")
+        if route.dead == route.progress:
+            yield route.dead_fault("is the progress topic too")
         yield from _pair_faults(route, routes)
 
 
@@ -64,3 +84,7 @@ def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:
             yield route.fault(
                 "topic", "keep rows and progress in different topics", f'is the progress topic of sink "{other.name}"'
             )
+        if route.dead == other.data and route.dead != route.data:
+            yield route.dead_fault(f'is the topic of sink "{other.name}"')
+        if route.dead == other.progress and route.dead != route.progress:
+            yield route.dead_fault(f'is the progress topic of sink "{other.name}"')

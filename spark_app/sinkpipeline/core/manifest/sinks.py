@@ -72,6 +72,32 @@ class DataTopic(Part):
     """Topic options that it is created with, such as retention.ms; a topic that differs is reported, not altered."""
 
 
+class DeadLetterTopic(DataTopic):
+    """The topic that dead letters are written to, and how it is created; None leaves it to the broker."""
+
+    name: TopicName
+    """The topic; several sinks and pipelines may share it."""
+
+
+class OnFailure(str, enum.Enum):
+    """What a record means to its sink that can't even be written as a dead letter."""
+
+    STOP = "Stop"
+    DROP_AND_CONTINUE = "DropAndContinue"
+
+
+class DeadLetter(Part):
+    """Where records go that can't be delivered, each with headers that say why."""
+
+    topic: DeadLetterTopic
+    """The topic that dead letters are written to, on the sink's cluster; neither the sink's data topic, nor a progress
+    topic, nor a source topic."""
+    on_failure: OnFailure = OnFailure.STOP
+    """What happens where a dead letter can't be written: Stop stops the sink, DropAndContinue drops and counts it."""
+    auto_create: bool = True
+    """Whether a missing topic is created at a start. Where it isn't, a bad record is one that can't be written."""
+
+
 class ProgressTopic(Part):
     """The topic that progress is written to; several sinks may share it. It has always 1 partition."""
 
@@ -112,6 +138,8 @@ class Sink(Part):
     """What a first start does to a data topic that holds data: Append writes behind it, Refuse does not start."""
     kafka: KafkaSink
     """A topic of a Kafka cluster."""
+    dead_letter: DeadLetter | None = None
+    """Where records go that can't be delivered. Left out, such a record stops the sink."""
 
 
 def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:

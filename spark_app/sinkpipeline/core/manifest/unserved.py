@@ -20,7 +20,6 @@ _FIELDS: Mapping[str, str] = {
     "spec.spark.image": _OPERATOR_DEFAULT,
     "spec.spark.serviceAccount": _OPERATOR_DEFAULT,
     "spec.spark.version": _OPERATOR_DEFAULT,
-    "spec.sinks[].deadLetter": "remove it: a bad record stops its sink",
     "spec.sinks[].decode": _ONE_PIPELINE_PER_SHAPE.format("decode"),
     "spec.sinks[].transform": _ONE_PIPELINE_PER_SHAPE.format("transform"),
     **{f"spec.sinks[].kafka.{name}": "use spec.transform.select" for name in ("headers", "key", "timestamp", "value")},

@@ -1,0 +1,1 @@
+"""`sinkpipeline dlq`: looking at dead letters, redriving them, and deleting them."""

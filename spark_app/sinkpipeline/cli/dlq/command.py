@@ -1,0 +1,168 @@
+"""The commands of `sinkpipeline dlq`, and their arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sinkpipeline.cli.dlq.listing import list_letters
+from sinkpipeline.cli.dlq.purging import UpTo, purge_letters
+from sinkpipeline.cli.dlq.redriving import How, redrive_letters
+from sinkpipeline.cli.dlq.selection import Filters
+from sinkpipeline.cli.dlq.showing import show_letter
+from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS
+from sinkpipeline.core.deadletter import ErrorClass, Stage
+
+_CLASSES = [each.value for each in ErrorClass]
+_STAGES = [each.value for each in Stage]
+_SINK = click.option("--sink", help="The sink's name; needed where several have dead letters.")
+_MOMENT = "a time such as 2026-11-22T08:00:00Z, or how long ago: 90m"
+
+
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives the command its options that choose letters as one argument, `filters`."""
+
+    @functools.wraps(command)
+    def filtered(
+        stages: tuple[str, ...], classes: tuple[str, ...], since: str | None, until: str | None, **more: Any
+    ) -> None:
+        command(filters=Filters(stages=stages, classes=classes, since=since, until=until), **more)
+
+    for option in (
+        click.option("--until", metavar="TIME", help="Letters written before: likewise."),
+        click.option("--since", metavar="TIME", help=f"Letters written since: {_MOMENT}."),
+        click.option("--class", "classes", multiple=True, type=click.Choice(_CLASSES), help="What went wrong."),
+        click.option("--stage", "stages", multiple=True, type=click.Choice(_STAGES), help="Where it failed."),
+    ):
+        option(filtered)
+    return filtered
+
+
+def _how(command: Callable[..., None]) -> Callable[..., None]:
+    """Likewise `how`."""
+
+    @functools.wraps(command)
+    def given(to: str, output: str, rate: float | None, log_file: Path | None, *, dry_run: bool, **more: Any) -> None:
+        how = How(rate=rate, dry_run=dry_run, output=output, log_file=log_file, to_source=to == "source")
+        command(how=how, **more)
+
+    for option in (
+        OUTPUT,
+        click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Spark's log."),
+        click.option("--dry-run", is_flag=True, help="Say what is pending, and do nothing."),
+        click.option(
+            "--to",
+            type=click.Choice(["data", "source"]),
+            default="data",
+            show_default=True,
+            help="Into the data topic; or back to the source topic, as they were.",
+        ),
+        click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many letters a second."),
+    ):
+        option(given)
+    return given
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, redrive them, delete them."""
+
+
+@dlq.command("list", short_help="List dead letters.")
+@FILE
+@SECRETS
+@click.option("--sink", help="Only this sink's.")
+@_filters
+@click.option(
+    "--state",
+    type=click.Choice(["pending", "redriven", "all"]),
+    default="all",
+    show_default=True,
+    help="Whether they were redriven.",
+)
+@click.option(
+    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="The oldest so many; 0 for all of them."
+)
+@OUTPUT
+def _list(
+    manifest: Path,
+    secrets_dir: Path | None,
+    sink: str | None,
+    filters: Filters,
+    state: str,
+    limit: int,
+    output: str,
+) -> None:
+    """List dead letters, oldest first, and what became of them; never what is in them."""
+    list_letters(manifest, secrets_dir, sink, filters, state, limit, output)
+
+
+@dlq.command(short_help="Show one dead letter with its payload.")
+@FILE
+@SECRETS
+@_SINK
+@click.option("--raw", is_flag=True, help="Only the bytes of the value, as they are.")
+@OUTPUT
+@click.argument("letter_id", metavar="ID")
+def show(manifest: Path, secrets_dir: Path | None, sink: str | None, output: str, letter_id: str, *, raw: bool) -> None:
+    """Show one dead letter: what happened to it, and its headers, key and value."""
+    show_letter(manifest, secrets_dir, sink, letter_id, output, raw=raw)
+
+
+@dlq.command(short_help="Deliver pending dead letters.")
+@FILE
+@SECRETS
+@_SINK
+@_filters
+@_how
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+def redrive(
+    manifest: Path,
+    secrets_dir: Path | None,
+    sink: str | None,
+    filters: Filters,
+    how: How,
+    ids: tuple[str, ...],
+) -> None:
+    """Deliver the pending dead letters of a sink, each once: all of them, those that a filter chooses, or by id.
+
+    Each goes through decode and transform of this manifest again. One that fails again is a dead letter again, which a
+    later redrive takes. Killed, or stopped by SIGTERM or Ctrl-C, it is called again and goes on. A run of the pipeline
+    may go on beside it.
+    """
+    redrive_letters(manifest, secrets_dir, sink, ids, filters, how)
+
+
+@dlq.command(short_help="Delete dead letters.")
+@FILE
+@SECRETS
+@_SINK
+@click.option(
+    "--before-offset",
+    "before",
+    multiple=True,
+    metavar="PARTITION:OFFSET",
+    help="What stands before it in its partition.",
+)
+@click.option("--until", metavar="TIME", help=f"What was written before: {_MOMENT}.")
+@click.option("--redriven", is_flag=True, help="All up to the first letter that is pending.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would go, and delete nothing.")
+def purge(
+    manifest: Path,
+    secrets_dir: Path | None,
+    sink: str | None,
+    before: tuple[str, ...],
+    until: str | None,
+    *,
+    redriven: bool,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Delete the beginning of a dead-letter topic, of every sink that shares it. Shows what would go, and asks."""
+    up_to = UpTo(before=before, until=until, redriven=redriven)
+    purge_letters(manifest, secrets_dir, sink, up_to, yes=yes, dry_run=dry_run)

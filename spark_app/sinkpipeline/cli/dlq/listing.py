@@ -1,0 +1,104 @@
+"""`sinkpipeline dlq list`: one line a letter, never with contents of its record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from sinkpipeline.cli.dlq.contents import Contents, read_contents
+from sinkpipeline.cli.dlq.selection import Filters, by_topic, find_topic, missing, sinks_of
+from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.redrive import PENDING, Letter
+from sinkpipeline.core.status import timestamp
+
+PIPED_WIDTH = 300
+
+
+@dataclass(frozen=True)
+class _Line:
+    id: str
+    topic: str
+    sink: str
+    state: str
+    stage: str
+    error_class: str
+    written: str
+    source: str
+    redrives: int
+    code: str
+    reason: str
+
+
+def list_letters(
+    manifest: Path, secrets_dir: Path | None, sink: str | None, filters: Filters, state: str, limit: int, output: str
+) -> None:
+    """Letters go to stdout, everything else to stderr."""
+    sinks = sinks_of(manifest, secrets_dir, sink)
+    wanted = filters.wanted(sinks)
+    lines: list[_Line] = []
+    for group in by_topic(sinks):
+        topic = find_topic(group[0])
+        if topic is None:
+            click.echo(missing(group[0]), err=True)
+            continue
+        contents = read_contents(group[0], topic)
+        found = [each for each in contents.letters if wanted.matches(each) and _is(state, contents.state(each))]
+        lines += [_line(contents, each) for each in sorted(found, key=lambda each: (each.at, each.id))]
+        for note in contents.notes(frozenset(each.id for each in sinks)):
+            click.echo(f"note: {reason_of(note)}", err=True)
+    more = len(lines) - limit if limit else 0
+    lines = lines[:limit] if limit else lines
+    _show(lines, output)
+    if more > 0:
+        click.echo(f"{more} more: raise --limit, or 0 for all", err=True)
+
+
+def _is(wanted: str, state: str) -> bool:
+    return wanted == "all" or (wanted == "pending") == (state == PENDING)
+
+
+def _line(contents: Contents, each: Letter) -> _Line:
+    letter = each.letter
+    source = letter.record
+    return _Line(
+        id=str(each.id),
+        topic=contents.topic.name,
+        sink=letter.sink.sink,
+        state=contents.state(each),
+        stage=letter.verdict.error_class.stage.value,
+        error_class=letter.verdict.error_class.value,
+        written=timestamp(each.at),
+        source=f"{source.partition.topic}:{source.partition.partition}:{source.offset}",
+        redrives=letter.redrives,
+        code=letter.verdict.code,
+        reason=letter.verdict.text,
+    )
+
+
+def _show(lines: Iterable[_Line], output: str) -> None:
+    documents = [{_CAMEL.get(name, name): value for name, value in asdict(line).items()} for line in lines]
+    if output == "json":
+        click.echo(json.dumps(documents, indent=2))
+        return
+    columns = ("id", "sink", "state", "class", "written", "source", "redrives", "reason")
+    several = len({each["topic"] for each in documents}) > 1
+    table = Table(box=None, pad_edge=False)
+    for name in ("topic", *columns) if several else columns:
+        table.add_column(name.upper(), justify="right" if name == "redrives" else "left")
+    for each in documents:
+        # Whoever may write to the topic may have written the envelope.
+        table.add_row(*(reason_of(str(each[name])) for name in (("topic", *columns) if several else columns)))
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        # Piped, a table is as wide as it needs to be.
+        console = Console(markup=False, emoji=False, highlight=False, width=PIPED_WIDTH + 300)
+    console.print(table)
+
+
+_CAMEL = {"error_class": "class"}

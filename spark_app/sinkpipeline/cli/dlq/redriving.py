@@ -1,0 +1,210 @@
+"""`sinkpipeline dlq redrive`: pending letters through the pipeline again, each once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, the_one, with_letters
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.run import writable_log
+from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.redrive import LetterId
+from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
+from sinkpipeline.sinks.return_to_source import check_returnable, returning
+from sinkpipeline.spark.driver import row_plan
+from sinkpipeline.spark.redrive import LetterTransform
+from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.transform import analyse
+
+_TELL_EVERY_S = 10.0
+_CAMEL = {"dead_lettered": "deadLettered"}
+_MASTER = "local[1]"
+"""Chunks go one after the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    rate: float | None
+    dry_run: bool
+    output: str
+    log_file: Path | None
+    to_source: bool = False
+
+
+def redrive_letters(
+    manifest: Path, secrets_dir: Path | None, sink: str | None, ids: Sequence[str], filters: Filters, how: How
+) -> None:
+    """The summary goes to stdout, also after an error; everything else to stderr."""
+    pipeline = read_manifest(manifest)
+    sinks = resolve_sinks(pipeline, secrets_dir)
+    settings = the_one(with_letters(sinks, sink), "each is redriven for itself")
+    if how.to_source:
+        check_returnable(sinks)
+    redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
+    redrive.admin.brokers(CONNECT_S)
+    survey = redrive.survey()
+    if survey is None:
+        click.echo(missing(settings), err=True)
+        _show(Summary(), how.output)
+        return
+    _check_ids(survey, redrive.wanted.ids)
+    for line in _told(survey):
+        click.echo(line, err=True)
+    if how.dry_run:
+        click.echo("nothing was changed (--dry-run)", err=True)
+    if how.dry_run or not (survey.pending or survey.hidden):
+        _show(Summary(pending=survey.pending), how.output)
+        return
+    done = _Done()
+    try:
+        with stop_on_signal(redrive.stop), _shown(survey.pending) as show:
+            if how.to_source:
+                _return(redrive, done, show)
+            else:
+                _carry_out(pipeline, redrive, survey, how, done, show)
+    finally:
+        _show(done.summary, how.output)
+
+
+class _Done:
+    """What was done so far, whatever comes next."""
+
+    def __init__(self) -> None:
+        self.before = self.summary = Summary()
+
+    def follow(self, redrive: Redrive, show: Callable[[Summary], None]) -> None:
+        self.before = self.summary
+
+        def on_change(summary: Summary) -> None:
+            self.summary = self.before + summary
+            show(self.summary)
+
+        redrive.on_change = on_change
+
+
+def _carry_out(
+    pipeline: SinkPipeline, redrive: Redrive, survey: Survey, how: How, done: _Done, show: Callable[[Summary], None]
+) -> None:
+    log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
+    spark = pipeline.spec.spark
+    conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
+    rows = row_plan(pipeline)
+    done.follow(redrive, show)
+    with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
+        analyse(session, rows)
+        redrive.transform = LetterTransform(session, rows)
+        redrive.carry_out(survey)
+
+
+def _return(redrive: Redrive, done: _Done, show: Callable[[Summary], None]) -> None:
+    """Topic by topic: what is settled of one is seen by the survey of the next."""
+    for topic in sorted(redrive.meta().source):
+        one = returning(redrive.settings, topic, redrive.wanted)
+        one.rate, one.stop = redrive.rate, redrive.stop
+        survey = one.survey()
+        if survey is not None:
+            done.follow(one, show)
+            one.carry_out(survey)
+
+
+def _check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
+    """Raises SinkPipelineError: UsageInvalid; what is settled already is no error, but told."""
+    found = {LetterId(view.number, offset) for view in survey.partitions for offset in view.matched}
+    unknown = sorted(ids - found)
+    if unknown and not survey.hidden:
+        raise usage_invalid(
+            f"{survey.topic.name} has no letter {', '.join(map(str, unknown))} of sink {survey.sink.sink} that fits",
+            "`sinkpipeline dlq list` shows the ids",
+        )
+
+
+def _told(survey: Survey) -> Iterator[str]:
+    classes = ", ".join(f"{name} {number}" for name, number in survey.by_class.most_common())
+    matched = sum(len(view.matched) for view in survey.partitions)
+    settled = matched - survey.pending
+    yield (
+        f"{survey.pending} letters of {survey.sink} are pending{f' ({classes})' if classes else ''}"
+        f"{f', {settled} were redriven before' if settled else ''}"
+    )
+    if survey.hidden:
+        yield f"open transactions hide up to {survey.hidden} more records of {survey.topic.name} for now"
+    if survey.foreign:
+        yield (
+            f"{survey.topic.name} has {len(survey.foreign)} records that are no dead letters, the first is "
+            f"{reason_of(survey.foreign[0])}"
+        )
+
+
+def _show(summary: Summary, output: str) -> None:
+    numbers = {_CAMEL.get(name, name): number for name, number in asdict(summary).items()}
+    if output == "json":
+        click.echo(json.dumps(numbers, indent=2))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("DELIVERED", "RETURNED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
+        table.add_column(name, justify="right")
+    table.add_row(*(str(number) for number in numbers.values()))
+    console = Console()
+    (console if console.is_terminal else Console(width=120)).print(table)
+
+
+@contextmanager
+def _shown(total: int) -> Iterator[Callable[[Summary], None]]:
+    """The progress on stderr: a bar on a terminal, else a line now and then; and what there is to warn of."""
+    console = Console(stderr=True)
+    logger = logging.getLogger("sinkpipeline")
+    handler: logging.Handler = (
+        RichHandler(console=console, show_path=False, show_time=False)
+        if console.is_terminal
+        else logging.StreamHandler()
+    )
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.name != "sinkpipeline.kafka")
+    logger.addHandler(handler)
+    try:
+        if console.is_terminal:
+            with _bar(console, total) as show:
+                yield show
+        else:
+            yield _Lines()
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def _bar(console: Console, total: int) -> Iterator[Callable[[Summary], None]]:
+    columns = (TextColumn("redriving"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=total)
+
+        def show(summary: Summary) -> None:
+            progress.update(task, completed=summary.settled, total=summary.settled + summary.pending)
+
+        yield show
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, summary: Summary) -> None:
+        now = time.monotonic()
+        if now - self._told >= _TELL_EVERY_S:
+            self._told = now
+            click.echo(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)

@@ -1,0 +1,22 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+FILE = click.option(
+    "-f",
+    "--file",
+    "manifest",
+    required=True,
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="The SinkPipeline manifest, YAML or JSON; - for standard input.",
+)
+SECRETS = click.option(
+    "--secrets-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Holds <secret>/<key> for every Secret that the manifest names.",
+)
+OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)

@@ -1,0 +1,31 @@
+"""A record as a producer takes it, and how large a batch that holds it alone is on the wire."""
+
+from __future__ import annotations
+
+Headers = list[tuple[str, str | bytes | None]] | None
+Row = tuple[bytes | None, bytes | None, int, int, Headers]
+"""Value, key, target partition (-1: the partitioner's), timestamp in ms (0: now), headers."""
+
+_BATCH_OVERHEAD = 61
+"""Of Kafka's record batch, version 2."""
+_RECORD_OVERHEAD = 3
+"""Attributes, and the deltas of timestamp and offset, which are 0 in a batch of one."""
+
+
+def batch_size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """The bytes of the record's own batch, not compressed: what the brokers compare with max.message.bytes."""
+    body = _RECORD_OVERHEAD + _sized(key) + _sized(value) + _varint(len(headers or ()))
+    for name, content in headers or ():
+        body += _sized(name.encode("utf-8", "replace"))
+        body += _sized(content.encode("utf-8", "replace") if isinstance(content, str) else content)
+    return _BATCH_OVERHEAD + _varint(body) + body
+
+
+def _sized(content: bytes | None) -> int:
+    """A null's length is -1, which takes a byte."""
+    return 1 if content is None else _varint(len(content)) + len(content)
+
+
+def _varint(number: int) -> int:
+    """The bytes of a number that is not negative; its sign takes a bit."""
+    return max(1, ((2 * number).bit_length() + 6) // 7)

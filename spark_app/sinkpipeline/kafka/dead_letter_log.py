@@ -1,0 +1,264 @@
+"""Reading a dead-letter topic: letters, redrive records, and what somebody else has put there.
+
+Everything below the last stable offset is final. What a redrive has to know is more: that nothing of an earlier redrive
+is still on its way. So it holds their transactional id, writes a sentinel under it, and reads until that comes back
+(`read_to_sentinel`), whoever else holds the last stable offset back; a time-out is an error and never "no more".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from typing_extensions import Self
+
+from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.records import Headers
+from sinkpipeline.core.redrive import Foreign, Found, Ledger, Letter, LetterId, RedriveRecord, encode_sentinel, found_in
+from sinkpipeline.core.topics import Topic
+from sinkpipeline.kafka.admin import Admin, Patience
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, take, uncommitted
+from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.producers import TransactionalProducer
+
+_LOG = logging.getLogger("sinkpipeline.dlq")
+
+READ_DEADLINE_S = 90.0
+"""Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
+_TELL_AFTER_S = 3.0
+_POLL_S = 0.1
+_LEADERS_S = 3.0
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Offsets of one partition."""
+
+    low: int
+    stable: int
+    """The last stable offset."""
+    high: int
+
+
+class DeadLetterLog:
+    """One dead-letter topic, as one reader sees it: one read at a time.
+
+    Every read raises SinkPipelineError: DeadLettersUnreadable where it can't be finished for certain,
+    ProgressVersionUnknown and ProgressCorrupt for a redrive record, BrokerUnreachable, AuthorizationFailed.
+    """
+
+    def __init__(self, connection: Connection, topic: Topic, group_id: str, *, lenient: bool = False) -> None:
+        """Opens a reader; a `lenient` one takes a redrive record that it doesn't understand for a foreign one."""
+        self._connection = connection
+        self._lenient = lenient
+        self._group_id = group_id
+        self.topic = topic
+        self._admin = Admin(connection)
+        self._consumer = make_consumer(connection, group_id, fetch_kib=16_384)
+        self._knows_leaders = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def extents(self) -> list[Extent]:
+        """Of every partition, as of now."""
+        at = [SourcePartition(self.topic.name, number) for number in range(self.topic.partitions)]
+        lows = self._admin.beginning_offsets(at)
+        stables = self._admin.end_offsets(at, read_committed=True)
+        highs = self._admin.end_offsets(at, read_committed=False)
+        return [Extent(lows[each], min(stables[each], highs[each]), highs[each]) for each in at]
+
+    def read(self, partition: int, begin: int, end: int) -> Iterator[Found]:
+        """What is committed from `begin` on and below `end`, which is no later than the last stable offset was."""
+        for message in self._messages(partition, begin, end):
+            yield self._found(partition, message)
+
+    def letters(self, partition: int, offsets: Collection[int]) -> Iterator[Letter]:
+        """The letters at these offsets, which were read before; without those that were deleted meanwhile."""
+        wanted = frozenset(offsets)
+        if not wanted:
+            return
+        for message in self._messages(partition, min(wanted), max(wanted) + 1):
+            if offset_of(message) in wanted:
+                found = self._found(partition, message)
+                if isinstance(found, Letter):
+                    yield found
+
+    def read_on(self, ledger: Ledger, partition: int, end: int) -> Iterator[Letter | Foreign]:
+        """What is committed from the ledger's position on and below `end`; takes down what redrives have settled."""
+        for found in self.read(partition, ledger.position, end):
+            if isinstance(found, RedriveRecord):
+                ledger.apply(found)
+            else:
+                yield found
+        ledger.position = max(ledger.position, end)
+
+    def read_to_sentinel(
+        self, ledger: Ledger, partition: int, producer: TransactionalProducer, sink: SinkId, run: str
+    ) -> Iterator[Letter | Foreign]:
+        """Likewise, up to a sentinel under the id that `producer` holds: nothing that it fenced can come after it."""
+        nonce = str(uuid.uuid4())
+        producer.begin()
+        producer.produce_rows(self.topic.name, [encode_sentinel(sink, self.topic.id, run, nonce, partition)])
+        producer.commit()
+        # Asked for after the commit, so it is past the sentinel.
+        at = SourcePartition(self.topic.name, partition)
+        high = self._admin.end_offsets([at], read_committed=False)[at]
+        for message in self._messages(partition, ledger.position, high):
+            found = self._found(partition, message)
+            ledger.position = max(ledger.position, offset_of(message) + 1)
+            if not isinstance(found, RedriveRecord):
+                yield found
+            else:
+                ledger.apply(found)
+                if found.nonce == nonce:
+                    return
+        raise SinkPipelineError(
+            Reason.DEAD_LETTERS_UNREADABLE,
+            f"what was written to partition {partition} of {self.topic.name} was not read back below offset {high}",
+            "somebody deletes its records, or a replica has lost some; run the redrive again",
+        )
+
+    def _messages(self, partition: int, begin: int, end: int) -> Iterator[Message]:
+        if begin >= end:
+            return
+        self._assign(partition, begin)
+        position = begin
+        waiting = _Waiting()
+        patience = Patience(self._connection)
+        while position < end:
+            before = position
+            for message in take(self._consumer, _POLL_S):
+                error = message.error()
+                if error is None:
+                    offset = offset_of(message)
+                    if position <= offset < end:
+                        yield message
+                    position = max(position, offset + 1)
+                else:
+                    waiting.at_the_end |= error.code() == KafkaError._PARTITION_EOF
+                    position = max(position, self._after(error, message, partition))
+            if position > before:
+                waiting = _Waiting()
+            elif position < end:
+                patience.check()
+                self._held_back(partition, position, waiting)
+
+    def _after(self, error: KafkaError, event: Message, partition: int) -> int:
+        """Where an event says that the read stands; 0 where it says nothing of that."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            return offset_of(event)
+        if error.code() in _OUT_OF_RANGE:
+            # Deleted meanwhile, by retention or a purge; what a redrive record there settled went before it.
+            low = self.extents()[partition].low
+            self._assign(partition, low)
+            return low
+        if passes(error):
+            return 0
+        raise self._failed(error)
+
+    def _assign(self, partition: int, offset: int) -> None:
+        if not self._knows_leaders:
+            # Asked for, as a client that has to look for a leader on its own takes most of a second. It may fail.
+            with suppress(KafkaException):
+                self._consumer.list_topics(self.topic.name, _LEADERS_S)
+            self._knows_leaders = True
+        self._consumer.assign([TopicPartition(self.topic.name, partition, offset)])
+
+    def _held_back(self, partition: int, position: int, waiting: _Waiting) -> None:
+        if waiting.at_the_end and waiting.tells():
+            _LOG.warning(
+                "waiting for the open transaction of %s, at offset %d of %s, partition %d",
+                self._writer_at(partition, position),
+                position,
+                self.topic.name,
+                partition,
+            )
+        if waiting.waited_s <= READ_DEADLINE_S:
+            return
+        what = f"partition {partition} of {self.topic.name} could not be read beyond offset {position}"
+        if waiting.at_the_end:
+            raise SinkPipelineError(
+                Reason.DEAD_LETTERS_UNREADABLE,
+                f"{what} within {READ_DEADLINE_S:.0f} s: an open transaction of "
+                f"{self._writer_at(partition, position)} holds it back",
+                "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
+            )
+        raise SinkPipelineError(
+            Reason.DEAD_LETTERS_UNREADABLE,
+            f"{what}: no answer from {self._connection.bootstrap_servers} within {READ_DEADLINE_S:.0f} s",
+            "check that the partition has a leader",
+        )
+
+    def _writer_at(self, partition: int, offset: int) -> str:
+        """Whose record stands at an offset, committed or not."""
+        with uncommitted(self._connection, self._group_id) as consumer:
+            consumer.assign([TopicPartition(self.topic.name, partition, offset)])
+            message = consumer.poll(5)
+            if message is None or message.error() is not None:
+                return "somebody unknown"
+            found = self._found(partition, message)
+            if isinstance(found, Letter):
+                return reason_of(found.letter.sink.partition_id(found.letter.record.partition))
+            return "somebody unknown" if isinstance(found, Foreign) else f"a redrive of {reason_of(str(found.sink))}"
+
+    def _found(self, partition: int, message: Message) -> Found:
+        id_ = LetterId(partition, offset_of(message))
+        try:
+            named = message.headers()
+        except UnicodeDecodeError:
+            return Foreign(id_, "the name of a header is not UTF-8")
+        headers: Headers = list(named) if isinstance(named, list) else None
+        try:
+            return found_in(id_, message.timestamp()[1], message.value(), message.key(), headers)
+        except SinkPipelineError as error:
+            if not self._lenient:
+                raise
+            return Foreign(id_, error.message)
+
+    def _failed(self, error: KafkaError) -> SinkPipelineError:
+        return translate(
+            error,
+            f"reading the dead-letter topic {self.topic.name}",
+            self._connection.bootstrap_servers,
+            Reason.DEAD_LETTERS_UNREADABLE,
+            needs=f"Read on topic {self.topic.name}",
+        )
+
+
+class _Waiting:
+    """How long a read has stood still at one position."""
+
+    def __init__(self) -> None:
+        self.at_the_end = False
+        """Whether the broker said that nothing committed is beyond the position: a transaction there is open."""
+        self._since = time.monotonic()
+        self._told = False
+
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._since
+
+    def tells(self) -> bool:
+        """True once, after a while."""
+        due = not self._told and self.waited_s > _TELL_AFTER_S
+        self._told = self._told or due
+        return due

@@ -1,0 +1,80 @@
+"""Rows that are not known to be delivered yet, what is wrong with some, and how that is found out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from sinkpipeline.core.deadletter import Verdict
+from sinkpipeline.sinks.contract import Limits, RowBatch
+
+
+class Held:
+    """A batch, and the verdicts on its rows: those it came with, and those that Kafka gave since."""
+
+    def __init__(self, batch: RowBatch, limits: Limits) -> None:
+        self.batch = batch
+        self._limits = limits
+        self._bad = batch.bad_rows(limits)
+        self._refused: dict[int, Verdict] = {}
+        self._refused_letters: dict[int, Verdict] = {}
+
+    def next_bad(self, begin: int, end: int) -> int:
+        """The first bad row in `begin:end`; `end` where there is none."""
+        at = bisect_left(self._bad, begin)
+        return min(end, self._bad[at]) if at < len(self._bad) else end
+
+    def verdict(self, index: int) -> Verdict:
+        return self._refused.get(index) or self.batch.verdict(index, self._limits)
+
+    def refused_letter(self, index: int) -> Verdict | None:
+        """What Kafka said of the row's dead letter, where it refused that too."""
+        return self._refused_letters.get(index)
+
+    def refuse(self, index: int, verdict: Verdict) -> bool:
+        """Takes down what Kafka refused: the row, or the dead letter of a bad one. False where it had both before."""
+        if self.next_bad(index, index + 1) != index:
+            insort(self._bad, index)
+            self._refused[index] = verdict
+            return True
+        if index not in self._refused_letters:
+            self._refused_letters[index] = verdict
+            return True
+        return False
+
+    def between(self, begin: int, end: int) -> list[int]:
+        """The source offsets of its rows from `begin` on and below `end`."""
+        offsets = self.batch.offsets
+        return offsets[bisect_left(offsets, begin) : bisect_left(offsets, end)]
+
+
+class Bisection:
+    """Where to cut, so that a record that Kafka refuses without telling which one ends up alone.
+
+    What was refused together is tried again in halves, each for itself, and so on. With n records and k refused ones
+    among them that takes about k·log2(n) more attempts.
+    """
+
+    def __init__(self) -> None:
+        self._cuts: list[int] = []
+        """Source offsets before which to cut, the nearest one last."""
+
+    @property
+    def cut(self) -> int | None:
+        return self._cuts[-1] if self._cuts else None
+
+    def split(self, offsets: Sequence[int]) -> None:
+        """Two or more records, in order, were refused together."""
+        end = offsets[-1] + 1
+        if self.cut != end:
+            self._cuts.append(end)
+        self._cuts.append(offsets[len(offsets) // 2])
+
+    def is_due(self, offset: int) -> bool:
+        """Whether a cut has to be made before this offset, which is behind all that was sent."""
+        return bool(self._cuts) and self._cuts[-1] <= offset
+
+    def was_cut(self, offset: int) -> None:
+        """It was, and what stands before the offset counts. Before that no cut may be forgotten: it may fail."""
+        while self.is_due(offset):
+            self._cuts.pop()

@@ -1,0 +1,224 @@
+"""What the Kafka sinks have in common: rows in offset order, cut where they must be, bad ones to the dead letters.
+
+    row ─► data topic ──────────────┐
+    bad row ─► dead-letter topic ───┼─► `_cut` ends what is open: all of it counts, or nothing
+    no dead letter either ─► dropped┘   (or the sink stops)
+
+What Kafka refuses together, without telling which record it was, is tried again in halves (`held.Bisection`).
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.records import Row
+from sinkpipeline.core.tally import plus
+from sinkpipeline.kafka.producers import RecordRefused
+from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch, not_dead_lettered, refused, stopped
+from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.held import Bisection, Held
+from sinkpipeline.sinks.worker import Worker
+
+
+class PartitionWriter(abc.ABC):
+    """Writes one source partition of one batch. All of it can be repeated: it goes on at `_produced`."""
+
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+        self._plan = plan
+        self._settings = plan.settings
+        self._partition = partition
+        self._worker = worker
+        self._cuts = cuts
+        self._state = plan.frontier[partition]
+        self._held: list[Held] = []
+        self._produced = self._state.next
+        """Source offsets below it are open, or count already."""
+        self._sent = self._state.next
+        """Source offsets below it may have been sent since the last cut."""
+        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
+        self._open_dead_by_class: Counter[str] = Counter()
+        self._open_dropped_by_class: Counter[str] = Counter()
+        self._opened_at = 0.0
+        self._delivered = 0
+        self._bisection = Bisection()
+        letters = plan.settings.dead_letter
+        self._letters = None if letters is None else DeadLetters(plan, letters, partition, worker)
+
+    @abc.abstractmethod
+    def _begin(self) -> None:
+        """Opens what `_cut` ends."""
+
+    @abc.abstractmethod
+    def _send(self, topic: str, rows: Iterable[Row]) -> None: ...
+
+    @abc.abstractmethod
+    def _cut(self, next_offset: int) -> None:
+        """Ends what is open, if anything is: everything below `next_offset` was handled."""
+
+    @property
+    def _is_open(self) -> bool:
+        return self._open_handled > 0
+
+    @property
+    def _open_handled(self) -> int:
+        return self._open_rows + self._open_dead + self._open_dropped
+
+    def _hold(self, batch: RowBatch) -> None:
+        self._held.append(Held(batch, self._plan.limits))
+
+    def _advanced(self, next_offset: int) -> PartitionProgress:
+        """The progress once what is open counts."""
+        return replace(
+            self._state,
+            next=next_offset,
+            rows=self._state.rows + self._open_rows,
+            dead=self._state.dead + self._open_dead,
+            dropped=self._state.dropped + self._open_dropped,
+            dead_by_class=plus(self._state.dead_by_class, self._open_dead_by_class),
+            dropped_by_class=plus(self._state.dropped_by_class, self._open_dropped_by_class),
+            at=int(time.time() * 1000),
+        )
+
+    def _count(self, state: PartitionProgress) -> None:
+        """What was open counts, by this progress."""
+        self._delivered += self._open_rows
+        self._state = state
+        self._forget_open()
+        self._held = [held for held in self._held if held.batch.offsets[-1] >= state.next]
+
+    def _forget_open(self) -> None:
+        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
+        self._open_dead_by_class.clear()
+        self._open_dropped_by_class.clear()
+
+    def _start_over(self) -> None:
+        """Behind what counts: what was open is sent again."""
+        self._produced = self._sent = self._state.next
+        self._forget_open()
+        if self._letters is not None:
+            self._letters.look_again()
+
+    def _produce_held(self) -> None:
+        for held in list(self._held):
+            begin = bisect_left(held.batch.offsets, self._produced)
+            while begin < len(held.batch):
+                begin = self._produce_slice(held, begin)
+
+    def _produce_slice(self, held: Held, begin: int) -> int:
+        """Produces rows from `begin` on, as many as there is room for; returns where to go on."""
+        batch = held.batch
+        if self._bisection.is_due(batch.offsets[begin]):
+            self._cut(self._produced)
+            self._bisection.was_cut(batch.offsets[begin])
+        row_size = batch.size / len(batch)
+        room = self._cuts.room(rows=self._open_handled, size=self._open_size, row_size=row_size)
+        end = min(len(batch), begin + room)
+        if self._bisection.cut is not None:
+            end = min(end, bisect_left(batch.offsets, self._bisection.cut))
+        good = held.next_bad(begin, end)
+        if good > begin:
+            end = self._produce_rows(held, begin, good)
+        else:
+            self._produce_dead_letter(held, begin)
+            end = begin + 1
+        self._open_size += int((end - begin) * row_size)
+        due = self._cuts.is_due(open_s=time.monotonic() - self._opened_at)
+        if due or self._cuts.is_full(rows=self._open_handled, size=self._open_size):
+            self._cut(self._produced)
+        return end
+
+    def _produce_rows(self, held: Held, begin: int, end: int) -> int:
+        """Returns the row before which it stopped: one that the client refused, as nothing of it was sent."""
+        batch = held.batch
+        self._begin()
+        self._sent = batch.offsets[end - 1] + 1
+        try:
+            self._send(self._settings.data.name, batch.rows(begin, end))
+        except RecordRefused as refusal:
+            if refusal.index is None:
+                raise
+            end = begin + refusal.index
+            held.refuse(end, refusal.verdict)
+            self._open_rows += refusal.index
+            self._produced = self._sent = batch.offsets[end]
+        else:
+            self._open_rows += end - begin
+            self._produced = self._sent
+        return end
+
+    def _produce_dead_letter(self, held: Held, index: int) -> None:
+        """The dead letter of a bad row, or what the manifest says of a row that can have none.
+
+        Raises:
+            SinkPipelineError: the sink stops at this row; everything before it counts.
+        """
+        offset, verdict = held.batch.offsets[index], held.verdict(index)
+        if self._letters is None:
+            self._cut(offset)
+            raise stopped(self._partition, offset, verdict)
+        try:
+            self._send_dead_letter(self._letters, held, index)
+            self._open_dead += 1
+            self._open_dead_by_class[verdict.error_class.value] += 1
+        except NoDeadLetter as failure:
+            if not self._letters.drop:
+                self._cut(offset)
+                raise not_dead_lettered(self._partition, offset, verdict, failure) from failure
+            self._letters.dropped(offset, verdict, failure)
+            self._begin()
+            self._open_dropped += 1
+            self._open_dropped_by_class[verdict.error_class.value] += 1
+        except SinkPipelineError:
+            self._cut(offset)
+            raise
+        self._produced = offset + 1
+
+    def _send_dead_letter(self, letters: DeadLetters, held: Held, index: int) -> None:
+        before = held.refused_letter(index)
+        if before is not None:
+            raise letters.refused(before)
+        row = letters.row(held.batch, index, held.verdict(index))
+        self._begin()
+        self._sent = held.batch.offsets[index] + 1
+        try:
+            self._send(letters.topic, [row])
+        except RecordRefused as refusal:
+            if refusal.index is None:
+                raise
+            raise letters.refused(refusal.verdict) from refusal
+
+    def _can_do_without_letters(self, error: SinkPipelineError) -> bool:
+        """Whether only the open dead letters may not be written any more: `onFailure` says what becomes of them."""
+        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open_dead > 0
+        return is_theirs and self._letters is not None and self._letters.are_refused()
+
+    def _isolate(self, refusal: RecordRefused) -> None:
+        """Nothing of what was open counts, as Kafka refused one of its records: which one is found out by halves.
+
+        Raises:
+            SinkPipelineError: RecordRefused, where that record could not be dead-lettered.
+        """
+        begin, end = self._state.next, max(self._sent, self._state.next + 1)
+        offsets = [offset for held in self._held for offset in held.between(begin, end)]
+        findable = self._letters is not None and refusal.topic != self._settings.progress.name
+        if findable and len(offsets) > 1:
+            self._bisection.split(offsets)
+        elif not (findable and offsets and self._blame(offsets[0], refusal)):
+            raise refused(self._partition, begin, end, refusal.text) from refusal
+
+    def _blame(self, offset: int, refusal: RecordRefused) -> bool:
+        """Of the only record that was open, the row was refused, or else its dead letter; false where both were."""
+        for held in self._held:
+            index = bisect_left(held.batch.offsets, offset)
+            if index < len(held.batch) and held.batch.offsets[index] == offset:
+                return held.refuse(index, refusal.verdict)
+        return False

@@ -1,0 +1,298 @@
+"""Redriving the dead letters of one sink: what is pending, and to deliver it.
+
+    survey: every partition up to its last stable offset ─► what is pending (`--dry-run` ends here)
+    then, partition by partition: claim it ─► pending letters, chunk by chunk ─► rows ─► a transaction each
+
+A survey changes nothing, and what it has read is final; the claim reads the rest. Letters that come after the survey,
+such as those that fail again, are of a later redrive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
+from operator import add
+
+from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Meta, PartitionProgress
+from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
+from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.core.topics import Topic
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kafka.starting import client_limit, timestamp_limit
+from sinkpipeline.kafka.views import describe
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.redrive_writer import DATA, LEFT, Destination, RedriveWriter
+
+Transform = Callable[[Sequence[Letter]], RowBatch | None]
+"""Rows of letters, with the letters' offsets; a letter that has none was filtered out."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a redrive has done, in letters."""
+
+    delivered: int = 0
+    returned: int = 0
+    """To their source topic."""
+    filtered: int = 0
+    dead_lettered: int = 0
+    """They failed again, and are letters again."""
+    kept: int = 0
+    """They failed again, could not be dead-lettered again, and stay pending as they are."""
+    pending: int = 0
+    """Not reached."""
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(*map(add, astuple(self), astuple(other)))
+
+    @property
+    def settled(self) -> int:
+        return self.delivered + self.returned + self.filtered + self.dead_lettered + self.kept
+
+
+@dataclass
+class PartitionView:
+    """What was read of one partition."""
+
+    number: int
+    end: int
+    """Letters from here on are of a later redrive."""
+    ledger: Ledger
+    matched: dict[int, str] = field(default_factory=dict)
+    """Offset of every letter that is wanted, pending or not, and its error class."""
+    foreign: dict[int, str] = field(default_factory=dict)
+    """Offset of what is no letter, and why."""
+    hidden: int = 0
+    """Offsets that open transactions hide for now."""
+
+    def may_hold(self, sink: SinkId) -> bool:
+        """Whether a letter is pending, or could be where nobody could read yet."""
+        return bool(self.hidden or self.pending(sink))
+
+    def pending(self, sink: SinkId) -> list[int]:
+        return [offset for offset in sorted(self.matched) if self.ledger.outcome(sink, offset) is None]
+
+
+@dataclass
+class Survey:
+    """What was read of a dead-letter topic."""
+
+    sink: SinkId
+    topic: Topic
+    partitions: list[PartitionView]
+
+    @property
+    def by_class(self) -> Counter[str]:
+        """Pending letters."""
+        return Counter(view.matched[offset] for view in self.partitions for offset in view.pending(self.sink))
+
+    @property
+    def pending(self) -> int:
+        return sum(self.by_class.values())
+
+    @property
+    def hidden(self) -> int:
+        return sum(view.hidden for view in self.partitions)
+
+    @property
+    def foreign(self) -> list[str]:
+        return [f"{view.number}:{offset}: {why}" for view in self.partitions for offset, why in view.foreign.items()]
+
+
+@dataclass(kw_only=True)
+class Redrive:
+    """One redrive of one sink's letters.
+
+    Raises (all methods):
+        SinkPipelineError: UsageInvalid, DataTopicLost, ProgressLost, DeadLetterFailed, Superseded, TopicsChanged, and
+            what reads and transactions raise. What was settled before stays settled.
+    """
+
+    settings: SinkSettings
+    wanted: Wanted
+    transform: Transform | None = None
+    """Not needed for a survey."""
+    rate: float | None = None
+    """At most so many letters a second."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Ends it after the open transaction."""
+    on_change: Callable[[Summary], None] = lambda _: None
+    destination: Destination = DATA
+    admin: Admin = field(init=False)
+    summary: Summary = field(default_factory=Summary, init=False)
+    _total: int = field(default=0, init=False)
+    """Letters that were pending when it began."""
+    _before: Counter[str] = field(default_factory=Counter, init=False)
+    """What became of those of earlier partitions."""
+    _run: str = field(default_factory=lambda: str(uuid.uuid4()), init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = Admin(self.settings.connection)
+
+    def survey(self) -> Survey | None:
+        """What is pending, and changes nothing; None where there is no dead-letter topic."""
+        topic = describe(self.admin, self._dead_letter.topic.name)
+        if topic is None:
+            return None
+        with self._log(topic) as log:
+            views = [
+                PartitionView(number, extent.high, Ledger(topic.id, extent.low), hidden=extent.high - extent.stable)
+                for number, extent in enumerate(log.extents())
+            ]
+            for view in views:
+                for found in log.read_on(view.ledger, view.number, view.end - view.hidden):
+                    self._note(view, found)
+        return Survey(self.settings.id, topic, views)
+
+    def carry_out(self, survey: Survey) -> Summary:
+        """Redrives what was surveyed; `summary` tells how far that got, also after an error."""
+        plan = self._plan(survey.topic)
+        self._total = survey.pending
+        self._tell(Counter())
+        for view in survey.partitions:
+            if self.stop.is_set() or not view.may_hold(self.settings.id):
+                continue
+            at = SourcePartition(survey.topic.name, view.number)
+            first = min(view.matched, default=0)
+            own = replace(
+                plan, frontier={at: PartitionProgress(epoch=0, next=first)}, ranges={at: OffsetRange(first, view.end)}
+            )
+            known = len(view.pending(self.settings.id))
+            writer = RedriveWriter(
+                own,
+                survey.topic,
+                view.number,
+                view.ledger,
+                partial(self._note, view),
+                self.admin,
+                destination=self.destination,
+            )
+            try:
+                # Another redrive may have settled some since the survey, and what was hidden may have come.
+                pending = view.pending(self.settings.id)
+                self._total += len(pending) - known
+                self._drain(writer, survey.topic, view.number, pending)
+            finally:
+                writer.close()
+                self._tell(writer.tally)
+                self._before += writer.tally
+        return self.summary
+
+    def _drain(self, writer: RedriveWriter, topic: Topic, number: int, pending: list[int]) -> None:
+        if self.transform is None:
+            raise ValueError("without a transform nothing can be redriven")
+        pace = _Pace(self.rate, self.stop)
+        with self._log(topic) as log:
+            for chunk in chunks(log.letters(number, pending), most=pace.most):
+                pace.wait_for(len(chunk))
+                if self.stop.is_set():
+                    return
+                writer.check_topics()
+                writer.deliver(chunk, self.transform(chunk))
+                self._tell(writer.tally)
+
+    def _note(self, view: PartitionView, found: Letter | Foreign) -> None:
+        if found.id.offset >= view.end:
+            return
+        if isinstance(found, Foreign):
+            view.foreign[found.id.offset] = found.why
+        elif self.wanted.matches(found):
+            view.matched[found.id.offset] = found.letter.verdict.error_class.value
+
+    def _tell(self, current: Counter[str]) -> None:
+        tally = self._before + current
+        self.summary = Summary(
+            delivered=tally[Outcome.DELIVERED.value],
+            returned=tally[Outcome.RETURNED.value],
+            filtered=tally[Outcome.FILTERED.value],
+            dead_lettered=tally[Outcome.DEAD_LETTERED.value],
+            kept=tally[LEFT],
+            pending=self._total - tally.total(),
+        )
+        self.on_change(self.summary)
+
+    @property
+    def _dead_letter(self) -> DeadLetterSettings:
+        if self.settings.dead_letter is None:
+            raise usage_invalid(
+                f"sink {self.settings.id.sink} has no deadLetter, and so no dead letters", "name a sink that has one"
+            )
+        return self.settings.dead_letter
+
+    def _log(self, topic: Topic) -> DeadLetterLog:
+        return DeadLetterLog(self.settings.connection, topic, self.settings.group_id)
+
+    def _plan(self, topic: Topic) -> BatchPlan:
+        """What a batch of the sink would be told, after the same checks."""
+        settings = self.settings
+        if "compact" in topic.config.get("cleanup.policy", ""):
+            raise SinkPipelineError(
+                Reason.DEAD_LETTER_FAILED,
+                f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
+                "set its cleanup.policy to delete",
+            )
+        meta = self.meta()
+        data = describe(self.admin, settings.data.name)
+        if data is None or data.id != self.destination.own_id(meta):
+            what = "it does not exist" if data is None else "it is not the one that the sink knows"
+            raise self.destination.lost(settings.data.name, what)
+        return BatchPlan(
+            settings=settings,
+            run=self._run,
+            data_partitions=data.partitions,
+            max_message_bytes=client_limit(data.config),
+            max_dead_letter_bytes=client_limit(topic.config),
+            max_age_ms=timestamp_limit(data.config, "before"),
+            max_ahead_ms=timestamp_limit(data.config, "after"),
+            data_topic_id=data.id,
+            progress_topic_id=meta.progress or "",
+            verified=0,
+            ranges={},
+            frontier={},
+            owners={},
+        )
+
+    def meta(self) -> Meta:
+        """What the sink says of itself: which data topic is its own."""
+        settings = self.settings
+        meta = None
+        if self.admin.topics([settings.progress.name])[settings.progress.name] is not None:
+            with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
+                # What is behind it is refused below: a topic's id never comes back.
+                meta = log.observe(settings.id).meta
+        if meta is None or meta.data is None:
+            raise SinkPipelineError(
+                Reason.PROGRESS_LOST,
+                f"{settings.progress.name} does not say which data topic {settings.id} delivers into: "
+                f"{'it has no progress' if meta is None else 'it was reset, and has not run since'}",
+                "run the pipeline first; then redrive",
+            )
+        return meta
+
+
+class _Pace:
+    """Holds a rate; a chunk is at most what a second may have."""
+
+    def __init__(self, rate: float | None, stop: threading.Event) -> None:
+        self._rate = rate
+        self._stop = stop
+        self._next = time.monotonic()
+        self.most = MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate)))
+
+    def wait_for(self, letters: int) -> None:
+        """Until so many may go, or it is stopped."""
+        if self._rate is None:
+            return
+        self._stop.wait(max(0.0, self._next - time.monotonic()))
+        self._next = max(self._next, time.monotonic()) + letters / self._rate

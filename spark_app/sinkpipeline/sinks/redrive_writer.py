@@ -1,0 +1,277 @@
+"""The rows of redriven letters and the record that settles them, in the same transactions.
+
+    rows of pending letters ──────┐
+    letters of what fails again ──┼─► one transaction under the id of <sink>.redrive and the letters' partition
+    redrive record ───────────────┘
+
+It is the transactional sink with the dead-letter topic as its source: its partition and its offsets are the letters'.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
+
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import DeadLetter, Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Meta, PartitionProgress
+from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, encode_settled, redrive_of
+from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.settings import DeadLetterSettings
+from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.exactly_once import TransactionalWriter
+from sinkpipeline.sinks.held import Held
+from sinkpipeline.sinks.worker import Worker
+
+_LOG = logging.getLogger("sinkpipeline.dlq")
+
+LEFT = "Left"
+"""Of a letter that fails again and can't be dead-lettered again: it stays pending where it is, and so isn't lost."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where rows of letters go: the topic of the plan's `data`, and what is said of it."""
+
+    outcome: Outcome
+    own_id: Callable[[Meta], str | None]
+    """The id of the topic that the sink knows."""
+    lost: Callable[[str, str], SinkPipelineError]
+    """The error for a topic, by its name, that is not that one: why."""
+
+
+DATA = Destination(Outcome.DELIVERED, lambda meta: meta.data, data_topic_lost)
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """A transaction whose commit was asked for."""
+
+    outcomes: dict[int, Outcome]
+    left: frozenset[int]
+    state: PartitionProgress
+
+    @property
+    def tally(self) -> Counter[str]:
+        return Counter([*(each.value for each in self.outcomes.values()), *(LEFT for _ in self.left)])
+
+
+class RedriveWriter(TransactionalWriter):
+    """Redrives letters of one partition, chunk by chunk. What it has settled, and how, is in `tally`.
+
+    Raises (all methods):
+        SinkPipelineError: Superseded, DeadLetterFailed, RecordRefused, DataTopicLost, TransactionFailed, and what reads
+            of the dead-letter topic raise.
+    """
+
+    _again = "run the redrive again: what was settled stays settled"
+
+    def __init__(
+        self,
+        plan: BatchPlan,
+        topic: Topic,
+        number: int,
+        ledger: Ledger,
+        note: Callable[[Letter | Foreign], None],
+        admin: Admin,
+        *,
+        destination: Destination = DATA,
+    ) -> None:
+        """Claims the partition: fences whoever redrives it, and reads what they have settled.
+
+        `note` is given what is read beyond the ledger's position, some of it perhaps twice.
+        """
+        self._topic = topic
+        self._number = number
+        self._ledger = ledger
+        self._note = note
+        self._admin = admin
+        self._destination = destination
+        self._chunk: list[Letter] = []
+        self._offsets: list[int] = []
+        self._dead: set[int] = set()
+        self._left: set[int] = set()
+        self._doubt: _Doubt | None = None
+        self.tally: Counter[str] = Counter()
+        self._sink: SinkId = plan.settings.id
+        super().__init__(plan, SourcePartition(topic.name, number), Worker(), CutPolicy())
+        letters = plan.settings.dead_letter
+        if letters is None:
+            raise ValueError("only a sink with dead letters has some to redrive")
+        self._letters = _Again(self, plan, letters, self._partition, self._worker)
+        self._id = redrive_of(self._sink).partition_id(self._partition)
+        self._met = ledger.runs(self._sink)
+        """Runs that were there before this one: any other is a newer redrive's."""
+        self._interrupted = False
+        self._guard(self._claim)
+
+    def deliver(self, chunk: Sequence[Letter], rows: RowBatch | None) -> None:
+        """Settles these letters, which follow all that were given before; their rows have the letters' offsets."""
+        self._recoveries = 0
+        self._chunk, self._offsets = list(chunk), [each.id.offset for each in chunk]
+        if rows is not None and len(rows):
+            self._hold(rows)
+        self._guard(self._settle_chunk)
+
+    def close(self) -> None:
+        """Ends what an error left open: nobody may take the partition over soon, and readers would wait for it."""
+        if self._producer is not None and self._producer.in_transaction:
+            self._producer.abort()
+        self._give_up()
+
+    def letter_at(self, offset: int) -> Letter:
+        return self._chunk[bisect_left(self._offsets, offset)]
+
+    def leave(self, offset: int) -> None:
+        self._left.add(offset)
+
+    def _settle_chunk(self) -> None:
+        self._produce_held()
+        self._cut(self._offsets[-1] + 1)
+
+    @override
+    def _send_dead_letter(self, letters: DeadLetters, held: Held, index: int) -> None:
+        super()._send_dead_letter(letters, held, index)
+        self._dead.add(held.batch.offsets[index])
+
+    @override
+    def _forget_open(self) -> None:
+        super()._forget_open()
+        self._dead, self._left = set(), set()
+
+    @override
+    def _cut(self, next_offset: int) -> None:
+        """Ends the open transaction with the redrive records of every letter of the chunk below `next_offset`."""
+        begin, end = (bisect_left(self._offsets, each) for each in (self._state.next, next_offset))
+        below = self._offsets[begin:end]
+        if not below:
+            return
+        doubt = _Doubt(self._outcomes(below), frozenset(self._left), self._advanced(next_offset))
+        if doubt.outcomes:
+            self._begin()
+            producer = self._owned()
+            records = encode_settled(
+                self._sink,
+                self._topic.id,
+                self._plan.run,
+                doubt.outcomes,
+                partition=self._number,
+                most_bytes=self._plan.max_dead_letter_bytes,
+            )
+            producer.produce_rows(self._topic.name, records)
+            failpoint("redrive-before-commit")
+            self._doubt = doubt
+            producer.commit()
+            failpoint("redrive-after-commit")
+        self._settled(doubt)
+
+    def _outcomes(self, offsets: Sequence[int]) -> dict[int, Outcome]:
+        rows = {offset for held in self._held for offset in held.batch.offsets}
+        found = {}
+        for offset in offsets:
+            if offset in self._dead:
+                found[offset] = Outcome.DEAD_LETTERED
+            elif offset not in self._left:
+                found[offset] = self._destination.outcome if offset in rows else Outcome.FILTERED
+        return found
+
+    def _settled(self, doubt: _Doubt) -> None:
+        self._doubt = None
+        self.tally += doubt.tally
+        self._count(doubt.state)
+
+    @override
+    def _take_over(self) -> None:
+        self._give_up()
+        self._interrupted = True
+        self._claim()
+
+    def _claim(self) -> None:
+        """Fence, sentinel, read; and whether a redrive that began later is to go on instead of this one."""
+        self.check_topics()
+        with DeadLetterLog(self._settings.connection, self._topic, self._settings.group_id) as log:
+            if self._interrupted:
+                # Before anything is fenced in return.
+                self._read(log.read_on(self._ledger, self._number, log.extents()[self._number].stable))
+                self._check_newest()
+            properties = self._plan.producer_properties
+            self._producer = TransactionalProducer(self._settings.connection, self._id, properties)
+            failpoint("redrive-after-claim")
+            run = self._plan.run
+            self._read(log.read_to_sentinel(self._ledger, self._number, self._producer, self._sink, run))
+        self.check_topics()
+        if self._interrupted:
+            self._check_newest()
+        else:
+            self._met |= self._ledger.runs(self._sink)
+        doubt, self._doubt = self._doubt, None
+        if doubt is not None and self._ledger.outcome(self._sink, next(iter(doubt.outcomes))) is not None:
+            # It was committed; only the answer was lost.
+            self._settled(doubt)
+        self._start_over()
+
+    def _read(self, found: Iterable[Letter | Foreign]) -> None:
+        for each in found:
+            self._note(each)
+
+    def _check_newest(self) -> None:
+        newer = self._ledger.runs(self._sink) - self._met - {self._plan.run}
+        if newer:
+            raise SinkPipelineError(
+                Reason.SUPERSEDED,
+                f"a newer redrive of {self._sink} has taken partition {self._number} of {self._topic.name} over",
+                "nothing, if that was intended: it goes on where this one was",
+            )
+
+    def check_topics(self) -> None:
+        """What was read of another topic means nothing, and what was delivered into a deleted one is lost."""
+        data, dead = self._settings.data.name, self._topic.name
+        found = self._admin.topics([data, dead])
+        data_topic, dead_topic = found[data], found[dead]
+        if data_topic is None or data_topic.id != self._plan.data_topic_id:
+            what = "deleted" if data_topic is None else "re-created"
+            raise self._destination.lost(data, f"it was {what} while letters were redriven into it")
+        if dead_topic is None or dead_topic.id != self._topic.id:
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED,
+                f"the dead-letter topic {dead} was deleted or re-created while it was redriven",
+                "look at what is there now: `sinkpipeline dlq list`",
+            )
+
+
+class _Again(DeadLetters):
+    """Dead letters of letters: with the source's record, as the letter has it."""
+
+    def __init__(
+        self,
+        writer: RedriveWriter,
+        plan: BatchPlan,
+        settings: DeadLetterSettings,
+        partition: SourcePartition,
+        worker: Worker,
+    ) -> None:
+        super().__init__(plan, settings, partition, worker)
+        self._writer = writer
+
+    @override
+    def _letter(self, batch: RowBatch, index: int, verdict: Verdict) -> DeadLetter:
+        before = self._writer.letter_at(batch.offsets[index]).letter
+        return replace(before, verdict=verdict, redrives=before.redrives + 1)
+
+    @override
+    def dropped(self, offset: int, verdict: Verdict, failure: NoDeadLetter) -> None:
+        self._writer.leave(offset)
+        why = verdict.error_class.error(verdict.text)
+        _LOG.warning("%s: letter %d stays: %s; %s", self._partition, offset, why, failure.fact)

@@ -1,0 +1,30 @@
+"""An expression that may fail for one row: tried, so that its failure is that row's and not its task's.
+
+Spark's ANSI mode raises for an overflow, a division by zero or a text that is no number, and the whole task fails.
+Spark has `try_add`, `try_cast` and more, but nothing public for an expression of somebody else's; within, `TryEval`
+is what several of those are made of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RESULT = "result"
+
+
+def attempt(spark: SparkSession, expression: Column) -> Column:
+    """STRUCT of the expression's value, which may be null; null itself where the expression raises for the row."""
+    jvm = spark._jvm  # noqa: SLF001 - there is no other way to Spark's own expressions
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
+    inner = utils.expression(F.struct(expression.alias(_RESULT))._jc)  # noqa: SLF001
+    return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)))  # type: ignore[union-attr]
+
+
+def result(attempted: Column) -> Column:
+    return attempted.getField(_RESULT)

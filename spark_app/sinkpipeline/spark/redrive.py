@@ -1,0 +1,93 @@
+"""Rows of dead letters: the pipeline's own decode and transform, on what Spark's Kafka source would have given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sinkpipeline.core.redrive import Letter
+from sinkpipeline.core.rowplan import RowPlan
+from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.task import row_batch
+from sinkpipeline.spark.transform import output_rows
+from sinkpipeline.spark.wire import to_wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LAST_MS = (2**63 - 1) // 1000
+"""Later than that Spark has no time."""
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_SOURCE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
+
+
+class LetterTransform:
+    """Makes rows of letters, no two of which are of the same source offset."""
+
+    def __init__(self, spark: SparkSession, rows: RowPlan) -> None:
+        self._spark = spark
+        self._rows = rows
+
+    def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
+        """The rows in the letters' order, with the letters' offsets; None where all were filtered out.
+
+        Raises:
+            SinkPipelineError: BatchFailed.
+        """
+        try:
+            frame = self._spark.createDataFrame(_table(letters))
+            wire = to_wire(output_rows(frame, self._rows), targets=self._rows.select.partition is not None)
+            found = wire.toArrow()
+        except (PySparkException, Py4JError) as error:
+            raise spark_error(error) from error
+        if not found.num_rows:
+            return None
+        offset_of = {_source_of(each): each.id.offset for each in letters}
+        names = ("topic", "partition", "offset")
+        offsets = [offset_of[source] for source in zip(*(found[name].to_pylist() for name in names), strict=True)]
+        order = sorted(range(len(offsets)), key=offsets.__getitem__)
+        [batch] = found.take(pa.array(order)).combine_chunks().to_batches()
+        rows = row_batch(batch)
+        return None if rows is None else replace(rows, offsets=sorted(offsets))
+
+
+def _source_of(each: Letter) -> tuple[str, int, int]:
+    record = each.letter.record
+    return record.partition.topic, record.partition.partition, record.offset
+
+
+def _table(letters: Sequence[Letter]) -> Any:
+    records = [each.letter.record for each in letters]
+    columns = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "topic": [record.partition.topic for record in records],
+        "partition": [record.partition.partition for record in records],
+        "offset": [record.offset for record in records],
+        "timestamp": [min(record.timestamp, _LAST_MS) * 1000 for record in records],
+        "timestampType": [0] * len(records),
+        "headers": [_headers(each) for each in letters],
+    }
+    return pa.Table.from_pydict(columns, schema=_SOURCE)
+
+
+def _headers(each: Letter) -> list[dict[str, str | bytes | None]] | None:
+    headers = each.letter.record.headers
+    return None if headers is None else [{"key": name, "value": content} for name, content in headers]

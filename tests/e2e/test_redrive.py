@@ -1,0 +1,100 @@
+"""`sinkpipeline dlq redrive` with Spark: after the cause was repaired each letter is delivered once, killed or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from local_kafka import LocalKafka
+from sinkpipeline.core.deadletter import parse
+from support import topics
+from support.app import COMMAND, App, Run, manifest
+from support.app import sink as sink_of
+from support.dead_letters import Lettered
+from support.topics import Whole
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+SEED = 20261122
+COUNT = 10_000
+FILTERED = 7
+"""Every so many are dropped by `where`."""
+STILL_BAD = 500
+"""Every so many are no JSON."""
+
+
+def records() -> list[Whole]:
+    return [
+        (
+            b"no json" if n % STILL_BAD == 1 else json.dumps({"id": n}).encode(),
+            f"k{n}".encode(),
+            [("n", b"\xff")],
+            1 + n,
+        )
+        for n in range(COUNT)
+    ]
+
+
+def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    # All were dead-lettered, for a reason that the manifest below has no more.
+    task = Lettered(kafka.bootstrap_servers, records())
+    task.write(task.rows(range(COUNT), bad=range(COUNT)))
+    document = manifest(
+        task.servers,
+        task.sink.name,
+        [task.sink.source],
+        identity=task.sink.name,
+        decode={"format": "json", "schema": "id BIGINT NOT NULL"},
+        transform={
+            "where": f"id % {FILTERED} != 0",
+            "select": {"value": "concat_ws('/', id, kafka.offset, unix_millis(kafka.timestamp))"},
+        },
+        sinks=[
+            {
+                **sink_of("out", topic=task.sink.data, progressTopic={"name": task.sink.progress}),
+                "deadLetter": {"topic": {"name": task.sink.dead}},
+            }
+        ],
+    )
+    app = App(tmp_path, document)
+    command = [str(COMMAND), "dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file)]
+
+    point = chance.choice(["redrive-before-commit", "redrive-after-commit"])
+    app.arm(point)
+    with Run(app, [*command, "--rate", "2000"]) as run:
+        run.until_held(point)
+        app.arm(point)
+        app.release(point)
+        run.eventually(lambda: not (app.failpoints / point).exists(), f"it comes to {point} again")
+        run.kill()
+    app.disarm()
+    app.arm("redrive-after-commit")
+    with Run(app, [*command, "--rate", "2000"]) as run:
+        run.until_held("redrive-after-commit")
+        os.kill(run.pid, signal.SIGTERM)
+        app.disarm()
+        assert run.wait() == 0, run.stderr
+    done = app.call("dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file), "-o", "json")
+    assert done.returncode == 0, f"{done.stderr}\n{app.log_tail()}"
+    assert json.loads(done.stdout)["delivered"] > 0, "both ended before all was done"
+
+    again = {n for n in range(COUNT) if n % STILL_BAD == 1}
+    expected = {n for n in range(COUNT) if n % FILTERED and n not in again}
+    found = topics.read_committed(task.servers, task.sink.data)
+    assert Counter(each.text for each in found) == Counter(f"{n}/{n}/{1 + n}" for n in expected)
+    assert all(each.headers == [("n", b"\xff")] for each in found), "the source's own headers, and no envelope"
+    letters = [
+        parse(each.value, each.key, list(each.headers))
+        for each in topics.read_committed(task.servers, task.sink.dead)
+        if any(name == "sinkpipeline.dlq.redrives" for name, _ in each.headers)
+    ]
+    assert {letter.record.offset for letter in letters} == again
+    # One that failed again before it was killed or stopped failed once more after that.
+    assert {letter.redrives for letter in letters} <= {1, 2, 3}

@@ -1,0 +1,141 @@
+"""The table of Kafka's and Spark's errors: what is retried, what counts, what waits for a person."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from sinkpipeline.core.causes import TABLE, UNKNOWN, of_kafka, of_spark
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.kafka.errors import translate
+from sinkpipeline.spark.query import spark_error
+
+CODES = [code for cause in TABLE for code in cause.codes]
+KNOWN = {name: number for name, number in vars(KafkaError).items() if isinstance(number, int)}
+
+OUTAGE = [
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_TIMED_OUT",
+    "_MSG_TIMED_OUT",
+    "REQUEST_TIMED_OUT",
+    "NETWORK_EXCEPTION",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "NOT_COORDINATOR",
+    "NOT_CONTROLLER",
+    "NOT_ENOUGH_REPLICAS",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+]
+TRANSIENT = [
+    "KAFKA_STORAGE_ERROR",
+    "THROTTLING_QUOTA_EXCEEDED",
+    "UNKNOWN_TOPIC_OR_PART",
+    "CONCURRENT_TRANSACTIONS",
+    "INVALID_PRODUCER_EPOCH",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "TRANSACTION_ABORTABLE",
+    "UNKNOWN",
+    "_FAIL",
+]
+PERMANENT = [
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "SASL_AUTHENTICATION_FAILED",
+    "_SSL",
+    "UNSUPPORTED_SASL_MECHANISM",
+    "UNSUPPORTED_VERSION",
+    "INVALID_TRANSACTION_TIMEOUT",
+    "POLICY_VIOLATION",
+    "UNSUPPORTED_COMPRESSION_TYPE",
+]
+RECORD = {
+    "MSG_SIZE_TOO_LARGE": ErrorClass.RECORD_TOO_LARGE,
+    "RECORD_LIST_TOO_LARGE": ErrorClass.RECORD_TOO_LARGE,
+    "INVALID_TIMESTAMP": ErrorClass.INVALID_TIMESTAMP,
+    "INVALID_RECORD": ErrorClass.RECORD_REFUSED,
+    "_UNKNOWN_PARTITION": ErrorClass.RECORD_REFUSED,
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_client_knows_every_code_by_that_name(code: str) -> None:
+    assert KafkaError(KNOWN[code]).name() == code
+
+
+def test_every_row_says_what_can_be_done_and_none_is_empty() -> None:
+    for cause in (*TABLE, UNKNOWN):
+        assert cause.remedy
+        assert cause is UNKNOWN or cause.codes or cause.exceptions or cause.spark
+
+
+@pytest.mark.parametrize(
+    ("codes", "retry", "counted"), [(OUTAGE, True, False), (TRANSIENT, True, True), (PERMANENT, False, True)]
+)
+def test_what_is_retried_and_what_counts(codes: list[str], retry: bool, counted: bool) -> None:
+    found = {code: of_kafka(code).reason for code in codes}
+    assert {code: (reason.retry, reason.counted) for code, reason in found.items()} == dict.fromkeys(
+        codes, (retry, counted)
+    )
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_what_one_record_is_refused_for_is_a_verdict(code: str) -> None:
+    assert (of_kafka(code).record is not None) == (of_kafka(code).reason is Reason.RECORD_REFUSED)
+    assert RECORD.get(code, of_kafka(code).record) is of_kafka(code).record
+
+
+def error(code: str) -> KafkaError:
+    return KafkaError(KNOWN[code], "its own words")
+
+
+@pytest.mark.parametrize(
+    ("code", "otherwise", "reason"),
+    [
+        ("UNKNOWN", Reason.KAFKA_ERROR, Reason.KAFKA_ERROR),
+        ("UNKNOWN", Reason.PROGRESS_UNREADABLE, Reason.PROGRESS_UNREADABLE),
+        ("INVALID_CONFIG", Reason.TOPIC_CREATION_FAILED, Reason.TOPIC_CREATION_FAILED),
+        ("UNSUPPORTED_VERSION", Reason.KAFKA_ERROR, Reason.KAFKA_REFUSED),
+        ("UNSUPPORTED_VERSION", Reason.PROGRESS_UNREADABLE, Reason.KAFKA_REFUSED),
+        ("NOT_ENOUGH_REPLICAS", Reason.TOPIC_CREATION_FAILED, Reason.BROKER_UNREACHABLE),
+        ("TOPIC_AUTHORIZATION_FAILED", Reason.PROGRESS_UNREADABLE, Reason.AUTHORIZATION_FAILED),
+        # Of a read it says that an answer is broken, and not that a record is refused.
+        ("INVALID_MSG", Reason.PROGRESS_UNREADABLE, Reason.PROGRESS_UNREADABLE),
+    ],
+)
+def test_what_was_being_done_goes_before_what_may_pass(code: str, otherwise: Reason, reason: Reason) -> None:
+    told = translate(error(code), "reading", "kafka:9092", otherwise)
+    assert told.reason is reason
+    assert "reading" in told.message
+    assert "its own words" in told.message
+
+
+def test_a_remedy_is_of_the_code() -> None:
+    assert "min.insync.replicas" in translate(error("NOT_ENOUGH_REPLICAS"), "writing", "kafka:9092").remedy
+    assert "transaction.max.timeout.ms" in translate(error("INVALID_TRANSACTION_TIMEOUT"), "x", "kafka:9092").remedy
+
+
+JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafka.common.errors.{}: why"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (JAVA.format("TimeoutException"), Reason.BROKER_UNREACHABLE),
+        (JAVA.format("NotLeaderOrFollowerException"), Reason.BROKER_UNREACHABLE),
+        (JAVA.format("UnsupportedVersionException"), Reason.KAFKA_REFUSED),
+        (JAVA.format("TopicAuthorizationException"), Reason.AUTHORIZATION_FAILED),
+        (JAVA.format("UnheardOfException"), None),
+        # The cause is told last.
+        (JAVA.format("TimeoutException") + "\n" + JAVA.format("UnsupportedVersionException"), Reason.KAFKA_REFUSED),
+        # Not of Kafka: Spark has time-outs of its own, which are no outage of the cluster.
+        ("java.util.concurrent.TimeoutException: Futures timed out", None),
+        ("java.lang.OutOfMemoryError: Java heap space", Reason.BATCH_FAILED),
+        ("java.io.IOException: No space left on device", Reason.BATCH_FAILED),
+    ],
+)
+def test_what_stands_in_an_error_of_spark(text: str, reason: Reason | None) -> None:
+    cause = of_spark(text)
+    assert (None if cause is None else cause.reason) is reason
+    assert spark_error(RuntimeError(text)).reason is (reason or Reason.BATCH_FAILED)
