@@ -22,6 +22,7 @@ from support import topics
 from support.app import manifest
 from support.app import sink as sink_of
 from support.dead_letters import AT_MS
+from support.raw_kafka import produce_raw
 from support.redrives import Dead, Repaired, dead
 
 pytestmark = pytest.mark.kafka
@@ -148,9 +149,10 @@ def test_what_is_no_letter_is_counted_and_named(task: Dead, call: Call) -> None:
     version_2 = [("sinkpipeline.dlq.version", b"2")]
     newer = (b'{"version":2}', None, [("sinkpipeline.dlq.redriven", b"2")], 1)
     topics.produce_whole(task.servers, task.sink.dead, [(b"x", None, [], 1), (b"x", None, version_2, 1), newer])  # type: ignore[list-item]
+    produce_raw(task.servers, task.sink.dead, [(b"x", None, [(b"\xff", b"1"), (b"sinkpipeline.dlq.version", b"1")])])
     result = call("list")
     assert result.stdout.count("Pending") == COUNT
-    assert "has 3 records that are no dead letters, the first is 0:7: the record has no header" in result.stderr
+    assert "has 4 records that are no dead letters, the first is 0:7: the record has no header" in result.stderr
     assert reason(call("show", "0:7")) is Reason.USAGE_INVALID
     assert reason(call("redrive", "--dry-run")) is Reason.PROGRESS_VERSION_UNKNOWN
 

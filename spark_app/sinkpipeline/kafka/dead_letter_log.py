@@ -21,12 +21,11 @@ from typing_extensions import Self
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.records import Headers
 from sinkpipeline.core.redrive import Foreign, Found, Ledger, Letter, LetterId, RedriveRecord, encode_sentinel, found_in
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin, Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, take, uncommitted
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take, uncommitted
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
 
@@ -223,10 +222,9 @@ class DeadLetterLog:
     def _found(self, partition: int, message: Message) -> Found:
         id_ = LetterId(partition, offset_of(message))
         try:
-            named = message.headers()
-        except UnicodeDecodeError:
-            return Foreign(id_, "the name of a header is not UTF-8")
-        headers: Headers = list(named) if isinstance(named, list) else None
+            headers = headers_of(message)
+        except ValueError as error:
+            return Foreign(id_, str(error))
         try:
             return found_in(id_, message.timestamp()[1], message.value(), message.key(), headers)
         except SinkPipelineError as error:

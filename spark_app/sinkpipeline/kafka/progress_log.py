@@ -34,7 +34,7 @@ from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sen
 from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, read_failed, take, uncommitted
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 
@@ -348,9 +348,10 @@ class ProgressLog:
             message = consumer.poll(5)
             if message is None or message.error() is not None:
                 return None
-            writer = dict(message.headers() or []).get(_WRITER_HEADER)
-            if isinstance(writer, bytes):
-                return writer.decode(errors="replace")
+            with suppress(ValueError):
+                writer = dict(headers_of(message) or []).get(_WRITER_HEADER)
+                if isinstance(writer, bytes):
+                    return writer.decode(errors="replace")
             return writer_of((message.key() or b"").decode(errors="replace"))
 
 
