@@ -204,6 +204,14 @@ def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: 
     assert not (known and receipt.claims > 1), "nothing is tried that is known to be refused"
 
 
+@both
+def test_rows_without_a_key_are_known_before_a_compacted_topic_refuses_them(make: Make, exactly_once: bool) -> None:
+    task = make(exactly_once=exactly_once, data_config={"cleanup.policy": "compact,delete"})
+    receipt = task.write(task.rows(range(COUNT), keyless=(2, 3, 7)))
+    assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 2, 3, 7), [2, 3, 7])
+    assert receipt.claims == (1 if exactly_once else 0), "none was tried in vain"
+
+
 def test_one_refused_row_among_many_is_found(make: Make) -> None:
     """The limit is lowered while the sink runs; all others fit together."""
     count = 5000

@@ -118,6 +118,7 @@ class Lettered:
         bad: Collection[int] = (),
         astray: Collection[int] = (),
         without: Collection[int] = (),
+        keyless: Collection[int] = (),
         values: Mapping[int, bytes] | None = None,
         timestamps: Mapping[int, int] | None = None,
     ) -> RowBatch:
@@ -127,7 +128,7 @@ class Lettered:
         kept = {offset: self.source[offset] for offset in bad}
         return RowBatch(
             offsets=left,
-            keys=[kept[n][1] if n in kept else b"key" for n in left],
+            keys=[kept[n][1] if n in kept else None if n in keyless else b"key" for n in left],
             values=[kept[n][0] if n in kept else values.get(n, f"row {n}".encode()) for n in left],
             target_partitions=[7 if n in astray else -1 for n in left] if astray else None,
             timestamps=[kept[n][3] if n in kept else timestamps.get(n, 0) for n in left],

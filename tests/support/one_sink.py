@@ -148,6 +148,7 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
             max_dead_letter_bytes=started.max_dead_letter_bytes,
             max_age_ms=started.max_age_ms,
             max_ahead_ms=started.max_ahead_ms,
+            needs_key=started.needs_key,
             data_topic_id=started.data_topic.id,
             progress_topic_id=started.progress_topic.id,
             verified=progress.end,

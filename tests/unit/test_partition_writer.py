@@ -380,6 +380,16 @@ def test_what_is_near_a_limit_is_left_to_the_brokers() -> None:
     assert without == Limits(partitions=2)
 
 
+def test_a_compacted_topic_needs_keys() -> None:
+    batch = replace(batch_of(list(range(3))), keys=[b"", None, b"k"])
+    assert batch.bad_rows(Limits(partitions=1)) == []
+    limits = Limits(partitions=1, keyed=True)
+    assert batch.bad_rows(limits) == [1]
+    assert batch.verdict(1, limits).error_class is ErrorClass.RECORD_REFUSED
+    assert replace(plan_of(), needs_key=True).limits.keyed
+    assert replace(plan_of(letters=False), needs_key=True).limits == Limits(partitions=2), "it is left to the broker"
+
+
 # Bisection
 
 

@@ -69,6 +69,8 @@ class StartedSink:
     max_age_ms: int | None = None
     """How far back a row's timestamp may be in the data topic; None where it doesn't say."""
     max_ahead_ms: int | None = None
+    needs_key: bool = False
+    """Whether the data topic is compacted, and so refuses a row without a key."""
     max_dead_letter_bytes: int = DEFAULT_TOPIC_LIMIT
     """Likewise of the dead-letter topic; the brokers' default where that is missing."""
 
@@ -182,6 +184,7 @@ class SinkStarter(SinkTakeover):
             max_message_bytes=client_limit(data_config),
             max_age_ms=timestamp_limit(data_config, "before"),
             max_ahead_ms=timestamp_limit(data_config, "after"),
+            needs_key=is_compacted(data_config),
             max_dead_letter_bytes=client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
             recreated_progress_topic=recreated,
             may_duplicate=self._may_duplicate,
@@ -286,6 +289,10 @@ def timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
     limit = config.get(f"message.timestamp.{side}.max.ms")
     by_broker = config.get("message.timestamp.type") == "LogAppendTime"
     return None if limit is None or by_broker or int(limit) >= _FOR_EVER_MS else int(limit)
+
+
+def is_compacted(config: Mapping[str, str]) -> bool:
+    return "compact" in config.get("cleanup.policy", "")
 
 
 _FOR_EVER_MS = 2**62

@@ -34,6 +34,8 @@ class BatchPlan:
     max_age_ms: int | None
     """How far back a row's timestamp may be; None for any."""
     max_ahead_ms: int | None
+    needs_key: bool = False
+    """Whether the data topic refuses a row without a key, as a compacted one does."""
     data_topic_id: str
     progress_topic_id: str
     verified: int
@@ -54,6 +56,7 @@ class BatchPlan:
             row_bytes=self.max_message_bytes,
             earliest=None if self.max_age_ms is None else now - self.max_age_ms - _CLOCKS_DIFFER_MS,
             latest=None if self.max_ahead_ms is None else now + self.max_ahead_ms + _CLOCKS_DIFFER_MS,
+            keyed=self.needs_key,
         )
 
     @property
@@ -89,6 +92,8 @@ class Limits:
     earliest: int | None = None
     """The bounds of timestamps in milliseconds."""
     latest: int | None = None
+    keyed: bool = False
+    """Whether each needs a key."""
 
     def refuse(self, timestamp: int) -> bool:
         if timestamp in _BOUNDLESS:
@@ -139,6 +144,8 @@ class RowBatch:
         early = limits.earliest is not None and min(self.timestamps) < limits.earliest
         if early or (limits.latest is not None and max(self.timestamps) > limits.latest):
             found.update(i for i, timestamp in enumerate(self.timestamps) if limits.refuse(timestamp))
+        if limits.keyed and None in self.keys:
+            found.update(i for i, key in enumerate(self.keys) if key is None)
         return sorted(found)
 
     def verdict(self, index: int, limits: Limits) -> Verdict:
@@ -154,6 +161,8 @@ class RowBatch:
             return Verdict(
                 ErrorClass.INVALID_TIMESTAMP, f"its timestamp, {timestamp}, is beyond what the data topic takes"
             )
+        if limits.keyed and self.keys[index] is None:
+            return Verdict(ErrorClass.RECORD_REFUSED, "it has no key, and the data topic is compacted")
         size = self._row_bytes(index)
         return Verdict(ErrorClass.RECORD_TOO_LARGE, f"it has {size} bytes, and the data topic takes {limits.row_bytes}")
 

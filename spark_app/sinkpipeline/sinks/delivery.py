@@ -117,6 +117,7 @@ class SinkDelivery:
             max_dead_letter_bytes=self._started.max_dead_letter_bytes,
             max_age_ms=self._started.max_age_ms,
             max_ahead_ms=self._started.max_ahead_ms,
+            needs_key=self._started.needs_key,
             data_topic_id=self._started.data_topic.id,
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,

@@ -29,7 +29,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.starting import client_limit, timestamp_limit
+from sinkpipeline.kafka.starting import client_limit, is_compacted, timestamp_limit
 from sinkpipeline.kafka.views import describe
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.redrive_writer import DATA, LEFT, Destination, RedriveWriter
@@ -236,7 +236,7 @@ class Redrive:
     def _plan(self, topic: Topic) -> BatchPlan:
         """What a batch of the sink would be told, after the same checks."""
         settings = self.settings
-        if "compact" in topic.config.get("cleanup.policy", ""):
+        if is_compacted(topic.config):
             raise SinkPipelineError(
                 Reason.DEAD_LETTER_FAILED,
                 f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
@@ -255,6 +255,7 @@ class Redrive:
             max_dead_letter_bytes=client_limit(topic.config),
             max_age_ms=timestamp_limit(data.config, "before"),
             max_ahead_ms=timestamp_limit(data.config, "after"),
+            needs_key=is_compacted(data.config),
             data_topic_id=data.id,
             progress_topic_id=meta.progress or "",
             verified=0,
