@@ -40,7 +40,8 @@ def seconds(written: str) -> float:
     ("end", "code", "reason", "counted"),
     [
         pytest.param(End(code=0, words=None), 0, "Done", 0, id="0 and silent"),
-        pytest.param(End(code=1, words=words("BrokerUnreachable")), 1, "BrokerUnreachable", 1, id="1"),
+        pytest.param(End(code=1, words=words("SparkFailed")), 1, "SparkFailed", 1, id="1"),
+        pytest.param(End(code=1, words=words("BrokerUnreachable")), 1, "BrokerUnreachable", 0, id="1, for an outage"),
         pytest.param(End(code=1), 1, "DriverDied", 1, id="1 and silent"),
         pytest.param(End(code=1, raw="java.lang.OutOfMemoryError"), 1, "DriverDied", 1, id="1 and Java's words"),
         pytest.param(End(code=143), 143, "DriverDied", 1, id="143"),
@@ -95,6 +96,18 @@ def test_deaths_in_a_row_wait_longer_and_then_for_a_person(lab: OperatorLab, nam
     lab.until_ready(name)
     assert lab.starts(name) == 4
     assert restarts(lab, name).get("consecutive", 0) == 0
+
+
+def test_an_outage_is_waited_for_however_long_it_takes(lab: OperatorLab, name: str) -> None:
+    lab.drivers.play((lab.namespace, name), Script(end=End(code=1, words=words("BrokerUnreachable"))))
+    lab.apply(lab.pipeline(name))
+    lab.until(lambda: lab.starts(name) >= 5, "it is started more often than maxConsecutiveFailures, which is 3")
+    told = restarts(lab, name)
+    assert told["outages"] >= 4
+    assert told.get("consecutive", 0) == 0
+    assert lab.condition(name, "Stalled").get("status") != "True"
+    lab.drivers.play((lab.namespace, name), Script())
+    lab.until_ready(name)
 
 
 def test_a_spec_change_gives_all_tries_back(lab: OperatorLab, name: str) -> None:
