@@ -207,7 +207,6 @@ def test_an_id_is_read_back() -> None:
         ({"until": 10}, True),
         ({"until": 9}, False),
     ],
-    ids=str,
 )
 def test_filters(filters: dict[str, object], matches: bool) -> None:
     wanted = Wanted(**{"sinks": frozenset({SINK}), **filters})  # type: ignore[arg-type]
