@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,10 +76,17 @@ def run(registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namesp
     kopf.run(
         registry=registry,
         settings=settings,
+        # kopf would ask for the user's name otherwise, and end where the user has none, as in our image.
+        identity=_identity(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
     )
+
+
+def _identity() -> Any:
+    """Of this process, for kopf's log; any user may run it, also one that no passwd entry names."""
+    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def _resource(kind: Kind) -> tuple[str, str, str]:

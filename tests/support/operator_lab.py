@@ -67,6 +67,11 @@ class Change:
         return int(self.new["metadata"]["resourceVersion"])
 
 
+def nameless(uid: int) -> list[str]:
+    """What starts a program as that user; needs root."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+
+
 class OperatorLab:
     """An operator whose chart is installed in a namespace, which exists already; use it in a `with`.
 
@@ -118,8 +123,11 @@ class OperatorLab:
 
     # --- the operator's process ---
 
-    def start(self, *, failpoint: str | None = None) -> None:
-        """Starts it; who first reaches the failpoint is held there."""
+    def start(self, *, failpoint: str | None = None, nameless_uid: int | None = None) -> None:
+        """Starts it; who first reaches the failpoint is held there.
+
+        With a `nameless_uid` it runs as that user, as in a pod: in no group, and without a name or a home.
+        """
         installed = self._installed
         assert installed is not None
         assert self._process is None or self._process.exit_code is not None
@@ -137,6 +145,10 @@ class OperatorLab:
             *(sys.executable, "-m", "sinkpipeline_operator", *installed.arguments),
             *("--listen", f"{HOST}:{self.port}", *_OPTIONS, *self._options),
         ]
+        if nameless_uid is not None:
+            os.chown(installed.kubeconfig, nameless_uid, -1)
+            argv = [*nameless(nameless_uid), *argv]
+            env = {name: value for name, value in env.items() if name not in ("HOME", "LOGNAME", "USER")}
         self._process = LocalProcess(argv, self._log, env=env)
         if failpoint is None:
             self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
