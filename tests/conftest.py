@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from local_kafka import LocalKafka
+from support.costs import Measuring, Telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", metavar="FILE", help="keep what each test cost as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Measuring(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Telling(config))
 
 
 @pytest.fixture(scope="session")
