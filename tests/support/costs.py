@@ -73,7 +73,7 @@ class Measuring:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._meter = Meter()
-        self._last = self._meter.read()
+        self._began = self._last = self._meter.read()
         self._fixtures: dict[str, Cost] = {}
         self._fixtures_of_test = Cost()
         self._open = False
@@ -81,7 +81,7 @@ class Measuring:
 
     def pytest_collection_finish(self) -> None:
         """In every process of a parallel run: each collects all tests."""
-        self._collecting = self._meter.read()
+        self._collecting = self._meter.read() - self._began
 
     def pytest_runtest_logstart(self) -> None:
         # Between two tests a worker waits for the next one to be sent.
@@ -116,7 +116,6 @@ class Measuring:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         told = {name: asdict(cost) for name, cost in self._fixtures.items()}
-        told["process"] = asdict(self._meter.read())
         told["collecting"] = asdict(self._collecting)
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
@@ -133,7 +132,9 @@ class Telling:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._began, self._machine = time.monotonic(), _machine_busy()
+        # The workers of a parallel run are below this process, and all that they start.
+        self._meter = Meter()
+        self._began, self._machine = self._meter.read(), _machine_busy()
         self._tests: dict[str, Cost] = {}
         config.stash[_TOLD] = []
 
@@ -149,36 +150,34 @@ class Telling:
             self._config.stash[_TOLD].append(told)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        wall = time.monotonic() - self._began
-        document = self._document(wall)
+        document = self._document(self._meter.read() - self._began)
         file = self._config.getoption("costs")
         if file is not None:
             path = Path(file)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(document, indent=1))
-        if wall >= _WORTH_A_TABLE_S:
+        if document["stage"]["wall_s"] >= _WORTH_A_TABLE_S:
             terminalreporter.section("what it cost")
             for line in lines(document):
                 terminalreporter.write_line(line)
 
-    def _document(self, wall_s: float) -> dict[str, Any]:
+    def _document(self, whole: Cost) -> dict[str, Any]:
         processes = self._config.stash[_TOLD]
         fixtures: dict[str, Cost] = {}
         for process in processes:
             for name, cost in process.items():
-                if name not in ("process", "collecting"):
+                if name != "collecting":
                     fixtures[name] = fixtures.get(name, Cost()) + Cost(**cost)
         folders: dict[str, Cost] = {}
         for nodeid, cost in self._tests.items():
             folder = os.path.dirname(nodeid.partition("::")[0])  # noqa: PTH120 - a node id, and no path
             folders[folder] = folders.get(folder, Cost()) + cost
         folders["shared fixtures"] = sum(fixtures.values(), Cost())
-        cpu = sum(process["process"]["cpu_s"] for process in processes)
         folders["collecting"] = Cost(0.0, sum(process["collecting"]["cpu_s"] for process in processes))
         # Ending the servers, and what pytest does between two tests.
-        folders["the rest"] = Cost(0.0, cpu - sum(each.cpu_s for each in folders.values()))
+        folders["the rest"] = Cost(0.0, whole.cpu_s - sum(each.cpu_s for each in folders.values()))
         return {
-            "stage": {"wall_s": wall_s, "cpu_s": cpu, "machine_cpu_s": _machine_busy() - self._machine},
+            "stage": {**asdict(whole), "machine_cpu_s": _machine_busy() - self._machine},
             "folders": _by_cpu(folders),
             "tests": _by_cpu(self._tests),
             "fixtures": _by_cpu(fixtures),
