@@ -5,16 +5,19 @@ It has the rights of its chart and no others: what the chart forgot to grant fai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from typing_extensions import Self
@@ -94,6 +97,7 @@ class OperatorLab:
         self._options = options
         self._values = {} if everywhere else {"watchNamespaces": [namespace]}
         self._installed: Outside | None = None
+        self._stack = contextlib.ExitStack()
         self._log = cluster.directory / f"operator-{namespace}.log"
         self._failpoints = cluster.directory / f"failpoints-{namespace}"
         self._process: LocalProcess | None = None
@@ -110,6 +114,7 @@ class OperatorLab:
     def __exit__(self, *_: object) -> None:
         """Without an operator nothing comes back."""
         self.kill()
+        self._stack.close()
         remove(self.cluster, self.namespace)
         for resource in self.all("sinkpipelines"):
             if resource["metadata"].get("finalizers"):
@@ -146,12 +151,22 @@ class OperatorLab:
             *("--listen", f"{HOST}:{self.port}", *_OPTIONS, *self._options),
         ]
         if nameless_uid is not None:
-            os.chown(installed.kubeconfig, nameless_uid, -1)
             argv = [*nameless(nameless_uid), *argv]
             env = {name: value for name, value in env.items() if name not in ("HOME", "LOGNAME", "USER")}
+            env["KUBECONFIG"] = str(self._kubeconfig_for(nameless_uid, installed.kubeconfig))
         self._process = LocalProcess(argv, self._log, env=env)
         if failpoint is None:
             self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
+
+    def _kubeconfig_for(self, uid: int, kubeconfig: Path) -> Path:
+        """A copy in one file that this user can read: only its owner enters the cluster's directory."""
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="operator-")))
+        ours = directory / "kubeconfig"
+        ours.touch(mode=0o600)
+        ours.write_text(self.cluster.kubectl("config", "view", "--raw", "--flatten", kubeconfig=kubeconfig))
+        for path in (directory, ours):
+            os.chown(path, uid, -1)
+        return ours
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
