@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install helm control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install helm control-plane crds check lint test soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,9 +37,12 @@ test: lint control-plane ## What check does, and every test
 demo: install control-plane ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo
 
-# SOAK="--seconds 3600 --seed 7" repeats one, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
+# SOAK="--seconds 3600 --seed 7" repeats one, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 soak: install ## Kill and cut at random, for as long as one likes, and count what was delivered
 	PYTHONPATH=dev:tests $(RUN) -m soak $(SOAK)
+
+hunt: install ## Look for a run of the model that breaks the protocol, with new seeds, for as long as one likes
+	PYTHONPATH=dev:tests $(RUN) -m model.hunt $(HUNT)
 
 bench-throughput: install ## A backlog: Spark's own Kafka sink, AtLeastOnce, ExactlyOnce
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m throughput $(BENCH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 
-from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -99,8 +98,8 @@ class Calm(RuleBasedStateMachine):
         try:
             self.world.raise_violation()
             self.world.settle()
-        except Exception:
-            note("\n".join(self.world.scheduler.trace))
+        except Exception as error:
+            error.add_note("\n".join(self.world.scheduler.trace))
             raise
         finally:
             self.world.close()

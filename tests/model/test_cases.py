@@ -1,0 +1,65 @@
+"""Runs that were found once, kept as they were printed: by `make hunt`, or by a test of the model that failed.
+
+A case is pasted below as it is. What it showed is mended by then, so it passes. One that shows what a mutation breaks
+is also run with that mutation, where it has to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from model import hunt, machine
+from model.judge import Violation
+from model.little_spark import Habits
+from model.machine import LateTasks
+from model.mutations import MUTATIONS
+from model.rules import Trouble
+from model.world import Kind, Shape
+
+CALM_HABITS = Habits(workers=1, moves=0, retry_moves=False, max_offsets=2, rows_at_a_time=1)
+
+
+def a_task_outlives_its_job() -> None:
+    """Its rows came beyond a progress that the next start had read already (docs/design/0004)."""
+    state = LateTasks()
+    shape = Shape(partitions=1, sinks=1, exactly_once=True, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False)
+    state.begin(shape=shape, records=[Kind.KEPT])
+    state.work(seconds=0.02)
+    state.late_task(sends=5, trouble=Trouble.JOB_FAILS, zombie=("send", 2))
+    state.work(seconds=0.02)
+    state.teardown()
+
+
+CASES = [(a_task_outlives_its_job, "ids_by_task_index")]
+"""With the name of the mutation that it shows."""
+
+
+@pytest.mark.parametrize(("case", "mutation"), CASES)
+def test_a_case_passes_and_shows_its_mutation(case: Callable[[], None], mutation: str) -> None:
+    case()
+    [broken] = [each for each in MUTATIONS if each.name == mutation]
+    with broken.applied(), pytest.raises(Violation):
+        case()
+
+
+def test_what_a_hunt_prints_can_be_kept_as_a_case() -> None:
+    [broken] = [each for each in MUTATIONS if each.name == "ids_by_task_index"]
+    with broken.applied():
+        found = [hunt.hunt(broken.machine, seed, runs=60, small=False) for seed in range(3)]
+    source = next(filter(None, found))
+    names = {**vars(machine), "Habits": Habits}
+    exec(source, names)
+    [case] = [value for name, value in names.items() if name.startswith("test_")]
+    case()
+    with broken.applied(), pytest.raises(Violation):
+        case()
+
+
+def test_a_hunt_ends_after_its_time_and_says_how_much_it_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(hunt, "hunt", lambda *_: None)
+    assert hunt.main(["--seconds", "0.01", "--seed", "7"], said.append) == 0
+    assert said[0].startswith("seed 7: nothing")
+    assert said[-1].endswith("runs: nothing found")
