@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition

@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, encode_partition
 from sinkpipeline.kafka.producers import TransactionalProducer

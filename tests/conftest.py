@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.costs import Measuring, Telling
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pytest
 import tomllib
 import yaml
 
-import chart
-from chart import CHART, ChartError, Object, operator_arguments, render
+from deployed import chart
+from deployed.chart import CHART, ChartError, Object, operator_arguments, render
 from sinkpipeline_operator.settings import parse
 from support.pod_security import VIOLATIONS, violations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import DeadLetter, parse
 from support import topics
 from support.app import App, Run, manifest, sink

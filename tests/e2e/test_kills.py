@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.app import App, manifest
 from support.streams import EXACTLY_ONCE, Stream
 from support.topics import unique

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import parse
 from support import topics
 from support.app import COMMAND, App, Run, manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.app import COMMAND, App, last_line, manifest
 from support.topics import create_topic, produce, unique
 

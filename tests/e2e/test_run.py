@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.app import App, last_line, manifest, sink
 from support.streams import EXACTLY_ONCE, Stream
 from support.topics import (

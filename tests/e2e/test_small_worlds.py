@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support import topics
 from support.app import App, manifest
 from support.topics import Record, unique

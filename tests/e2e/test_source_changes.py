@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support import topics
 from support.app import App, Run, last_line, manifest
 from support.streams import EXACTLY_ONCE, Stream, Verdict, judge

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.app import App, Run, last_line, manifest
 from support.cluster import (
     ReplicatedStream,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.progress import encode_meta
 from support import topics
 from support.app import App, last_line, manifest, sink

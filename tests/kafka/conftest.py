@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import exactly_once

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
+from servers.tcp_proxy import Api, Fate, Trap, Way
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -29,7 +30,6 @@ from support import topics
 from support.faults import Deliveries, FaultyKafka, FaultySink, batch_of, rows_of, write, writer_of
 from support.streams import EXACTLY_ONCE
 from support.waiting import wait_until
-from tcp_proxy import Api, Fate, Trap, Way
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceTyp
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
+from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
@@ -29,7 +30,6 @@ from support.secured_sink import Secured
 from support.starts import refusal
 from support.topics import Whole
 from support.waiting import wait_until
-from tcp_proxy import Api, Fate, Way
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

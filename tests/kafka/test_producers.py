@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka import KafkaException
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import DeadLetter as Envelope
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError

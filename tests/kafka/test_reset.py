@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition

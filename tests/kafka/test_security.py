@@ -17,7 +17,7 @@ from confluent_kafka.admin import ScramMechanism
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from local_process import HOST
+from servers.local_process import HOST
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.progress import progress
 from sinkpipeline.cli.run import run

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import chart
-from control_plane import Cluster, ControlPlaneError
+from deployed import chart
+from servers.control_plane import Cluster, ControlPlaneError
 from support.pod_security import VIOLATIONS
 from support.rights import allowed, remove, until_rights_count
 

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from control_plane import Cluster
-from kubeflow import SparkOperator
+from kubeflow.spark_operator import SparkOperator
+from servers.control_plane import Cluster
 from support.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
 from support.waiting import wait_until
 

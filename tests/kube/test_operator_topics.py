@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from control_plane import Cluster
-from local_kafka import LocalKafka
+from servers.control_plane import Cluster
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest

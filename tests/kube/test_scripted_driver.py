@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_plane import Cluster
+from servers.control_plane import Cluster
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline_operator.child.builder import DRIVER_PORT, Order
 from sinkpipeline_operator.child.kubeflow import KubeflowChild

@@ -10,7 +10,7 @@ from confluent_kafka import ElectionType, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 from typing_extensions import override
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support import topics
 from support.one_sink import OneSink
 from support.streams import Stream, Verdict

@@ -15,8 +15,9 @@ from typing import Any
 
 from typing_extensions import Self
 
-from kubeflow import Command, Driver, SparkOperator
-from kubeflow_command import local_arguments
+from kubeflow.command import local_arguments
+from kubeflow.node import Command, Driver
+from kubeflow.spark_operator import SparkOperator
 from sinkpipeline.core.manifest import parse_manifest
 from support.scripts import Script
 

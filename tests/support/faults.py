@@ -9,7 +9,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
+from servers.tcp_proxy import TcpProxy
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, encode
@@ -23,7 +24,6 @@ from sinkpipeline.sinks.worker import Worker
 from support import topics
 from support.one_sink import OneSink, plan_of, rows
 from support.streams import Verdict, judge
-from tcp_proxy import TcpProxy
 
 SOURCE_RECORDS = 2_000
 

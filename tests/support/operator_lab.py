@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from control_plane import Cluster, ControlPlaneError
-from kube_api import KubeApi
-from local_process import HOST, LocalProcess, free_ports
+from servers.control_plane import Cluster, ControlPlaneError
+from servers.kube_api import KubeApi
+from servers.local_process import HOST, LocalProcess, free_ports
 from support.drivers import Drivers, Started
 from support.rights import Outside, install, remove
 from support.waiting import DEADLINE_S, wait_until

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import chart
-from control_plane import Cluster
+from deployed import chart
+from servers.control_plane import Cluster
 from support.waiting import wait_until
 
 

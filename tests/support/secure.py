@@ -36,8 +36,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from local_kafka import LocalKafka
-from local_process import HOST, free_ports
+from servers.local_kafka import LocalKafka
+from servers.local_process import HOST, free_ports
 from support.topics import DEADLINE_S, unique
 from support.waiting import wait_until
 

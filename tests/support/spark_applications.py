@@ -8,9 +8,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from control_plane import Cluster, ControlPlaneError
-from kube_api import KubeApi
-from kubeflow import APPLICATIONS, Command, Driver
+from kubeflow.node import Command, Driver
+from kubeflow.spark_operator import APPLICATIONS
+from servers.control_plane import Cluster, ControlPlaneError
+from servers.kube_api import KubeApi
 from support.waiting import wait_until
 
 Object = dict[str, Any]

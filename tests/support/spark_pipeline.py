@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from demo_cluster import Kubernetes
-from kube_api import KubeApi
+from deployed.cluster import Kubernetes
+from servers.kube_api import KubeApi
 from sinkpipeline.core.manifest import parse_manifest
 from support import topics
 from support.app import manifest

@@ -13,7 +13,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kubeflow_states import DRIVER_CONTAINER, driver_pod_name, timestamp
+from kubeflow.states import DRIVER_CONTAINER, driver_pod_name, timestamp
 
 Object = dict[str, Any]
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import psutil
 
-from soak_feeder import Feeder
+from servers.tcp_proxy import Api, Fate, Way
+from soak.feeder import Feeder
 from support.app import App, Run, last_line
 from support.faults import FaultyKafka
 from support.topics import delete_topic, topic_id
 from support.waiting import wait_until
-from tcp_proxy import Api, Fate, Way
 
 APIS = (
     Api.PRODUCE,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from kube_api import KubeApi
-from kubeflow_pod import driver_container
+from kubeflow.pods import driver_container
+from servers.kube_api import KubeApi
 
 Object = dict[str, Any]
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-import kubeflow_pod
-from kubeflow_node import Driver
+from kubeflow import pods
+from kubeflow.node import Driver
 
 _ANYWHERE: Final = ("0.0.0.0:", "[::]:")
 
 
 def local_arguments(driver: Driver) -> list[str]:
     """`spec.arguments`, in which paths of mounts, the termination log and the address to listen on are the driver's."""
-    container = kubeflow_pod.driver_container(driver.pod)
+    container = pods.driver_container(driver.pod)
     mounts = [PurePosixPath(mount["mountPath"]) for mount in container.get("volumeMounts") or []]
     log = container.get("terminationMessagePath") or "/dev/termination-log"
     ports = {str(port["containerPort"]) for port in container.get("ports") or [] if "containerPort" in port}

@@ -1,6 +1,6 @@
 """A real KRaft cluster on this machine, for the tests and the demo.
 
-`PYTHONPATH=dev python -m local_kafka` runs one broker until Ctrl-C.
+`PYTHONPATH=dev python -m servers.local_kafka` runs one broker until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from local_process import HOST, cache_directory, free_ports
+from servers.local_process import HOST, cache_directory, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -322,7 +322,7 @@ def _java_executable() -> str:
 
 
 def _classpath() -> str:
-    pom = Path(__file__).parent / "maven" / "kafka" / "pom.xml"
+    pom = Path(__file__).parents[1] / "maven" / "kafka" / "pom.xml"
     version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
     if version is None:
         raise LocalKafkaError(f"{pom} names no kafka.version")

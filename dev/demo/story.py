@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from demo_audit import Audit
+from demo.audit import Audit
 
 _WIDTH = 110
 """Where the output is no terminal."""

@@ -1,6 +1,6 @@
 """A Kubernetes API server for the tests and the demo, without Docker and without root.
 
-`PYTHONPATH=dev python -m control_plane` runs one until Ctrl-C and says where its kubeconfig is.
+`PYTHONPATH=dev python -m servers.control_plane` runs one until Ctrl-C and says where its kubeconfig is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import trustme
 
-from local_process import HOST, LocalProcess, cache_directory, end_all, free_ports
+from servers.local_process import HOST, LocalProcess, cache_directory, end_all, free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,7 +36,7 @@ POLL_INTERVAL: Final = 0.05
 KIND_DEADLINE: Final = 300.0
 TOKEN_LIFETIME: Final = "24h"  # noqa: S105 - a duration
 
-_GO: Final = Path(__file__).parent / "go"
+_GO: Final = Path(__file__).parents[1] / "go"
 _INSTALL: Final = "run `dev/install.sh control-plane`"
 
 # Those whose work a client sees without a node: what an owner leaves behind, namespaces that end, accounts, tokens,

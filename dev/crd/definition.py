@@ -1,4 +1,4 @@
-"""Writes the CustomResourceDefinition of SinkPipeline: `PYTHONPATH=dev python -m crd`.
+"""The CustomResourceDefinition of SinkPipeline, and the file that `PYTHONPATH=dev python -m crd` writes.
 
 The manifest's types own the shape of `spec`; here stand only what Kubernetes adds to it. A test compares the file with
 what this module makes.
@@ -12,18 +12,18 @@ from typing import Any
 import yaml
 from typing_extensions import override
 
-from crd_rules import RULES
-from crd_schema import spec_schema
-from crd_status import STATUS
+from crd.rules import RULES
+from crd.schema import spec_schema
+from crd.status import STATUS
 from sinkpipeline.core.manifest import API_VERSION, KIND
 
 Schema = dict[str, Any]
 
 GROUP, VERSION = API_VERSION.split("/")
 PLURAL = "sinkpipelines"
-PATH = Path(__file__).parents[1] / "crds" / f"{PLURAL}.{GROUP}.yaml"
+PATH = Path(__file__).parents[2] / "crds" / f"{PLURAL}.{GROUP}.yaml"
 
-_HEADER = "# Made by dev/crd.py from the types in spark_app/sinkpipeline/core/manifest; not edited by hand.\n"
+_HEADER = "# Made by dev/crd from the types in spark_app/sinkpipeline/core/manifest; not edited by hand.\n"
 
 _LIST_TYPES: dict[str, Schema] = {
     "spec.source.kafka.topics": {"x-kubernetes-list-type": "set"},
@@ -128,9 +128,3 @@ def text() -> str:
     return _HEADER + yaml.dump(
         custom_resource_definition(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True
     )
-
-
-if __name__ == "__main__":
-    PATH.parent.mkdir(exist_ok=True)
-    PATH.write_text(text())
-    print(f"wrote {PATH.name}, {PATH.stat().st_size} bytes")

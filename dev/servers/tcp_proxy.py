@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
-from local_process import HOST, free_ports
+from servers.local_process import HOST, free_ports
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Plays Kubeflow's Spark operator, version 2.5.1: SparkApplication objects become driver processes of this machine.
 
 What it writes is what the real one writes into `status` of the SparkApplication, and what a kubelet writes into the
-driver pod; where each sequence was read stands in `kubeflow_states`, `kubeflow_pod` and `kubeflow_node`.
+driver pod; where each sequence was read stands in `states`, `pods` and `node`.
 Not played: executors, the service of Spark's UI, `monitoring`, batch schedulers, events, and the webhooks, so that a
 SparkApplication must be explicit and whatever its pods need must stand in `driver.template`.
 """
@@ -18,16 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import kubeflow_pod
-import kubeflow_states as states
-from kube_api import ApiError, Change, ConflictError, KubeApi, NotFoundError
-from kubeflow_node import Command, Driver, DriverCommand, DriverNode, own_addresses
-from local_process import free_ports
+from kubeflow import pods, states
+from kubeflow.node import DriverCommand, DriverNode, own_addresses
+from servers.kube_api import ApiError, Change, ConflictError, KubeApi, NotFoundError
+from servers.local_process import free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Command", "Driver", "DriverCommand", "SparkOperator"]
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -111,11 +109,11 @@ class SparkOperator:
 
     def _follow_pods(self) -> None:
         """event_filter.go, sparkPodEventFilter, and event_handler.go, SparkPodEventHandler."""
-        for change in self._api.follow("/api/v1/pods", labelSelector=f"{kubeflow_pod.LAUNCHED_LABEL}=true"):
+        for change in self._api.follow("/api/v1/pods", labelSelector=f"{pods.LAUNCHED_LABEL}=true"):
             if change.kind == "MODIFIED" and change.old is not None and _phase(change.old) == _phase(change.new):
                 continue
             labels = change.new["metadata"]["labels"]
-            key = (change.new["metadata"]["namespace"], labels.get(kubeflow_pod.APP_NAME_LABEL, ""))
+            key = (change.new["metadata"]["namespace"], labels.get(pods.APP_NAME_LABEL, ""))
             app = self._seen.get(key)
             if app is None or not _is_of(app, change):
                 continue
@@ -180,13 +178,13 @@ class SparkOperator:
         if refused is not None:
             return f"{told}failed to run spark-submit: {refused}"
         try:
-            pod = kubeflow_pod.driver_pod(app, submission_id)
+            pod = pods.driver_pod(app, submission_id)
             if not own_addresses():
                 _take_ports(pod)
             self._api.create(f"/api/v1/namespaces/{app['metadata']['namespace']}/pods", pod)
         except ConflictError:
             return f"{told}driver pod already exist"
-        except (kubeflow_pod.SubmissionError, ApiError) as error:
+        except (pods.SubmissionError, ApiError) as error:
             return f"{told}failed to run spark-submit: {error}"
         return None
 
@@ -239,14 +237,14 @@ class _Queue:
 
 def _take_ports(pod: Object) -> None:
     """Where drivers share one address each has ports of its own, in its manifest: the container's are those to ask."""
-    ports = [port for port in kubeflow_pod.driver_container(pod).get("ports") or [] if "containerPort" in port]
+    ports = [port for port in pods.driver_container(pod).get("ports") or [] if "containerPort" in port]
     for port, free in zip(ports, free_ports(len(ports)), strict=True):
         port["containerPort"] = free
 
 
 def _is_of(app: Object, change: Change) -> bool:
     """Of the current submission."""
-    submission: str = change.new["metadata"]["labels"].get(kubeflow_pod.SUBMISSION_LABEL, "")
+    submission: str = change.new["metadata"]["labels"].get(pods.SUBMISSION_LABEL, "")
     return bool(states.status_of(app).get("submissionID") == submission)
 
 

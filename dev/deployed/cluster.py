@@ -12,14 +12,15 @@ from typing import Any, Final, Self, TypeVar
 
 import psutil
 
-import chart
-import control_plane
-from control_plane import Cluster, ControlPlaneError
-from kubeflow import Command, Driver, SparkOperator
-from kubeflow_command import local_arguments
-from local_process import HOST, LocalProcess, free_ports
+from deployed import chart
+from kubeflow.command import local_arguments
+from kubeflow.node import Command, Driver
+from kubeflow.spark_operator import SparkOperator
+from servers import control_plane
+from servers.control_plane import Cluster, ControlPlaneError
+from servers.local_process import HOST, LocalProcess, free_ports
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 MASTER: Final = "local[2]"
 POLL_S: Final = 0.2
 KIND: Final = "sinkpipeline"

@@ -22,11 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import kubeflow_pod
-import kubeflow_volumes
-from kube_api import ApiError, Change, ConflictError, KubeApi, NotFoundError
-from kubeflow_pod import NODE, Ended
-from local_process import HOST, LocalProcess
+from kubeflow import pods, volumes
+from kubeflow.pods import NODE, Ended
+from servers.kube_api import ApiError, Change, ConflictError, KubeApi, NotFoundError
+from servers.local_process import HOST, LocalProcess
 
 Object = dict[str, Any]
 
@@ -197,7 +196,7 @@ class _DriverPod:
         try:
             how = self._run()
             if how is not None:
-                self._report(kubeflow_pod.ended(self._pod, how))
+                self._report(pods.ended(self._pod, how))
             if self._ending.is_set() and not self._abandoned.wait(0.0 if how is None else GONE_AFTER_S):
                 options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod["metadata"]["uid"]}}
                 self._until_done(lambda: self._api.delete(self._path, options))
@@ -224,7 +223,7 @@ class _DriverPod:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a command, its pod says so
             return Ended(128, "StartError", f"{type(error).__name__}: {error}", started, _now())
         self.process = process
-        self._report(kubeflow_pod.running(self._pod, driver.address, started))
+        self._report(pods.running(self._pod, driver.address, started))
         self._await(process)
         code = process.exit_code or 0
         process.kill()
@@ -236,20 +235,20 @@ class _DriverPod:
         while not self._ending.is_set():
             try:
                 self._address = self._address or self._addresses.take()
-                kubeflow_volumes.mount(self._api, self._pod, files, self._directory / "volumes")
-                environment = kubeflow_volumes.environment(self._api, self._pod, self._address)
+                volumes.mount(self._api, self._pod, files, self._directory / "volumes")
+                environment = volumes.environment(self._api, self._pod, self._address)
                 return self._driver(files, environment)
-            except kubeflow_volumes.NotMountableError as error:
+            except volumes.NotMountableError as error:
                 if str(error) != told:
                     told = str(error)
-                    self._report(kubeflow_pod.pending(self._pod, error.reason, told))
+                    self._report(pods.pending(self._pod, error.reason, told))
             except ApiError as error:
                 told = str(error)
             self._ending.wait(MOUNT_RETRY_S)
         return None
 
     def _driver(self, files: Path, environment: Mapping[str, str]) -> Driver:
-        container = kubeflow_pod.driver_container(self._pod)
+        container = pods.driver_container(self._pod)
         log = files / (container.get("terminationMessagePath") or "/dev/termination-log").lstrip("/")
         log.parent.mkdir(parents=True, exist_ok=True)
         owner = self._pod["metadata"]["ownerReferences"][-1]

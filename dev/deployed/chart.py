@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import yaml
 
-from control_plane import Cluster
-from local_process import cache_directory
+from servers.control_plane import Cluster
+from servers.local_process import cache_directory
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "charts" / "sinkpipeline-operator"
 RELEASE: Final = "sinkpipeline-operator"
 NAMESPACE: Final = "sinkpipeline-system"

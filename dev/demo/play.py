@@ -21,12 +21,12 @@ from typing import Any, Final, NoReturn
 import pandas as pd
 import yaml
 
-import demo_flights
-from demo_audit import Audit, Broker
-from demo_cluster import ROOT, Kubernetes
-from demo_flights import Row
-from demo_story import Story
-from local_kafka import LocalKafka
+from demo import data
+from demo.audit import Audit, Broker
+from demo.data import Row
+from demo.story import Story
+from deployed.cluster import ROOT, Kubernetes
+from servers.local_kafka import LocalKafka
 
 COMMAND: Final = Path(sys.executable).with_name("sinkpipeline")
 EXAMPLE: Final = ROOT / "examples" / "flights.yaml"
@@ -75,10 +75,10 @@ class Demo:
 
     def load(self) -> pd.DataFrame:
         self._story.step(f"Loading flights into the topic {self._source}")
-        flights = demo_flights.flights()
+        flights = data.flights()
         self._broker.create(self._source, PARTITIONS)
-        demo_flights.produce(flights, self._broker.bootstrap_servers, self._source)
-        self._expected = demo_flights.expected_rows(flights)
+        data.produce(flights, self._broker.bootstrap_servers, self._source)
+        self._expected = data.expected_rows(flights)
         loaded = self._broker.records(self._source)
         self._story.check(
             f"{loaded:,} records in {PARTITIONS} partitions; by pandas, {len(self._expected):,} are late departures",
@@ -156,11 +156,11 @@ class Demo:
 
     def append(self, flights: pd.DataFrame) -> None:
         self._story.step(f"Appending {len(flights):,} records to {self._source}")
-        more = demo_flights.with_ids(flights, first=self._broker.records(self._source))
-        demo_flights.produce_broken(self._broker.bootstrap_servers, self._source)
-        demo_flights.produce(more, self._broker.bootstrap_servers, self._source)
-        self._story.say(f"and {len(demo_flights.BROKEN)} before them that are no flights")
-        self._expected |= demo_flights.expected_rows(more)
+        more = data.with_ids(flights, first=self._broker.records(self._source))
+        data.produce_broken(self._broker.bootstrap_servers, self._source)
+        data.produce(more, self._broker.bootstrap_servers, self._source)
+        self._story.say(f"and {len(data.BROKEN)} before them that are no flights")
+        self._expected |= data.expected_rows(more)
         self._kubernetes.wait_for("they are delivered", DELIVERY_S, self._is_all_delivered, SLOW_POLL_S)
         self._audit("progress topic deleted")
         self._show_dead_letters()
@@ -169,7 +169,7 @@ class Demo:
         story, found = self._story, self._broker.values(self._dead_letters)
         story.check(
             f"the {len(found)} that are none stand in {self._dead_letters}, byte for byte, each once",
-            holds=Counter(found) == Counter(demo_flights.BROKEN),
+            holds=Counter(found) == Counter(data.BROKEN),
         )
         story.typed(f"sinkpipeline dlq list -f {self._manifest.name}")
         story.show(self._command("dlq", "list", "-f", str(self._manifest)))
@@ -294,7 +294,3 @@ def main() -> int:
         except Exception as error:  # noqa: BLE001 - whatever it is, the demo has failed, and says so in its last line
             story.problems.append(f"{type(error).__name__}: {error}")
         return story.end()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from demo_flights import Row
+from demo.data import Row
 
 REQUEST_TIMEOUT_S: Final = 10.0
 READ_DEADLINE_S: Final = 60.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -23,8 +22,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from soak_faults import Driver, Faults
-from soak_feeder import Feeder
+from soak.faults import Driver, Faults
+from soak.feeder import Feeder
 from support.app import App, manifest, sink
 from support.faults import faulty_kafka
 from support.streams import EXACTLY_ONCE, Verdict
@@ -170,7 +169,3 @@ def main() -> int:
     shutil.rmtree(directory, ignore_errors=True)
     console.print("OK")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
