@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline_operator.actions import FINALIZER
+from sinkpipeline_operator.act.actions import FINALIZER
 from support.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.scripts import Script, SinkScript
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
-from sinkpipeline_operator.decide import Decision, Step
-from sinkpipeline_operator.kube import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
-from sinkpipeline_operator.undelivered import First, firsts
+from sinkpipeline_operator.decide.decision import Decision, Step
+from sinkpipeline_operator.kube.client import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.report.undelivered import First, firsts
 
 MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""

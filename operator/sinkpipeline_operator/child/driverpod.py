@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import ExitCode
-from sinkpipeline_operator.times import milliseconds
+from sinkpipeline_operator.kube.times import milliseconds
 
 _OUT_OF_MEMORY = "OOMKilled"
 

@@ -13,16 +13,16 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import condition_of
-from sinkpipeline_operator import configs
+from sinkpipeline_operator.child import configs
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
-from sinkpipeline_operator.configs import Config
-from sinkpipeline_operator.decide import Observation
-from sinkpipeline_operator.driver_client import Answer, DriverClient
-from sinkpipeline_operator.driverpod import Child, DriverPod
-from sinkpipeline_operator.kube import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
-from sinkpipeline_operator.restarts import Restarts
-from sinkpipeline_operator.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
-from sinkpipeline_operator.times import milliseconds
+from sinkpipeline_operator.child.configs import Config
+from sinkpipeline_operator.child.driverpod import Child, DriverPod
+from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
+from sinkpipeline_operator.decide.decision import Observation
+from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
+from sinkpipeline_operator.kube.times import milliseconds
+from sinkpipeline_operator.observe.driver_client import Answer, DriverClient
 
 PAUSE_ANNOTATION = "sinkpipeline.io/pause-reconciliation"
 ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"

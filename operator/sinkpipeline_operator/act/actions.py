@@ -19,7 +19,7 @@ from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline_operator import configs
+from sinkpipeline_operator.child import configs
 from sinkpipeline_operator.child.builder import (
     NONCE_ANNOTATION,
     ChildKind,
@@ -28,11 +28,11 @@ from sinkpipeline_operator.child.builder import (
     resume_name,
     token_name,
 )
-from sinkpipeline_operator.configs import Refusal
-from sinkpipeline_operator.decide import Decision, Step
-from sinkpipeline_operator.kube import CONFIG_MAP, PIPELINE, SECRET, Cluster, Conflict, Ref
-from sinkpipeline_operator.observe import ADOPT_ANNOTATION, Seen
-from sinkpipeline_operator.runconfig import RunConfig, Runtime
+from sinkpipeline_operator.child.configs import Refusal
+from sinkpipeline_operator.child.runconfig import RunConfig, Runtime
+from sinkpipeline_operator.decide.decision import Decision, Step
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, SECRET, Cluster, Conflict, Ref
+from sinkpipeline_operator.observe.observer import ADOPT_ANNOTATION, Seen
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 

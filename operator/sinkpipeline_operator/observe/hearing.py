@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinkpipeline.core.status import SinkState
-from sinkpipeline_operator.driver_client import Answer
+from sinkpipeline_operator.observe.driver_client import Answer
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 

@@ -14,8 +14,8 @@ from typing import Any
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.child.builder import HASH_LABEL, owned
-from sinkpipeline_operator.kube import CONFIG_MAP
-from sinkpipeline_operator.runconfig import RunConfig
+from sinkpipeline_operator.child.runconfig import RunConfig
+from sinkpipeline_operator.kube.client import CONFIG_MAP
 
 FILE = "pipeline.json"
 RAN_ANNOTATION = "sinkpipeline.io/ran"

@@ -31,7 +31,7 @@ from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.removal import SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline_operator.kube import Ref
+from sinkpipeline_operator.kube.client import Ref
 
 _LOG = logging.getLogger("sinkpipeline.operator")
 

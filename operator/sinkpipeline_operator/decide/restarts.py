@@ -13,8 +13,8 @@ from typing import Any
 from sinkpipeline.core.errors import ExitCode, Reason
 from sinkpipeline.core.failure import FailurePolicy, Failures
 from sinkpipeline.core.status import timestamp
-from sinkpipeline_operator.driverpod import Child, Death
-from sinkpipeline_operator.times import milliseconds
+from sinkpipeline_operator.child.driverpod import Child, Death
+from sinkpipeline_operator.kube.times import milliseconds
 
 SUPERSEDED_AGAIN_S = 60.0
 

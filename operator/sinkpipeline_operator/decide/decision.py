@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 from sinkpipeline.core.errors import ExitCode, Reason
 from sinkpipeline.core.failure import FailurePolicy
-from sinkpipeline_operator.driverpod import Child, Death, DriverPod, death_of
-from sinkpipeline_operator.restarts import Restarts
+from sinkpipeline_operator.child.driverpod import Child, Death, DriverPod, death_of
+from sinkpipeline_operator.decide.restarts import Restarts
 
 NAME_TAKEN = "NameTaken"
 

@@ -14,7 +14,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, without_errors
 from sinkpipeline.core.tally import parse
-from sinkpipeline_operator.decide import NAME_TAKEN, Decision, Standing
+from sinkpipeline_operator.decide.decision import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
 """Characters of a condition's message."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from sinkpipeline_operator.kube import ApiRefused, ApiUnavailable, Conflict, Ref
+from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Conflict, Ref
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 

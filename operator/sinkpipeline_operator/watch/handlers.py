@@ -17,8 +17,8 @@ from typing import Any
 import kopf
 
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
-from sinkpipeline_operator.kube import PIPELINE, POD, Kind, Ref, is_in_a_pod
-from sinkpipeline_operator.workqueue import WorkQueue
+from sinkpipeline_operator.kube.client import PIPELINE, POD, Kind, Ref, is_in_a_pod
+from sinkpipeline_operator.watch.workqueue import WorkQueue
 
 _NETWORK_S = 30
 _SILENCE_S = 600

@@ -10,8 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from sinkpipeline.core.status import condition_of
-from sinkpipeline_operator.kube import Ref
-from sinkpipeline_operator.undelivered import letters_of
+from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.report.undelivered import letters_of
 
 _OF = ("namespace", "pipeline")
 _SINK = (*_OF, "sink")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinkpipeline_operator.undelivered import firsts
+from sinkpipeline_operator.report.undelivered import firsts
 
 EVERY_S = 60.0
 """Of what only goes on: rows, frontier, lag."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 from waitress.server import create_server
 
-from sinkpipeline_operator.metrics import CONTENT_TYPE, Metrics
+from sinkpipeline_operator.report.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
