@@ -30,8 +30,8 @@ from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import read_stream
-from support.app import manifest
-from support.topics import create_topic, produce, unique
+from support.app.command import manifest
+from support.kafka.topics import create_topic, produce, unique
 from support.waiting import wait_until
 
 SPARK = "Spark"

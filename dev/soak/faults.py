@@ -13,10 +13,10 @@ import psutil
 
 from servers.tcp_proxy import Api, Fate, Way
 from soak.feeder import Feeder
-from support.app import App, Run, last_line
-from support.faults import FaultyKafka
-from support.topics import delete_topic, topic_id
+from support.app.command import App, Run, last_line
+from support.kafka.topics import delete_topic, topic_id
 from support.waiting import wait_until
+from support.worlds.faults import FaultyKafka
 
 APIS = (
     Api.PRODUCE,

@@ -10,8 +10,8 @@ from collections import Counter
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinkpipeline.core.deadletter import parse
-from support.streams import Verdict, judge
-from support.topics import add_partitions, create_topic, read_committed
+from support.kafka.streams import Verdict, judge
+from support.kafka.topics import add_partitions, create_topic, read_committed
 from support.waiting import wait_until
 
 _PAUSE_S = 0.1

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from soak.faults import Driver, Faults
 from soak.feeder import Feeder
-from support.app import App, manifest, sink
-from support.faults import faulty_kafka
-from support.streams import EXACTLY_ONCE, Verdict
+from support.app.command import App, manifest, sink
+from support.kafka.streams import EXACTLY_ONCE, Verdict
 from support.waiting import wait_until
+from support.worlds.faults import faulty_kafka
 
 PARTITIONS: Final = 3
 SETTLE_S: Final = 240.0

@@ -23,11 +23,11 @@ from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.resume import Resume, from_status, render
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
-from support.app import App, Run, last_line, manifest, sink
-from support.driver import Driver
-from support.one_sink import OneSink
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import delete_topic, produce_numbers, unique
+from support.app.command import App, Run, last_line, manifest, sink
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import delete_topic, produce_numbers, unique
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -18,12 +18,12 @@ from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.kafka.source_reader import SourceReader
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.dead_letters import records
-from support.one_sink import OneSink, plan_of, rows
-from support.secure import Right, SecureKafka
-from support.secured_sink import Secured
-from support.starts import refusal
+from support.kafka import topics
+from support.sink.dead_letters import records
+from support.sink.one_sink import OneSink, plan_of, rows
+from support.sink.starts import refusal
+from support.worlds.secure import Right, SecureKafka
+from support.worlds.secured_sink import Secured
 
 pytestmark = pytest.mark.kafka
 

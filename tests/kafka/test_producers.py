@@ -14,7 +14,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, TransactionalProducer
-from support import topics
+from support.kafka import topics
 
 pytestmark = pytest.mark.kafka
 

@@ -24,7 +24,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from support import topics
+from support.kafka import topics
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka

@@ -30,10 +30,10 @@ from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.source import security_options
-from support import topics
-from support.app import manifest
-from support.secure import PLAIN_PASSWORD, PLAIN_USER, Certificates, Door, SecureKafka, pkcs8, traditional
+from support.app.command import manifest
+from support.kafka import topics
 from support.waiting import wait_until
+from support.worlds.secure import PLAIN_PASSWORD, PLAIN_USER, Certificates, Door, SecureKafka, pkcs8, traditional
 
 pytestmark = pytest.mark.kafka
 

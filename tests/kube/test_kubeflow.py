@@ -12,7 +12,7 @@ import pytest
 
 from kubeflow.spark_operator import SparkOperator
 from servers.control_plane import Cluster
-from support.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
+from support.kube.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube

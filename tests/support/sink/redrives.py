@@ -22,8 +22,8 @@ from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.redrive import Redrive, Summary
-from support import topics
-from support.dead_letters import Lettered, records
+from support.kafka import topics
+from support.sink.dead_letters import Lettered, records
 from support.waiting import wait_until
 
 

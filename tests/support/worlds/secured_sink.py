@@ -14,9 +14,9 @@ from sinkpipeline.kafka.connection import Connection, Sasl
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, plan_of, rows
-from support.secure import Door, Need, Right, SecureKafka, documented
+from support.kafka import topics
+from support.sink.one_sink import OneSink, plan_of, rows
+from support.worlds.secure import Door, Need, Right, SecureKafka, documented
 
 NEEDS = documented()
 PASSWORD = "secret"

@@ -25,8 +25,8 @@ from typing_extensions import Self
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.kube_api import KubeApi
 from servers.local_process import HOST, LocalProcess, free_ports
-from support.drivers import Drivers, Started
-from support.rights import Outside, install, remove
+from support.kube.drivers import Drivers, Started
+from support.kube.rights import Outside, install, remove
 from support.waiting import DEADLINE_S, wait_until
 
 Object = dict[str, Any]

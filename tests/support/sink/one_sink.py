@@ -18,7 +18,7 @@ from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
+from support.kafka import topics
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support.app import App
-from support.one_sink import rows
-from support.streams import Stream
+from support.app.command import App
+from support.kafka.streams import Stream
+from support.sink.one_sink import rows
 
 
 class StoppedPipeline:

@@ -19,8 +19,8 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.worker import Worker
-from support.faults import batch_of, writer_of
 from support.waiting import wait_until
+from support.worlds.faults import batch_of, writer_of
 
 
 class WorkerProcess:

@@ -38,7 +38,7 @@ from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, free_ports
-from support.topics import DEADLINE_S, unique
+from support.kafka.topics import DEADLINE_S, unique
 from support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ PLAIN_USER = "app"
 PLAIN_PASSWORD = "pass$word ${directory:/etc:hostname} {of} 'mine', =2C"
 _MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
 _ITERATIONS = 4096
-RIGHTS = Path(__file__).parents[2] / "docs" / "rights.md"
+RIGHTS = Path(__file__).parents[3] / "docs" / "rights.md"
 
 
 class Door(enum.Enum):

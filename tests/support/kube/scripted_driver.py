@@ -1,7 +1,7 @@
 """A driver without Spark and Kafka: started like `main.py`, it serves, signals and ends as its script says.
 
-`python -m support.scripted_driver --script FILE --lock FILE <arguments of main.py>`. What it serves and says last is
-rendered by the product, so that the shapes are those of a real driver; like that one it refuses a configuration or a
+`python -m support.kube.scripted_driver --script FILE --lock FILE <arguments of main.py>`. What it serves and says last
+is rendered by the product, so that the shapes are those of a real driver; like that one it refuses a configuration or a
 resume document that it can't read. Another driver of the same pipeline that runs meanwhile is noted in LOCK.violations.
 """
 
@@ -32,7 +32,7 @@ from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.tally import tally
-from support.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
+from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
 
 _LOOP_S = 0.05
 _RUN = str(uuid.uuid4())

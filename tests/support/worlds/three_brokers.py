@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
-from support import topics
-from support.one_sink import OneSink
-from support.streams import Stream, Verdict
+from support.kafka import topics
+from support.kafka.streams import Stream, Verdict
+from support.sink.one_sink import OneSink
 from support.waiting import wait_until
 
 BROKERS = 3

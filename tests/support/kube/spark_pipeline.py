@@ -12,10 +12,10 @@ import yaml
 from deployed.cluster import Kubernetes
 from servers.kube_api import KubeApi
 from sinkpipeline.core.manifest import parse_manifest
-from support import topics
-from support.app import manifest
-from support.operator_lab import RESOURCES
-from support.streams import EXACTLY_ONCE, Stream
+from support.app.command import manifest
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kube.operator_lab import RESOURCES
 from support.waiting import wait_until
 
 START_S = 120.0

@@ -21,9 +21,9 @@ from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, plan_of, rows
-from support.streams import Verdict, judge
+from support.kafka import topics
+from support.kafka.streams import Verdict, judge
+from support.sink.one_sink import OneSink, plan_of, rows
 
 SOURCE_RECORDS = 2_000
 

@@ -21,7 +21,7 @@ from sinkpipeline.sinks.contract import BatchPlan, SinkWriter
 from sinkpipeline.sinks.delivery import Restart, SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support.one_sink import OneSink, rows
+from support.sink.one_sink import OneSink, rows
 
 BEFORE_ROWS = "before-rows"
 """A point of `Driver.batch`, beside the writer's own failpoints."""

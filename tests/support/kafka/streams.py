@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from support.topics import Record, create_topic, produce, read_committed
+from support.kafka.topics import Record, create_topic, produce, read_committed
 
 
 @dataclass

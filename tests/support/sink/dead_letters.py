@@ -20,9 +20,9 @@ from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, plan_of
-from support.topics import Record, Whole
+from support.kafka import topics
+from support.kafka.topics import Record, Whole
+from support.sink.one_sink import OneSink, plan_of
 
 AT_MS = 1_700_000_000_000
 

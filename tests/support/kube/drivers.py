@@ -19,7 +19,7 @@ from kubeflow.command import local_arguments
 from kubeflow.node import Command, Driver
 from kubeflow.spark_operator import SparkOperator
 from sinkpipeline.core.manifest import parse_manifest
-from support.scripts import Script
+from support.kube.scripts import Script
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -136,7 +136,7 @@ class Drivers:
         with self._changed:
             self._starts.append(started)
         lock = self._directory / f"{'.'.join(pipeline)}.lock"
-        argv = [sys.executable, "-m", "support.scripted_driver", "--script", str(file), "--lock", str(lock)]
+        argv = [sys.executable, "-m", "support.kube.scripted_driver", "--script", str(file), "--lock", str(lock)]
         return Command([*argv, *arguments], {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
 
     def _check(self, started: Started) -> None:
