@@ -28,7 +28,7 @@ from rich.table import Table
 
 from lab import EXACTLY_ONCE, Lab, Stretch, lab
 from sinkpipeline.spark import transform
-from support.topics import create_topic, produce
+from support.kafka.topics import create_topic, produce
 
 PIPELINES: Mapping[str, Mapping[str, Any]] = {
     "raw": {"decode": {"format": "raw", "onNull": "DeadLetter"}},

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
@@ -30,8 +30,8 @@ from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import read_stream
-from support.app import manifest
-from support.topics import create_topic, produce, unique
+from support.app.command import manifest
+from support.kafka.topics import create_topic, produce, unique
 from support.waiting import wait_until
 
 SPARK = "Spark"

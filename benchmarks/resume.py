@@ -24,14 +24,14 @@ from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, encode_partition
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from support.app import App, manifest
-from support.one_sink import OneSink
-from support.topics import create_topic, produce_numbers, unique
+from support.app.command import App, manifest
+from support.kafka.topics import create_topic, produce_numbers, unique
+from support.sink.one_sink import OneSink
 
 PARTITIONS = 4
 UNCOMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "min.compaction.lag.ms": "86400000"}

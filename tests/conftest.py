@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from support.costs import Measuring, Telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.secure import SecureKafka
+    from support.worlds.secure import SecureKafka
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tests", deadline=None)
@@ -38,7 +38,7 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture(scope="session")
 def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
     """One broker that asks who we are and what we may do, shared likewise; with users of each test's own."""
-    from support.secure import SecureKafka  # noqa: PLC0415 - what makes certificates loads slowly
+    from support.worlds.secure import SecureKafka  # noqa: PLC0415 - what makes certificates loads slowly
 
     with SecureKafka(tmp_path_factory.mktemp("secure")) as cluster:
         yield cluster

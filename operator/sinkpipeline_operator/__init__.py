@@ -1,5 +1,5 @@
-"""The Kubernetes operator's distribution.
+"""The Kubernetes operator: it keeps one Spark driver running for each `SinkPipeline`.
 
-In this release pipelines are run from a manifest file (`sinkpipeline run`); the handlers that reconcile `SinkPipeline`
-resources come here. It may import `sinkpipeline.core` and `sinkpipeline.kafka`, and never `sinkpipeline.spark`.
+`watch` says when to look, and `reconcile` looks: `observe`, `decide`, `report`, `act`.
+It may import `sinkpipeline.core` and `sinkpipeline.kafka`, and never `sinkpipeline.spark`.
 """

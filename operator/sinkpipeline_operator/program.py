@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
 
-from sinkpipeline_operator import handlers
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
-from sinkpipeline_operator.events import Recorder
-from sinkpipeline_operator.kafka_view import KafkaView
-from sinkpipeline_operator.kube import ApiRefused, ApiUnavailable, Cluster, Ref, connect
-from sinkpipeline_operator.metrics import Metrics
-from sinkpipeline_operator.observe import Observer
+from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
+from sinkpipeline_operator.observe.kafka_view import KafkaView
+from sinkpipeline_operator.observe.observer import Observer
 from sinkpipeline_operator.reconcile import Reconciler
+from sinkpipeline_operator.report.events import Recorder
+from sinkpipeline_operator.report.metrics import Metrics
+from sinkpipeline_operator.report.web import Web
 from sinkpipeline_operator.settings import Settings, parse
-from sinkpipeline_operator.web import Web
-from sinkpipeline_operator.workqueue import WORKERS, WorkQueue
+from sinkpipeline_operator.watch import handlers
+from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
 
 _LOG = logging.getLogger("sinkpipeline.operator")
 

@@ -17,17 +17,17 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline_operator.actions import FINALIZER, Actions
-from sinkpipeline_operator.decide import Decision, Standing, Step, decide
-from sinkpipeline_operator.events import TOPIC_RECREATED, Recorder, events_of, events_of_removal
-from sinkpipeline_operator.hearing import Heard, Hearing
-from sinkpipeline_operator.kafka_view import Found, KafkaView, Question, Removal
-from sinkpipeline_operator.kube import PIPELINE, Cluster, Ref
-from sinkpipeline_operator.metrics import Metrics
-from sinkpipeline_operator.observe import Observer, Seen
-from sinkpipeline_operator.report import Known, report
+from sinkpipeline_operator.act.actions import FINALIZER, Actions
+from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
+from sinkpipeline_operator.kube.client import PIPELINE, Cluster, Ref
+from sinkpipeline_operator.observe.hearing import Heard, Hearing
+from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal
+from sinkpipeline_operator.observe.observer import Observer, Seen
+from sinkpipeline_operator.report.events import TOPIC_RECREATED, Recorder, events_of, events_of_removal
+from sinkpipeline_operator.report.metrics import Metrics
+from sinkpipeline_operator.report.status import Known, report
+from sinkpipeline_operator.report.writes import is_due
 from sinkpipeline_operator.settings import Settings
-from sinkpipeline_operator.writes import is_due
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sinkpipeline_operator.runconfig import Runtime
+from sinkpipeline_operator.child.runconfig import Runtime
 
 SPARK_VERSION = "4.0.4"
 DRIVER_SERVICE_ACCOUNT = "sinkpipeline-driver"

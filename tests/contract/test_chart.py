@@ -16,10 +16,10 @@ import pytest
 import tomllib
 import yaml
 
-import chart
-from chart import CHART, ChartError, Object, operator_arguments, render
+from deployed import chart
+from deployed.chart import CHART, ChartError, Object, operator_arguments, render
 from sinkpipeline_operator.settings import parse
-from support.pod_security import VIOLATIONS, violations
+from support.kube.pod_security import VIOLATIONS, violations
 
 # The first of them may build Helm.
 pytestmark = pytest.mark.timeout(chart.BUILD_DEADLINE + 120)

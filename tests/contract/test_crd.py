@@ -23,8 +23,8 @@ from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.status import Phase, SinkReport, SinkState, render
-from support.custom_resource import admit
-from support.manifests import (
+from support.resource.custom_resource import admit
+from support.resource.manifests import (
     ALLOWED,
     KAFKA,
     MODEL_ONLY,

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import DeadLetter, parse
-from support import topics
-from support.app import App, Run, manifest, sink
-from support.raw_kafka import RawRecord, produce_raw
-from support.topics import Whole
+from support.app.command import App, Run, manifest, sink
+from support.kafka import topics
+from support.kafka.raw import RawRecord, produce_raw
+from support.kafka.topics import Whole
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from support.app import App, Run, manifest, sink
-from support.faults import FaultyKafka, faulty_kafka
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import unique
-from tcp_proxy import Api, Fate, Way
+from servers.tcp_proxy import Api, Fate, Way
+from support.app.command import App, Run, manifest, sink
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import unique
+from support.worlds.faults import FaultyKafka, faulty_kafka
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 

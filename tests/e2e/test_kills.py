@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local_kafka import LocalKafka
-from support.app import App, manifest
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import unique
+from servers.local_kafka import LocalKafka
+from support.app.command import App, manifest
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 from typing_extensions import Self
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.resume import Resume, from_status, render
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
-from support.app import App, Run, last_line, manifest, sink
-from support.driver import Driver
-from support.one_sink import OneSink
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import delete_topic, produce_numbers, unique
+from support.app.command import App, Run, last_line, manifest, sink
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import delete_topic, produce_numbers, unique
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 

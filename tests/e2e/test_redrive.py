@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import parse
-from support import topics
-from support.app import COMMAND, App, Run, manifest
-from support.app import sink as sink_of
-from support.dead_letters import Lettered
-from support.topics import Whole
+from support.app.command import COMMAND, App, Run, manifest
+from support.app.command import sink as sink_of
+from support.kafka import topics
+from support.kafka.topics import Whole
+from support.sink.dead_letters import Lettered
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from local_kafka import LocalKafka
-from support.app import COMMAND, App, last_line, manifest
-from support.topics import create_topic, produce, unique
+from servers.local_kafka import LocalKafka
+from support.app.command import COMMAND, App, last_line, manifest
+from support.kafka.topics import create_topic, produce, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.kafka.starting import StartedSink
-from support.app import COMMAND, App, Run, last_line, manifest
-from support.app import sink as sink_of
-from support.one_sink import OneSink, deliver
-from support.streams import Stream
-from support.topics import produce_numbers, read_committed, texts, unique
+from support.app.command import COMMAND, App, Run, last_line, manifest
+from support.app.command import sink as sink_of
+from support.kafka.streams import Stream
+from support.kafka.topics import produce_numbers, read_committed, texts, unique
+from support.sink.one_sink import OneSink, deliver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
-from support.app import App, last_line, manifest, sink
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import (
+from servers.local_kafka import LocalKafka
+from support.app.command import App, last_line, manifest, sink
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import (
     aborted_transaction,
     add_partitions,
     create_topic,

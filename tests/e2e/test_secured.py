@@ -13,10 +13,10 @@ import psutil
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from support.app import App, Run, last_line, manifest
-from support.secure import Door, Right, SecureKafka, documented
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import unique
+from support.app.command import App, Run, last_line, manifest
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import unique
+from support.worlds.secure import Door, Right, SecureKafka, documented
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from local_kafka import LocalKafka
-from support import topics
-from support.app import App, manifest
-from support.topics import Record, unique
+from servers.local_kafka import LocalKafka
+from support.app.command import App, manifest
+from support.kafka import topics
+from support.kafka.topics import Record, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 

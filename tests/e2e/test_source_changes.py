@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
-from support import topics
-from support.app import App, Run, last_line, manifest
-from support.streams import EXACTLY_ONCE, Stream, Verdict, judge
-from support.topics import unique
+from servers.local_kafka import LocalKafka
+from support.app.command import App, Run, last_line, manifest
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE, Stream, Verdict, judge
+from support.kafka.topics import unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 

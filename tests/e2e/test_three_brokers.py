@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
-from support.app import App, Run, last_line, manifest
-from support.cluster import (
+from servers.local_kafka import LocalKafka
+from support.app.command import App, Run, last_line, manifest
+from support.kafka.streams import EXACTLY_ONCE
+from support.kafka.topics import unique
+from support.worlds.three_brokers import (
     ReplicatedStream,
     elect_preferred_leaders,
     leaders,
@@ -17,8 +19,6 @@ from support.cluster import (
     three_brokers,
     wait_until_in_sync,
 )
-from support.streams import EXACTLY_ONCE
-from support.topics import unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

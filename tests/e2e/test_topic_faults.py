@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.progress import encode_meta
-from support import topics
-from support.app import App, last_line, manifest, sink
-from support.stopped import StoppedPipeline
-from support.streams import EXACTLY_ONCE, Stream
-from support.topics import topic_id, unique
+from support.app.command import App, last_line, manifest, sink
+from support.app.stopped import StoppedPipeline
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.kafka.topics import topic_id, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
-from support.faults import FaultyKafka, faulty_kafka
-from support.one_sink import OneSink
-from support.topics import produce_numbers
+from support.kafka.topics import produce_numbers
+from support.sink.one_sink import OneSink
+from support.worlds.faults import FaultyKafka, faulty_kafka
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, plan_of
+from support.kafka import topics
+from support.sink.one_sink import OneSink, plan_of
 
 pytestmark = pytest.mark.kafka
 

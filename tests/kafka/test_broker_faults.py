@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
+from servers.tcp_proxy import Api, Fate, Trap, Way
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -25,11 +26,10 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.spark.task import run_task
-from support import topics
-from support.faults import Deliveries, FaultyKafka, FaultySink, batch_of, rows_of, write, writer_of
-from support.streams import EXACTLY_ONCE
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE
 from support.waiting import wait_until
-from tcp_proxy import Api, Fate, Trap, Way
+from support.worlds.faults import Deliveries, FaultyKafka, FaultySink, batch_of, rows_of, write, writer_of
 
 T = TypeVar("T")
 

@@ -14,22 +14,22 @@ from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceTyp
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
+from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import RowBatch
-from support import topics
-from support.dead_letters import AT_MS, Lettered, records
-from support.faults import FaultyKafka, FaultySink
-from support.raw_kafka import limit_produce_rate, produce_raw
-from support.secure import Right, SecureKafka
-from support.secured_sink import Secured
-from support.starts import refusal
-from support.topics import Whole
+from support.kafka import topics
+from support.kafka.raw import limit_produce_rate, produce_raw
+from support.kafka.topics import Whole
+from support.sink.dead_letters import AT_MS, Lettered, records
+from support.sink.starts import refusal
 from support.waiting import wait_until
-from tcp_proxy import Api, Fate, Way
+from support.worlds.faults import FaultyKafka, FaultySink
+from support.worlds.secure import Right, SecureKafka
+from support.worlds.secured_sink import Secured
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

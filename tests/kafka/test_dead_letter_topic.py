@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import parse
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.topics import TopicRequest
@@ -18,12 +18,12 @@ from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.kafka.source_reader import SourceReader
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.dead_letters import records
-from support.one_sink import OneSink, plan_of, rows
-from support.secure import Right, SecureKafka
-from support.secured_sink import Secured
-from support.starts import refusal
+from support.kafka import topics
+from support.sink.dead_letters import records
+from support.sink.one_sink import OneSink, plan_of, rows
+from support.sink.starts import refusal
+from support.worlds.secure import Right, SecureKafka
+from support.worlds.secured_sink import Secured
 
 pytestmark = pytest.mark.kafka
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
@@ -20,9 +20,9 @@ from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.dead_letters import AT_MS, Lettered, records
-from support.starts import refusal
+from support.kafka import topics
+from support.sink.dead_letters import AT_MS, Lettered, records
+from support.sink.starts import refusal
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka

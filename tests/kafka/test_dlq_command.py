@@ -14,16 +14,16 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.main import cli
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from support import topics
-from support.app import manifest
-from support.app import sink as sink_of
-from support.dead_letters import AT_MS
-from support.raw_kafka import produce_raw
-from support.redrives import Dead, Repaired, dead
+from support.app.command import manifest
+from support.app.command import sink as sink_of
+from support.kafka import topics
+from support.kafka.raw import produce_raw
+from support.sink.dead_letters import AT_MS
+from support.sink.redrives import Dead, Repaired, dead
 
 pytestmark = pytest.mark.kafka
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -19,9 +19,9 @@ from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, plan_of, rows
-from support.starts import refusal
+from support.kafka import topics
+from support.sink.one_sink import OneSink, plan_of, rows
+from support.sink.starts import refusal
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-import local_kafka
-from local_kafka import LocalKafka, LocalKafkaError
+from servers import local_kafka
+from servers.local_kafka import LocalKafka, LocalKafkaError
 
 pytestmark = pytest.mark.kafka
 
@@ -119,8 +119,8 @@ def test_directory_of_the_caller_is_kept(tmp_path: Path) -> None:
 
 
 def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "local_kafka"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(local_kafka.__file__).parent), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "servers.local_kafka"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(local_kafka.__file__).parents[1]), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as runner:
         assert runner.stdout is not None
         assert runner.stdout.readline().startswith(b"127.0.0.1:")

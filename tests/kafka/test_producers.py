@@ -8,13 +8,13 @@ from contextlib import ExitStack, closing
 import pytest
 from confluent_kafka import KafkaException
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, TransactionalProducer
-from support import topics
+from support.kafka import topics
 
 pytestmark = pytest.mark.kafka
 

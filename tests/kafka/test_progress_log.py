@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import TopicPartition
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import (
@@ -24,7 +24,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from support import topics
+from support.kafka import topics
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, encode_partition, encode_sentinel
 from sinkpipeline.kafka import progress_log, takeover
 from sinkpipeline.sinks.delivery import Restart
-from support import topics
-from support.driver import Driver
-from support.one_sink import OneSink, deliver, remembered
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink, deliver, remembered
+from support.sink.starts import once, refusal
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]

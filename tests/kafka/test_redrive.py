@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import DeadLetter as Envelope
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -22,10 +22,10 @@ from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.sinks import exactly_once, redrive
 from sinkpipeline.sinks.redrive import Summary
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.dead_letters import AT_MS
-from support.redrives import ALL_FINE, Dead, RedriveProcess, Repaired, dead
-from support.starts import refusal
+from support.kafka import topics
+from support.sink.dead_letters import AT_MS
+from support.sink.redrives import ALL_FINE, Dead, RedriveProcess, Repaired, dead
+from support.sink.starts import refusal
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka

@@ -13,9 +13,9 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.removal import SinkRemoval
 from sinkpipeline.kafka.settings import SinkSettings
-from support import topics
-from support.one_sink import OneSink, deliver
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.one_sink import OneSink, deliver
+from support.sink.starts import once, refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
@@ -21,9 +21,9 @@ from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import StartedSink
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, deliver, plan_of, remembered, rows
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.sink.starts import once, refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 

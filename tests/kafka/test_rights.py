@@ -33,11 +33,11 @@ from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import plan_of, remembered, rows
-from support.redrives import ALL_FINE, redriving
-from support.secure import RIGHTS, Door, Need, Right, SecureKafka, constant
-from support.secured_sink import NEEDS, PASSWORD, Secured
+from support.kafka import topics
+from support.sink.one_sink import plan_of, remembered, rows
+from support.sink.redrives import ALL_FINE, redriving
+from support.worlds.secure import RIGHTS, Door, Need, Right, SecureKafka, constant
+from support.worlds.secured_sink import NEEDS, PASSWORD, Secured
 
 pytestmark = pytest.mark.kafka
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import ScramMechanism
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from local_process import HOST
+from servers.local_process import HOST
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.progress import progress
 from sinkpipeline.cli.run import run
@@ -30,10 +30,10 @@ from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.source import security_options
-from support import topics
-from support.app import manifest
-from support.secure import PLAIN_PASSWORD, PLAIN_USER, Certificates, Door, SecureKafka, pkcs8, traditional
+from support.app.command import manifest
+from support.kafka import topics
 from support.waiting import wait_until
+from support.worlds.secure import PLAIN_PASSWORD, PLAIN_USER, Certificates, Door, SecureKafka, pkcs8, traditional
 
 pytestmark = pytest.mark.kafka
 

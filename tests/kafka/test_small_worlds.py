@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.topics import TopicRequest
@@ -17,8 +17,8 @@ from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.one_sink import OneSink, deliver, plan_of, rows
+from support.kafka import topics
+from support.sink.one_sink import OneSink, deliver, plan_of, rows
 
 pytestmark = pytest.mark.kafka
 

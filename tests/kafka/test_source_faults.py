@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
@@ -15,10 +15,10 @@ from sinkpipeline.kafka.views import view_source
 from sinkpipeline.sinks.delivery import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.driver import Driver
-from support.one_sink import OneSink, deliver, plan_of, remembered, rows
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.sink.starts import once, refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
@@ -25,9 +25,9 @@ from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark.task import run_task
-from support import topics
-from support.one_sink import OneSink, deliver, plan_of, remembered, rows
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.one_sink import OneSink, deliver, plan_of, remembered, rows
+from support.sink.starts import once, refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 

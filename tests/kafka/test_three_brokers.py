@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from local_kafka import LocalKafka
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import TopicRequest
@@ -20,8 +20,10 @@ from sinkpipeline.kafka.starting import StartedSink
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.cluster import (
+from support.kafka import topics
+from support.sink.one_sink import deliver, plan_of, rows
+from support.waiting import wait_until
+from support.worlds.three_brokers import (
     ReplicatedSink,
     coordinator,
     create_topic,
@@ -29,8 +31,6 @@ from support.cluster import (
     restored,
     three_brokers,
 )
-from support.one_sink import deliver, plan_of, rows
-from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

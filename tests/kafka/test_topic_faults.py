@@ -13,10 +13,10 @@ from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.delivery import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support import topics
-from support.driver import BEFORE_ROWS, Driver
-from support.one_sink import OneSink, plan_of, rows
-from support.starts import once, refusal
+from support.kafka import topics
+from support.sink.driver import BEFORE_ROWS, Driver
+from support.sink.one_sink import OneSink, plan_of, rows
+from support.sink.starts import once, refusal
 
 pytestmark = pytest.mark.kafka
 

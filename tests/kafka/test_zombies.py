@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from support import topics
-from support.faults import Deliveries, FaultyKafka, batch_of, writer_of
-from support.streams import EXACTLY_ONCE
-from support.worker_process import WorkerProcess
-from tcp_proxy import Api, Fate, Way
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE
+from support.worlds.faults import Deliveries, FaultyKafka, batch_of, writer_of
+from support.worlds.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 

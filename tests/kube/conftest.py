@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import control_plane
 import crd
-from control_plane import Cluster
-from demo_cluster import Kubernetes
-from kube_api import KubeApi
-from local_kafka import LocalKafka
-from support.drivers import Drivers
-from support.operator_lab import OperatorLab
-from support.spark_pipeline import Pipeline
+from deployed.cluster import Kubernetes
+from servers import control_plane
+from servers.control_plane import Cluster
+from servers.kube_api import KubeApi
+from servers.local_kafka import LocalKafka
+from support.kube.drivers import Drivers
+from support.kube.operator_lab import OperatorLab
+from support.kube.spark_pipeline import Pipeline
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-import chart
-from control_plane import Cluster, ControlPlaneError
-from support.pod_security import VIOLATIONS
-from support.rights import allowed, remove, until_rights_count
+from deployed import chart
+from servers.control_plane import Cluster, ControlPlaneError
+from support.kube.pod_security import VIOLATIONS
+from support.kube.rights import allowed, remove, until_rights_count
 
 # The first of them may build Helm.
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(chart.BUILD_DEADLINE + 120)]

@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-import control_plane
-from control_plane import Cluster, ControlPlaneError, LocalControlPlane
-from local_process import LocalProcess
+from servers import control_plane
+from servers.control_plane import Cluster, ControlPlaneError, LocalControlPlane
+from servers.local_process import LocalProcess
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube
 
-DEV = Path(control_plane.__file__).parent
+DEV = Path(control_plane.__file__).parents[1]
 
 
 @pytest.fixture
@@ -143,10 +143,10 @@ def test_what_is_not_built_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def own_program(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """`python -m control_plane`, without a cluster that is given."""
+    """`python -m servers.control_plane`, without a cluster that is given."""
     environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     environ |= {"TMPDIR": str(tmp_path), "PYTHONPATH": str(DEV)}
-    argv = [sys.executable, "-m", "control_plane"]
+    argv = [sys.executable, "-m", "servers.control_plane"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environ) as program:
         yield program
         program.kill()

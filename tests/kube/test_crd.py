@@ -18,13 +18,13 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import load_kube_config
 
 import crd
-from control_plane import Cluster, ControlPlaneError
+from servers.control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render
-from support.custom_resource import admit
-from support.manifests import (
+from support.resource.custom_resource import admit
+from support.resource.manifests import (
     ALLOWED,
     KAFKA,
     MODEL_ONLY,

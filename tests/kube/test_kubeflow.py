@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from control_plane import Cluster
-from kubeflow import SparkOperator
-from support.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
+from kubeflow.spark_operator import SparkOperator
+from servers.control_plane import Cluster
+from support.kube.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube

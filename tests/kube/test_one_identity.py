@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from support import topics
-from support.app import sink
-from support.spark_pipeline import START_S, Pipeline
-from support.streams import EXACTLY_ONCE, Verdict, judge
+from support.app.command import sink
+from support.kafka import topics
+from support.kafka.streams import EXACTLY_ONCE, Verdict, judge
+from support.kube.spark_pipeline import START_S, Pipeline
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 

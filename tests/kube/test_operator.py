@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline_operator.actions import FINALIZER
-from support.operator_lab import ACCOUNT, IMAGE, OperatorLab
-from support.scripts import Script, SinkScript
+from sinkpipeline_operator.act.actions import FINALIZER
+from support.kube.operator_lab import ACCOUNT, IMAGE, OperatorLab
+from support.kube.scripts import Script, SinkScript
 
 pytestmark = pytest.mark.kube
 

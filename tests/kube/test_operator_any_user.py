@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.operator_lab import OperatorLab, nameless
+from support.kube.operator_lab import OperatorLab, nameless
 
 pytestmark = pytest.mark.kube
 

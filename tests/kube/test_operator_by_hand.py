@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.operator_lab import OperatorLab
-from support.scripts import End, Script, SinkScript
+from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import End, Script, SinkScript
 
 pytestmark = pytest.mark.kube
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from support.operator_lab import OperatorLab
-from support.scripts import SinkScript
+from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import SinkScript
 
 pytestmark = pytest.mark.kube
 

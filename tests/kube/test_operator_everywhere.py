@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.operator_lab import ACCOUNT, OperatorLab
+from support.kube.operator_lab import ACCOUNT, OperatorLab
 
 pytestmark = pytest.mark.kube
 

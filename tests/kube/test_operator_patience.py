@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.operator_lab import OperatorLab
-from support.scripts import End, Script
+from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import End, Script
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

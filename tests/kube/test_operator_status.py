@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.operator_lab import OperatorLab
-from support.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
+from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
 
 pytestmark = pytest.mark.kube
 

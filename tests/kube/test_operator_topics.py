@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from control_plane import Cluster
-from local_kafka import LocalKafka
+from servers.control_plane import Cluster
+from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from support import topics
-from support.one_sink import OneSink, deliver
-from support.operator_lab import OperatorLab
-from support.scripts import End, Script
+from support.kafka import topics
+from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import End, Script
+from support.sink.one_sink import OneSink, deliver
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from control_plane import Cluster
+from servers.control_plane import Cluster
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline_operator.child.builder import DRIVER_PORT, Order
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
-from sinkpipeline_operator.runconfig import Runtime, run_config
-from support.drivers import Drivers, Started
-from support.scripts import GARBAGE, LARGE, REDIRECT, End, Script, SinkScript
+from sinkpipeline_operator.child.runconfig import Runtime, run_config
+from support.kube.drivers import Drivers, Started
+from support.kube.scripts import GARBAGE, LARGE, REDIRECT, End, Script, SinkScript
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube

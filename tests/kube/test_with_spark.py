@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from support import topics
-from support.spark_pipeline import Pipeline
+from support.kafka import topics
+from support.kube.spark_pipeline import Pipeline
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 

@@ -13,8 +13,8 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.source import security_options
-from support import topics
-from support.secure import PLAIN_PASSWORD, PLAIN_USER, Door, Right, SecureKafka
+from support.kafka import topics
+from support.worlds.secure import PLAIN_PASSWORD, PLAIN_USER, Door, Right, SecureKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

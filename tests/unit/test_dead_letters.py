@@ -18,7 +18,7 @@ from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, Source
 from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.worker import Worker
-from support.starts import refusal
+from support.sink.starts import refusal
 
 AT = SourcePartition("source", 0)
 CONNECTION = Connection(bootstrap_servers="nowhere:1")

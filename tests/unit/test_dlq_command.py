@@ -18,7 +18,7 @@ from sinkpipeline.cli.dlq.selection import moment
 from sinkpipeline.cli.dlq.showing import printable
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.sinks.redrive import Summary
-from support.starts import refusal
+from support.sink.starts import refusal
 
 
 @given(st.text())

@@ -1,4 +1,4 @@
-"""The stand-in for Kubeflow's operator against the cases of the real one's source; see dev/kubeflow_states.py."""
+"""The stand-in for Kubeflow's operator against the cases of the real one's source; see dev/kubeflow/states.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-import kubeflow_pod
-import kubeflow_states as states
-from kubeflow_states import NotYetError
+from kubeflow import pods, states
+from kubeflow.states import NotYetError
 
 NOW = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.timezone.utc)
 SUBMITTED_AT = "2026-11-21T11:59:55Z"
@@ -170,7 +169,7 @@ def test_the_pod_is_the_template_with_what_spark_and_the_operator_add() -> None:
         "spec": {"containers": [side, {"name": states.DRIVER_CONTAINER}]},
     }
     app = application(driver={"template": template, "serviceAccount": "driver"})
-    made = kubeflow_pod.driver_pod(app, "12-34")
+    made = pods.driver_pod(app, "12-34")
     assert [container["name"] for container in made["spec"]["containers"]] == ["side", states.DRIVER_CONTAINER]
     assert made["spec"]["containers"][1]["image"] == "app:1"
     assert (made["spec"]["serviceAccountName"], made["spec"]["restartPolicy"]) == ("driver", "Never")

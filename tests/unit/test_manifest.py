@@ -33,7 +33,7 @@ from sinkpipeline.core.manifest import (
     parse_manifest,
 )
 from sinkpipeline.core.manifest.translate import UNTRANSLATED
-from support.manifests import (
+from support.resource.manifests import (
     ALLOWED,
     KAFKA,
     PATTERNS,

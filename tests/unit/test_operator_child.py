@@ -10,9 +10,9 @@ import pytest
 
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline_operator.child.builder import Order, merged
+from sinkpipeline_operator.child.driverpod import ChildState
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
-from sinkpipeline_operator.driverpod import ChildState
-from sinkpipeline_operator.runconfig import Runtime, run_config, secret_digest, secret_keys
+from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_digest, secret_keys
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}

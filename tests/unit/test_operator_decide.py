@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.failure import FailurePolicy
-from sinkpipeline_operator.decide import Decision, Observation, Standing, Step, decide
-from sinkpipeline_operator.driverpod import Child, ChildState, Death, DriverPod, LastWords, death_of
-from sinkpipeline_operator.restarts import SUPERSEDED_AGAIN_S, Restarts
+from sinkpipeline_operator.child.driverpod import Child, ChildState, Death, DriverPod, LastWords, death_of
+from sinkpipeline_operator.decide.decision import Decision, Observation, Standing, Step, decide
+from sinkpipeline_operator.decide.restarts import SUPERSEDED_AGAIN_S, Restarts
 
 NOW = 1_750_000_000_000
 POLICY = FailurePolicy(max_consecutive_failures=3, initial_backoff_s=5, max_backoff_s=300, reset_after_s=600)

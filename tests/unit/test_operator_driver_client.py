@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from sinkpipeline_operator import driver_client
-from sinkpipeline_operator.driver_client import LIMIT_BYTES, TIMEOUT_S, Answer, DriverClient
+from sinkpipeline_operator.observe import driver_client
+from sinkpipeline_operator.observe.driver_client import LIMIT_BYTES, TIMEOUT_S, Answer, DriverClient
 
 TOKEN = "a-t0ken"
 GOOD = {"identity": "shop.orders", "configHash": "abc", "phase": "Running", "sinks": [{"name": "out"}]}

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline_operator.decide import Decision, Standing, Step
-from sinkpipeline_operator.driverpod import Death
-from sinkpipeline_operator.events import MAX_MESSAGE, Event, Recorder, events_of, events_of_removal
-from sinkpipeline_operator.kube import ApiRefused, Conflict, Kind, Ref
-from sinkpipeline_operator.restarts import Restarts
+from sinkpipeline_operator.child.driverpod import Death
+from sinkpipeline_operator.decide.decision import Decision, Standing, Step
+from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.kube.client import ApiRefused, Conflict, Kind, Ref
+from sinkpipeline_operator.report.events import MAX_MESSAGE, Event, Recorder, events_of, events_of_removal
 
 NOW = 1_750_000_000_000
 PIPELINE = {

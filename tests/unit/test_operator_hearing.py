@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline_operator.driver_client import Answer
-from sinkpipeline_operator.hearing import Heard, Hearing
+from sinkpipeline_operator.observe.driver_client import Answer
+from sinkpipeline_operator.observe.hearing import Heard, Hearing
 
 SILENCE = Answer(trouble="refused")
 PATIENCE_S = 100.0

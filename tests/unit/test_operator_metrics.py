@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sinkpipeline_operator.kube import Ref
-from sinkpipeline_operator.metrics import Metrics
+from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.report.metrics import Metrics
 
 ORDERS = Ref("shop", "orders")
 OF = 'namespace="shop",pipeline="orders"'

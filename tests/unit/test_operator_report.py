@@ -12,9 +12,9 @@ from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
-from sinkpipeline_operator.decide import Decision, Standing, Step
-from sinkpipeline_operator.report import MAX_MESSAGE, Known, report
-from sinkpipeline_operator.restarts import Restarts
+from sinkpipeline_operator.decide.decision import Decision, Standing, Step
+from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.report.status import MAX_MESSAGE, Known, report
 
 NOW = 1_750_000_000_000
 

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sinkpipeline_operator.kube import ApiUnavailable, Conflict, Ref
-from sinkpipeline_operator.workqueue import WORKERS, WorkQueue
+from sinkpipeline_operator.kube.client import ApiUnavailable, Conflict, Ref
+from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
 
 ONE, OTHER = Ref("shop", "one"), Ref("shop", "other")
 DEADLINE_S = 20.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline_operator.writes import EVERY_S, is_due
+from sinkpipeline_operator.report.writes import EVERY_S, is_due
 
 LETTER = {"class": "WrongType", "stage": "decode", "count": 3, "dropped": 0}
 STATUS: dict[str, Any] = {

@@ -32,7 +32,7 @@ from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
 from sinkpipeline.sinks.partition_writer import PartitionWriter
 from sinkpipeline.sinks.worker import Worker
-from support.starts import refusal
+from support.sink.starts import refusal
 
 AT = SourcePartition("source", 0)
 CONNECTION = Connection(bootstrap_servers="nowhere:1")

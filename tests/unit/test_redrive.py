@@ -31,7 +31,7 @@ from sinkpipeline.core.redrive import (
     redrive_of,
     spans,
 )
-from support.starts import refusal
+from support.sink.starts import refusal
 
 SINK = SinkId("shop.orders", "out")
 AT = LetterId(0, 1_000)

@@ -18,7 +18,7 @@ from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.last_words import LIMIT_BYTES, last_words
 from sinkpipeline.core.resume import OpenCircuit, Resume, render
-from support.app import manifest
+from support.app.command import manifest
 
 STATES = ("Starting", "Running", "Suspended", "Retrying", "Failed")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from sinkpipeline.core.manifest import SinkPipeline
-from sinkpipeline_operator.driverpod import Child
-from sinkpipeline_operator.kube import Kind
-from sinkpipeline_operator.runconfig import RunConfig, Runtime, secret_keys
+from sinkpipeline_operator.child.driverpod import Child
+from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, secret_keys
+from sinkpipeline_operator.kube.client import Kind
 
 MANAGED_BY = "sinkpipeline-operator"
 PIPELINE_LABEL = "sinkpipeline.io/pipeline"

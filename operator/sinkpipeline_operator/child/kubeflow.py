@@ -13,8 +13,8 @@ from typing import Any
 
 from sinkpipeline_operator.child import builder
 from sinkpipeline_operator.child.builder import HASH_LABEL, NONCE_ANNOTATION, Order
-from sinkpipeline_operator.driverpod import Child, ChildState
-from sinkpipeline_operator.kube import Kind
+from sinkpipeline_operator.child.driverpod import Child, ChildState
+from sinkpipeline_operator.kube.client import Kind
 
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"

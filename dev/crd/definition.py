@@ -1,0 +1,130 @@
+"""The CustomResourceDefinition of SinkPipeline, and the file that `PYTHONPATH=dev python -m crd` writes.
+
+The manifest's types own the shape of `spec`; here stand only what Kubernetes adds to it. A test compares the file with
+what this module makes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typing_extensions import override
+
+from crd.rules import RULES
+from crd.schema import spec_schema
+from crd.status import STATUS
+from sinkpipeline.core.manifest import API_VERSION, KIND
+
+Schema = dict[str, Any]
+
+GROUP, VERSION = API_VERSION.split("/")
+PLURAL = "sinkpipelines"
+PATH = Path(__file__).parents[2] / "crds" / f"{PLURAL}.{GROUP}.yaml"
+
+_HEADER = "# Made by dev/crd from the types in spark_app/sinkpipeline/core/manifest; not edited by hand.\n"
+
+_LIST_TYPES: dict[str, Schema] = {
+    "spec.source.kafka.topics": {"x-kubernetes-list-type": "set"},
+    "spec.sinks": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+}
+
+_COLUMNS = (
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Phase", "string", ".status.phase", 0),
+    ("Sinks", "string", ".status.totals.sinksReady", 0),
+    ("Lag", "integer", ".status.totals.lag", 0),
+    ("DLQ", "integer", ".status.totals.deadLettered", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Delivered", "integer", ".status.totals.rowsDelivered", 1),
+    ("Dropped", "integer", ".status.totals.dropped", 1),
+    ("Restarts", "integer", ".status.restarts.total", 1),
+    ("Spark", "string", ".status.sparkApplication.state", 1),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 1),
+    ("Message", "string", '.status.conditions[?(@.type=="Ready")].message', 1),
+)
+
+
+def resource_schema() -> Schema:
+    """The openAPIV3Schema."""
+    schema: Schema = {
+        "description": "Where records come from, what happens to them, which sinks they go to, exactly once.",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"description": f"{API_VERSION}.", "type": "string"},
+            "kind": {"description": f"{KIND}.", "type": "string"},
+            # The API server has its own schema of it, and takes no description beside that one.
+            "metadata": {"type": "object"},
+            "spec": spec_schema(),
+            "status": STATUS,
+        },
+        "required": ["spec"],
+    }
+    schema["properties"]["spec"]["description"] = "What is asked for."
+    for place, extension in _LIST_TYPES.items():
+        at(schema, place).update(extension)
+    for place, rules in RULES.items():
+        at(schema, place)["x-kubernetes-validations"] = [rule.to_dict() for rule in rules]
+    return schema
+
+
+def at(schema: Schema, place: str) -> Schema:
+    """The schema of a place such as `spec.sinks[].name`; a KeyError where there is none."""
+    for step in place.replace("[]", ".[]").split(".") if place else ():
+        schema = schema["items"] if step == "[]" else schema["properties"][step]
+    return schema
+
+
+def custom_resource_definition() -> Schema:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["skp", "sinkpipe"],
+                "categories": ["streaming"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {
+                            "name": name,
+                            "type": kind,
+                            "jsonPath": path,
+                            "description": f"Reads {path}.",
+                            **({"priority": priority} if priority else {}),
+                        }
+                        for name, kind, path, priority in _COLUMNS
+                    ],
+                    "schema": {"openAPIV3Schema": resource_schema()},
+                }
+            ],
+        },
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without aliases: `kubectl` reads them, people don't."""
+
+    @override
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def text() -> str:
+    """The file."""
+    return _HEADER + yaml.dump(
+        custom_resource_definition(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True
+    )

@@ -1,0 +1,185 @@
+"""The driver pod as spark-submit creates it and as a kubelet reports it, without I/O.
+
+Read in resource-managers/kubernetes/core/src/main/scala/org/apache/spark/deploy/k8s/ of Spark ("Spark": the source of
+3.4, its names compared with the classes of spark-kubernetes_2.13-4.0.4.jar); in internal/controller/sparkapplication/
+of github.com/kubeflow/spark-operator/v2 v2.5.1 ("submission.go"); in pkg/kubelet of k8s.io/kubernetes v1.34.4
+("kubelet").
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubeflow.states import DRIVER_CONTAINER, driver_pod_name, timestamp
+
+Object = dict[str, Any]
+
+NODE: Final = "local-process"
+APP_NAME_LABEL: Final = "sparkoperator.k8s.io/app-name"
+SUBMISSION_LABEL: Final = "sparkoperator.k8s.io/submission-id"
+LAUNCHED_LABEL: Final = "sparkoperator.k8s.io/launched-by-spark-operator"
+_PORTS: Final = {"driver-rpc-port": 7078, "blockmanager": 7079, "spark-ui": 4040}
+_KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
+
+
+class SubmissionError(RuntimeError):
+    """What spark-submit would say on standard error."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended; `reason` is Completed, Error, OOMKilled or StartError."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started: dt.datetime
+    finished: dt.datetime
+
+
+def driver_pod(app: Object, submission_id: str) -> Object:
+    """The manifest: `spec.driver.template` with what Spark and the operator add. Raises SubmissionError."""
+    spec, driver, name = app["spec"], app["spec"]["driver"], app["metadata"]["name"]
+    template = copy.deepcopy(driver.get("template") or {})
+    metadata: Object = template.get("metadata") or {}
+    # submission.go, driverConfOption and driverPodTemplateOption; Spark: KubernetesConf.scala, labels.
+    inherited = {key: value for key, value in _labels(app).items() if not key.startswith(_KUEUE_PREFIX)}
+    labels = {
+        **(metadata.get("labels") or {}),
+        **inherited,
+        **(driver.get("labels") or {}),
+        APP_NAME_LABEL: name,
+        LAUNCHED_LABEL: "true",
+        SUBMISSION_LABEL: submission_id,
+        "spark-app-selector": f"spark-{submission_id.replace('-', '')}",
+        "spark-role": "driver",
+        "spark-app-name": name,
+        "spark-version": spec["sparkVersion"],
+    }
+    owner = {
+        "apiVersion": app["apiVersion"],
+        "kind": app["kind"],
+        "name": name,
+        "uid": app["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    pod_spec: Object = template.get("spec") or {}
+    containers: list[Object] = pod_spec.get("containers") or [{}]
+    # Spark: KubernetesUtils.scala, selectSparkContainer: by name, else the first one; submit/Client puts it last.
+    container = next((one for one in containers if one.get("name") == DRIVER_CONTAINER), containers[0])
+    _fill_container(container, spec, labels["spark-app-selector"])
+    pod_spec["containers"] = [*(one for one in containers if one is not container), container]
+    # Spark: BasicDriverFeatureStep.scala, configurePod.
+    pod_spec["restartPolicy"] = "Never"
+    if driver.get("serviceAccount"):
+        pod_spec["serviceAccountName"] = driver["serviceAccount"]
+    # What a scheduler would do; and nobody evicts it from a node that sends no heartbeats.
+    pod_spec["nodeName"] = NODE
+    pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or []), {"operator": "Exists"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": driver_pod_name(app),
+            "namespace": app["metadata"]["namespace"],
+            "labels": labels,
+            "annotations": {**(metadata.get("annotations") or {}), **(driver.get("annotations") or {})},
+            "ownerReferences": [*(metadata.get("ownerReferences") or []), owner],
+        },
+        "spec": pod_spec,
+    }
+
+
+def driver_container(pod: Object) -> Object:
+    """The last one, where `driver_pod` has put it."""
+    container: Object = pod["spec"]["containers"][-1]
+    return container
+
+
+def pending(pod: Object, reason: str, message: str) -> Object:
+    """The status of a pod whose container was not started yet; `reason` is such as ContainerCreating."""
+    waiting = {"reason": reason, "message": message} if message else {"reason": reason}
+    container = _container_status(pod, {"waiting": waiting}, ready=False)
+    return {"phase": "Pending", "conditions": _conditions(ready=False), "containerStatuses": [container]}
+
+
+def running(pod: Object, address: str, started: dt.datetime) -> Object:
+    container = _container_status(pod, {"running": {"startedAt": timestamp(started)}}, ready=True)
+    return {
+        "phase": "Running",
+        "startTime": timestamp(started),
+        "hostIP": address,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": _conditions(ready=True),
+        "containerStatuses": [container],
+    }
+
+
+def ended(pod: Object, how: Ended) -> Object:
+    """kubelet: kubelet_pods.go, getPhase, with restartPolicy Never; kuberuntime_container.go, toKubeContainerStatus."""
+    terminated = {
+        "exitCode": how.exit_code,
+        "reason": how.reason,
+        "message": how.message,
+        "startedAt": timestamp(how.started),
+        "finishedAt": timestamp(how.finished),
+    }
+    container = _container_status(pod, {"terminated": terminated}, ready=False)
+    phase = "Succeeded" if how.exit_code == 0 else "Failed"
+    return {"phase": phase, "conditions": _conditions(ready=False), "containerStatuses": [container]}
+
+
+def _fill_container(container: Object, spec: Object, application_id: str) -> None:
+    """Spark: BasicDriverFeatureStep.scala and DriverCommandFeatureStep.scala."""
+    driver = spec["driver"]
+    image = driver.get("image") or spec.get("image")
+    if not image:
+        raise SubmissionError(
+            'Exception in thread "main" org.apache.spark.SparkException: Must specify the driver container image'
+        )
+    container.setdefault("name", DRIVER_CONTAINER)
+    container["image"] = image
+    main = ["--class", spec.get("mainClass") or "org.apache.spark.deploy.PythonRunner", spec["mainApplicationFile"]]
+    properties = ["--properties-file", "/opt/spark/conf/spark.properties"]
+    arguments = ["driver", *properties, *main, *(spec.get("arguments") or [])]
+    container["args"] = [*(container.get("args") or []), *arguments]
+    address = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
+    container["env"] = [
+        *(container.get("env") or []),
+        {"name": "SPARK_APPLICATION_ID", "value": application_id},
+        {"name": "SPARK_DRIVER_BIND_ADDRESS", "valueFrom": address},
+    ]
+    ports = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS.items()]
+    container["ports"] = [*(container.get("ports") or []), *ports]
+    if spec.get("imagePullPolicy"):
+        container["imagePullPolicy"] = spec["imagePullPolicy"]
+
+
+def _container_status(pod: Object, state: Object, *, ready: bool) -> Object:
+    container = driver_container(pod)
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": ready,
+        "started": ready,
+        "restartCount": 0,
+        "state": state,
+    }
+
+
+def _conditions(*, ready: bool) -> list[Object]:
+    true = ("PodScheduled", "Initialized")
+    return [
+        *({"type": kind, "status": "True"} for kind in true),
+        *({"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")),
+    ]
+
+
+def _labels(app: Object) -> dict[str, str]:
+    return app["metadata"].get("labels") or {}

@@ -1,0 +1,346 @@
+"""A real KRaft cluster on this machine, for the tests and the demo.
+
+`PYTHONPATH=dev python -m servers.local_kafka` runs one broker until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from servers.local_process import HOST, cache_directory, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+START_DEADLINE: Final = 60.0
+STOP_DEADLINE: Final = 15.0
+DISCARD_DEADLINE: Final = 2.0
+POLL_INTERVAL: Final = 0.05
+LOG_TAIL_LINES: Final = 30
+
+# A broker is ready in less than half the time that the JVM's full compiler needs. Benchmarks pass () instead.
+FAST_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+LOG4J: Final = """\
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %-5p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+
+
+class LocalKafkaError(RuntimeError):
+    """The cluster could not be started."""
+
+
+class LocalKafka:
+    """A cluster of combined brokers and controllers with the node ids 1 to n.
+
+    Clients use the listener CLIENT; the nodes talk to each other over listeners of their own, so that
+    `listener.security.protocol.map` secures CLIENT alone. `properties` replaces or adds any property on every broker,
+    and `client_config` is what a client then needs beside the bootstrap servers.
+
+    Without a `directory` the data lives in a temporary one that `stop` removes; one that is passed is kept.
+    When this process dies, in whatever way, the brokers are killed.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        directory: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        client_config: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        jvm_options: Sequence[str] = FAST_START,
+    ) -> None:
+        self._directory = directory
+        self._scratch: Path | None = None
+        self._properties = dict(properties or {})
+        self._client_config = dict(client_config or {})
+        self._jvm_options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", *jvm_options]
+        ports = iter(free_ports(3 * brokers))
+        self._nodes = {node: _Ports(next(ports), next(ports), next(ports)) for node in range(1, brokers + 1)}
+        self._advertised: dict[int, int] = {}
+        self._running: dict[int, _Broker] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in {**self.client_ports, **self._advertised}.values())
+
+    @property
+    def direct_servers(self) -> str:
+        """The listener of the brokers themselves: never secured, and never behind a proxy."""
+        return ",".join(f"{HOST}:{ports.internal}" for ports in self._nodes.values())
+
+    @property
+    def client_ports(self) -> dict[int, int]:
+        """Where the listener CLIENT of each node really is."""
+        return {node: ports.client for node, ports in self._nodes.items()}
+
+    def advertise(self, ports: Mapping[int, int]) -> None:
+        """Before `start`: tells clients other ports for CLIENT, such as those of proxies."""
+        self._advertised = dict(ports)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process of each node that was started and not stopped since."""
+        return {node: broker.process.pid for node, broker in self._running.items()}
+
+    def start(self) -> None:
+        classpath = _classpath()
+        if self._directory is None and self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="local-kafka-"))
+        try:
+            self._format(classpath)
+            for node in self._nodes:
+                if node not in self._running:
+                    self._launch(node, classpath)
+            deadline = time.monotonic() + START_DEADLINE
+            for node in self._nodes:
+                self._await_answer(node, deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        running, self._running = list(self._running.values()), {}
+        for broker in running:
+            broker.terminate()
+        # The last nodes of a cluster wait several seconds for the quorum that stopped with the others: not worth it for
+        # data that is about to be removed.
+        deadline = time.monotonic() + (DISCARD_DEADLINE if self._scratch else STOP_DEADLINE)
+        for broker in running:
+            broker.wait_or_kill(deadline)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch)
+            self._scratch = None
+
+    def start_broker(self, node: int) -> None:
+        """Starts a node again, with its ports and its data, and waits until it answers."""
+        if node in self._running:
+            raise LocalKafkaError(f"broker {node} is running already")
+        self._launch(node, _classpath())
+        self._await_answer(node, time.monotonic() + START_DEADLINE)
+
+    def stop_broker(self, node: int) -> None:
+        broker = self._running.pop(node)
+        broker.terminate()
+        broker.wait_or_kill(time.monotonic() + STOP_DEADLINE)
+
+    def kill_broker(self, node: int) -> None:
+        self._running.pop(node).kill()
+
+    def pause_broker(self, node: int) -> None:
+        self._running[node].process.send_signal(signal.SIGSTOP)
+
+    def resume_broker(self, node: int) -> None:
+        self._running[node].process.send_signal(signal.SIGCONT)
+
+    def _home(self, node: int | None = None) -> Path:
+        root = self._directory or self._scratch
+        if root is None:
+            raise LocalKafkaError("the cluster was not started")
+        return root if node is None else root / f"node-{node}"
+
+    def _format(self, classpath: str) -> None:
+        root = self._home()
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "log4j2.properties").write_text(LOG4J)
+        identity = root / "cluster-id"
+        if not identity.exists():
+            identity.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        formats = {}
+        for node in self._nodes:
+            home = self._home(node)
+            home.mkdir(exist_ok=True)
+            (home / "server.properties").write_text(
+                "".join(f"{key}={value}\n" for key, value in self._server_properties(node).items())
+            )
+            if not (home / "data" / "meta.properties").exists():
+                arguments = ["format", f"--cluster-id={identity.read_text()}", f"--config={home / 'server.properties'}"]
+                formats[node] = self._java(node, classpath, "kafka.tools.StorageTool", *arguments)
+        codes = {node: process.wait() for node, process in formats.items()}
+        for node, code in codes.items():
+            if code != 0:
+                raise LocalKafkaError(f"the storage of broker {node} could not be formatted\n{self._log_tail(node)}")
+
+    def _server_properties(self, node: int) -> dict[str, str]:
+        ports = self._nodes[node]
+        replicas = min(3, len(self._nodes))
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "log.dirs": str(self._home(node) / "data"),
+            "controller.quorum.voters": ",".join(f"{id_}@{HOST}:{p.controller}" for id_, p in self._nodes.items()),
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "INTERNAL",
+            "listeners": f"CLIENT://{HOST}:{ports.client},INTERNAL://{HOST}:{ports.internal}"
+            f",CONTROLLER://{HOST}:{ports.controller}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "auto.create.topics.enable": "false",
+            "min.insync.replicas": "1",
+            "offsets.topic.num.partitions": "8",
+            "offsets.topic.replication.factor": str(replicas),
+            "transaction.state.log.num.partitions": "8",
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(min(2, len(self._nodes))),
+            "group.initial.rebalance.delay.ms": "0",
+            # A killed broker is let in again only once the session of its former life has run out (by default 9 s).
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "log.cleaner.enable": "true",
+            # The default takes a quarter of the heap at once.
+            "log.cleaner.dedupe.buffer.size": "8388608",
+            **self._advertised_listeners(node),
+            **self._properties,
+        }
+
+    def _advertised_listeners(self, node: int) -> dict[str, str]:
+        if node not in self._advertised:
+            return {}
+        client, internal = self._advertised[node], self._nodes[node].internal
+        return {"advertised.listeners": f"CLIENT://{HOST}:{client},INTERNAL://{HOST}:{internal}"}
+
+    def _java(self, node: int, classpath: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [
+            _java_executable(),
+            *self._jvm_options,
+            f"-Dlog4j2.configurationFile={self._home() / 'log4j2.properties'}",
+            *("-cp", classpath, main, *arguments),
+        ]
+        with (self._home(node) / "broker.log").open("ab") as log:
+            # A process group of its own: Ctrl-C in the terminal is for the program that runs the cluster.
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0
+            )
+
+    def _launch(self, node: int, classpath: str) -> None:
+        process = self._java(node, classpath, "kafka.Kafka", str(self._home(node) / "server.properties"))
+        self._running[node] = _Broker(process, _watcher(process.pid))
+
+    def _await_answer(self, node: int, deadline: float) -> None:
+        process = self._running[node].process
+        client = AdminClient(
+            {
+                "bootstrap.servers": f"{HOST}:{self._nodes[node].client}",
+                "reconnect.backoff.max.ms": 100,
+                # Refused connections are what waiting looks like.
+                "log_level": 0,
+                **self._client_config,
+            }
+        )
+        reason = "it does not list itself among the brokers"
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                if node in client.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException as error:
+                reason = str(error)
+            time.sleep(POLL_INTERVAL)
+        if process.returncode is not None:
+            reason = f"it ended with {process.returncode}"
+        raise LocalKafkaError(f"broker {node} did not start: {reason}\n{self._log_tail(node)}")
+
+    def _log_tail(self, node: int) -> str:
+        lines = (self._home(node) / "broker.log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+@dataclass(frozen=True)
+class _Ports:
+    client: int
+    internal: int
+    controller: int
+
+
+@dataclass(frozen=True)
+class _Broker:
+    process: subprocess.Popen[bytes]
+    watcher: subprocess.Popen[bytes]
+
+    def terminate(self) -> None:
+        self.process.terminate()
+        # A paused process would not see the signal.
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait_or_kill(self, deadline: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        # Before the broker is waited for: from then on its process id may be another program's.
+        self.watcher.kill()
+        with self.watcher:
+            self.process.wait()
+
+
+def _watcher(pid: int) -> subprocess.Popen[bytes]:
+    """Kills a process when this one is gone, however it went: then its end of the pipe closes."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; kill -KILL "$1"', "sh", str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+
+
+def _java_executable() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def _classpath() -> str:
+    pom = Path(__file__).parents[1] / "maven" / "kafka" / "pom.xml"
+    version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
+    if version is None:
+        raise LocalKafkaError(f"{pom} names no kafka.version")
+    jars = cache_directory() / f"kafka-{version[1]}"
+    if not jars.is_dir():
+        raise LocalKafkaError(f"there is no Kafka broker in {jars}: run `make install`")
+    return str(jars / "*")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="local_kafka", description="Runs a Kafka cluster on this machine.")
+    parser.add_argument("--brokers", type=int, default=1)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), LocalKafka(brokers=arguments.brokers) as kafka:
+        print(kafka.bootstrap_servers, flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What was decided, done on the cluster."""

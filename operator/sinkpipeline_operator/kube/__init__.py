@@ -1,0 +1,1 @@
+"""The API server. The only package that imports the Kubernetes client."""

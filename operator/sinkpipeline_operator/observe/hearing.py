@@ -1,0 +1,92 @@
+"""What is to be made of what a driver says, and of its silence.
+
+Of one pipeline, from question to question. Nothing of it is needed to go on: an operator that has just started waits a
+little longer before it calls a driver unresponsive.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sinkpipeline.core.status import SinkState
+from sinkpipeline_operator.observe.driver_client import Answer
+
+_LOG = logging.getLogger("sinkpipeline.reconcile")
+
+_SILENCES = 3
+"""So many questions without an answer, and the driver counts as unresponsive."""
+_STILL_S = 60.0
+"""A driver whose supervising loop stands still for so long hangs, though it answers."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    document: Mapping[str, Any] | None
+    """The best that is known of what the driver says."""
+    trouble: str = ""
+    """Why it counts as unresponsive; empty where it doesn't."""
+
+
+@dataclass(kw_only=True)
+class Hearing:
+    """Remembers what one driver has said; times are of one monotonic clock, ours."""
+
+    pipeline: str = ""
+    """Whose driver it is, for the log."""
+    _silences: int = 0
+    _document: Mapping[str, Any] | None = None
+    _heartbeat: tuple[str, str] = ("", "")
+    _beat_at: float = 0.0
+    _waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Of sinks behind their source: the frontier, and since when it stands there."""
+
+    def hear(self, answer: Answer | None, *, is_new: bool, patience_s: float, now: float) -> Heard:
+        """Takes in an answer, or that there was none.
+
+        Args:
+            answer: None where nobody could be asked.
+            is_new: whether the driver may not listen yet.
+            patience_s: for how long a frontier may stand still while records wait.
+            now: seconds.
+        """
+        if answer is None:
+            self._silences, self._document, self._waiting = 0, None, {}
+            return Heard(None)
+        if answer.document is None:
+            self._silences += 1
+            if self._silences == 1:
+                _LOG.info("%s: the driver does not answer: %s", self.pipeline, answer.trouble)
+            if self._silences < _SILENCES:
+                # What it has just said is still the best that is known.
+                return Heard(self._document)
+            return Heard(None, "" if is_new else "the driver's pod runs, and its status service does not answer")
+        self._silences, self._document = 0, answer.document
+        return Heard(answer.document, self._hangs(answer.document, now) or self._stands(patience_s, now))
+
+    def _hangs(self, document: Mapping[str, Any], now: float) -> str:
+        """By its own clock, so that nothing depends on ours being the same."""
+        heartbeat = (str(document.get("run")), str(document.get("now")))
+        if heartbeat != self._heartbeat:
+            self._heartbeat, self._beat_at = heartbeat, now
+        return "the driver answers, and its clock stands still" if now - self._beat_at >= _STILL_S else ""
+
+    def _stands(self, patience_s: float, now: float) -> str:
+        sinks = [] if self._document is None else self._document.get("sinks", [])
+        behind = {
+            str(sink["name"]): json.dumps(sink.get("frontier"))
+            for sink in sinks
+            if sink.get("state") == SinkState.RUNNING.value and sink.get("lag")
+        }
+        before = self._waiting
+        self._waiting = {
+            name: before[name] if name in before and before[name][0] == frontier else (frontier, now)
+            for name, frontier in behind.items()
+        }
+        still = sorted(name for name, (_, since) in self._waiting.items() if now - since >= patience_s)
+        if not still:
+            return ""
+        return f"records wait in the source, and {', '.join(still)} made no progress for {patience_s:.0f} s"

@@ -1,0 +1,218 @@
+"""What Kafka says of pipelines whose driver says nothing.
+
+It is looked at in threads of its own, so that a cluster that is dead holds up no reconciliation, and told from what was
+found last.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Self
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.status import Condition, condition_of, memory_of, render
+from sinkpipeline.core.topics import Memory
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.inspection import inspect
+from sinkpipeline.kafka.removal import SinkRemoval
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline_operator.kube.client import Ref
+
+_LOG = logging.getLogger("sinkpipeline.operator")
+
+_THREADS = 4
+_TOLD = (
+    "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "deadLetters", "lastProgressTime", "epoch",
+    "dataTopicId", "progressTopicId",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of one pipeline."""
+
+    ref: Ref
+    pipeline: SinkPipeline
+    config_hash: str
+    status: Mapping[str, Any]
+    secrets: Mapping[str, Mapping[str, str]]
+    """By name, the data of the Secrets that it refers to, in base64."""
+    cluster: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What was found; of brokers that do not answer only that."""
+
+    config_hash: str
+    at: float
+    sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Fields of `status.sinks`, by name."""
+    topics: Condition
+    other_owner: bool = False
+    """Whether the progress of a sink belongs to another pipeline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """How the removal of a pipeline's sinks stands."""
+
+    done: bool
+    error: SinkPipelineError | None = None
+
+
+class KafkaView:
+    """Usable from several threads; use it in a `with`."""
+
+    def __init__(self, *, every_s: float, tell: Callable[[Ref], None]) -> None:
+        """`tell`: is called when there is something new to be told of a pipeline."""
+        self._every_s = every_s
+        self._tell = tell
+        self._found: dict[Ref, Found] = {}
+        self._removals: dict[Ref, Removal] = {}
+        self._asked: set[Ref] = set()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
+        # Of this process alone, and gone with it: clients take certificates and passwords from files.
+        self._directory = Path(tempfile.mkdtemp(prefix="sinkpipeline-operator-"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def of(self, question: Question) -> Found | None:
+        """What was found last, of this configuration; looks again in the background where that is old."""
+        with self._lock:
+            found = self._found.get(question.ref)
+            if found is not None and found.config_hash != question.config_hash:
+                found = None
+            age_s = float("inf") if found is None else time.monotonic() - found.at
+            if age_s >= self._every_s and question.ref not in self._asked:
+                self._asked.add(question.ref)
+                self._pool.submit(self._look, question)
+        # What is much older may be of before a driver that has run since.
+        return found if age_s < 2 * self._every_s else None
+
+    def remove(self, question: Question) -> Removal | None:
+        """Removes the pipeline's sinks for good, in the background; None while that goes on.
+
+        After an error it is tried again when it is asked for again.
+        """
+        with self._lock:
+            removal = self._removals.get(question.ref)
+            if removal is not None and removal.done:
+                return removal
+            if question.ref in self._asked:
+                return None
+            self._asked.add(question.ref)
+            self._removals.pop(question.ref, None)
+            self._pool.submit(self._remove, question)
+        return removal
+
+    def forget(self, ref: Ref) -> None:
+        with self._lock:
+            self._found.pop(ref, None)
+            self._removals.pop(ref, None)
+
+    def _remove(self, question: Question) -> None:
+        removal = Removal(done=True)
+        try:
+            for sink in self._settings(question):
+                admin = Admin(sink.connection)
+                SinkRemoval(settings=sink, source_admin=admin, admin=admin).carry_out()
+        except SinkPipelineError as error:
+            # Somebody else's progress is none of ours: there is nothing to remove.
+            removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)
+        except Exception as error:  # noqa: BLE001 - a thread's last resort: told, and tried again
+            _LOG.exception("%s: removing its sinks failed by a bug", question.ref)
+            bug = SinkPipelineError(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this")
+            removal = Removal(done=False, error=bug)
+        with self._lock:
+            self._removals[question.ref] = removal
+            self._asked.discard(question.ref)
+        self._tell(question.ref)
+
+    def _settings(self, question: Question) -> list[SinkSettings]:
+        owner = Owner(cluster=question.cluster, name=str(question.ref))
+        return [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, self._secrets(question))]
+
+    def _look(self, question: Question) -> None:
+        try:
+            found = self._find(question)
+            with self._lock:
+                before, self._found[question.ref] = self._found.get(question.ref), found
+            if before is None or replace(before, at=found.at) != found:
+                self._tell(question.ref)
+        except Exception:  # noqa: BLE001 - a thread's last resort: the next look tries again
+            _LOG.exception("%s: looking at Kafka failed by a bug", question.ref)
+        finally:
+            with self._lock:
+                self._asked.discard(question.ref)
+
+    def _find(self, question: Question) -> Found:
+        pipeline = question.pipeline
+        try:
+            sinks = self._settings(question)
+        except SinkPipelineError as error:
+            unknown = Condition("Unknown", error.reason.value, error.message)
+            return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)
+        reports = [inspect(sink, _memory(question, sink.id.sink)) for sink in sinks]
+        document = render(reports, identity=pipeline.identity, generation=None, previous=None, now_ms=0)
+        topics = condition_of(document, "TopicsReady")
+        unreachable = next((each.error for each in reports if each.error is not None and each.error.reason.retry), None)
+        if topics["status"] == "Unknown" and unreachable is not None:
+            topics = {**topics, "reason": unreachable.reason.value, "message": unreachable.message}
+        return Found(
+            config_hash=question.config_hash,
+            at=time.monotonic(),
+            sinks={
+                sink["name"]: {key: sink[key] for key in _TOLD if key in sink}
+                for sink in document["sinks"]
+                if sink.get("frontier")
+            },
+            topics=Condition(topics["status"], topics["reason"], topics["message"]),
+            other_owner=any(each.error and each.error.reason is Reason.IDENTITY_IN_USE for each in reports),
+        )
+
+    def _secrets(self, question: Question) -> Path:
+        """The Secrets as files, as a pod would have them; by content, so that no thread changes another's."""
+        words = repr(sorted((name, sorted(data.items())) for name, data in question.secrets.items()))
+        directory = self._directory / hashlib.sha256(words.encode()).hexdigest()
+        if directory.is_dir():
+            return directory
+        staging = Path(tempfile.mkdtemp(dir=self._directory))
+        for name, data in question.secrets.items():
+            (staging / name).mkdir()
+            for key, value in data.items():
+                (staging / name / key).write_bytes(base64.b64decode(value))
+        try:
+            staging.rename(directory)
+        except OSError:
+            # Another thread was faster.
+            shutil.rmtree(staging, ignore_errors=True)
+        return directory
+
+
+def _memory(question: Question, sink: str) -> Memory | None:
+    try:
+        return memory_of(question.status, question.pipeline.identity, sink) if question.status.get("sinks") else None
+    except SinkPipelineError:
+        return None

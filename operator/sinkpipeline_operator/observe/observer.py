@@ -1,0 +1,231 @@
+"""What is so with one pipeline, read afresh: its resource, its driver, what that says, and what is stored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
+from sinkpipeline.core.status import condition_of
+from sinkpipeline_operator.child import configs
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
+from sinkpipeline_operator.child.configs import Config
+from sinkpipeline_operator.child.driverpod import Child, DriverPod
+from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
+from sinkpipeline_operator.decide.decision import Observation
+from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
+from sinkpipeline_operator.kube.times import milliseconds
+from sinkpipeline_operator.observe.driver_client import Answer, DriverClient
+
+PAUSE_ANNOTATION = "sinkpipeline.io/pause-reconciliation"
+ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"
+"""`<uid of kube-system, or "file">/<namespace>/<name>`: whose progress may be taken over."""
+
+_SPARK_ROLE = "spark-role"
+_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One look at a pipeline."""
+
+    resource: Mapping[str, Any]
+    pipeline: SinkPipeline | None
+    """None where the manifest is refused."""
+    problems: tuple[Problem, ...] = ()
+    trouble: SinkPipelineError | None = None
+    """Why a valid manifest can't be run: a Secret is missing."""
+    run: RunConfig | None = None
+    """What is to be run, where that is known."""
+    configs: tuple[Config, ...] = ()
+    child: Child | None = None
+    pod: DriverPod | None = None
+    """The driver's, of that child."""
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """Of the Secrets that the pipeline refers to, the keys that it names, in base64."""
+    token: str | None = field(default=None, repr=False)
+    answer: Answer | None = None
+    """None where nobody was asked."""
+    observation: Observation
+
+    @property
+    def ref(self) -> Ref:
+        meta = self.resource["metadata"]
+        return Ref(meta["namespace"], meta["name"])
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return self.resource.get("status") or {}
+
+    def config(self, config_hash: str | None) -> Config | None:
+        return next((each for each in self.configs if each.hash == config_hash), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observer:
+    """Usable from several threads."""
+
+    cluster: Cluster
+    child_kind: ChildKind
+    runtime: Runtime
+    driver: DriverClient = field(default_factory=DriverClient)
+
+    def look(self, ref: Ref) -> Seen | None:
+        """None where the resource is gone.
+
+        Raises:
+            ApiUnavailable, ApiRefused
+        """
+        resource = self.cluster.get(PIPELINE, ref)
+        if resource is None:
+            return None
+        mine = {PIPELINE_LABEL: ref.name}
+        child = self._child(ref, resource["metadata"]["uid"])
+        pods = self._pods(ref, mine)
+        stored = tuple(
+            config
+            for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
+            if (config := configs.read(each)) is not None
+        )
+        pipeline, problems = _parse(resource)
+        secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
+        run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
+        pod = None if child is None else next((each for each in pods if each.owned_by == child.uid), None)
+        token = self._token(ref)
+        return Seen(
+            resource=resource,
+            pipeline=pipeline,
+            problems=problems,
+            trouble=trouble,
+            run=run,
+            configs=stored,
+            child=child,
+            pod=pod,
+            secrets=secrets,
+            token=token,
+            answer=self._ask(child, pod, token, resource),
+            observation=_observation(resource, pipeline, run, trouble, stored, child, pods),
+        )
+
+    def ask_again(self, seen: Seen) -> Seen:
+        """The same look, with what its driver says now. Never raises."""
+        now_ms = int(time.time() * 1000)
+        return replace(
+            seen,
+            answer=self._ask(seen.child, seen.pod, seen.token, seen.resource),
+            observation=replace(seen.observation, now_ms=now_ms, healthy_s=_healthy_s(seen.status, now_ms)),
+        )
+
+    def _child(self, ref: Ref, owner: str) -> Child | None:
+        document = self.cluster.get(self.child_kind.api, ref)
+        if document is None:
+            return None
+        child = self.child_kind.read(document)
+        owners = document["metadata"].get("ownerReferences") or []
+        if not any(each["uid"] == owner for each in owners):
+            # Somebody else's, or of a resource before this one: it is in the way until it is gone.
+            return replace(child, foreign=True)
+        return child
+
+    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[DriverPod, ...]:
+        found = self.cluster.list(POD, ref.namespace, {**labels, _SPARK_ROLE: "driver"})
+        return tuple(DriverPod.read(each, self.child_kind.driver_container) for each in found)
+
+    def _secrets(self, pipeline: SinkPipeline) -> tuple[dict[str, dict[str, str]], SinkPipelineError | None]:
+        found: dict[str, dict[str, str]] = {}
+        for name, keys in secret_keys(pipeline).items():
+            secret = self.cluster.get(SECRET, Ref(pipeline.metadata.namespace, name))
+            data = {} if secret is None else secret.get("data") or {}
+            if secret is None or keys - data.keys():
+                return found, _missing(name, None if secret is None else sorted(keys - data.keys()))
+            found[name] = {key: data[key] for key in sorted(keys)}
+        return found, None
+
+    def _wanted(self, pipeline: SinkPipeline, secrets: Mapping[str, Mapping[str, str]]) -> RunConfig:
+        return run_config(pipeline, self.runtime, {name: secret_digest(data) for name, data in secrets.items()})
+
+    def _token(self, ref: Ref) -> str | None:
+        secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))
+        try:
+            # An empty one is none: nobody would be let in by it.
+            return base64.b64decode((secret or {})["data"]["token"], validate=True).decode().strip() or None
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            return None
+
+    def _ask(
+        self, child: Child | None, pod: DriverPod | None, token: str | None, resource: Mapping[str, Any]
+    ) -> Answer | None:
+        """Only the driver in the pod that the child names, and that it owns."""
+        if child is None or pod is None or pod.ip is None or pod.phase != "Running":
+            return None
+        if child.deleting or pod.deleting or child.pod_name not in (None, pod.name):
+            return None
+        if token is None:
+            return Answer(trouble="the Secret of its token is gone")
+        identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
+        return self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+
+
+def _parse(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:
+    meta = {key: value for key, value in resource["metadata"].items() if key in _METADATA}
+    try:
+        return parse_manifest({**resource, "metadata": meta, "status": None}), ()
+    except ManifestError as error:
+        return None, tuple(error.problems)
+
+
+def _missing(name: str, keys: list[str] | None) -> SinkPipelineError:
+    fact = f"Secret {name} does not exist" if keys is None else f"Secret {name} has no key {', '.join(keys)}"
+    return SinkPipelineError(
+        Reason.SECRET_NOT_FOUND, f"{fact} in the pipeline's namespace", "create it; the pipeline starts by itself then"
+    )
+
+
+def _observation(
+    resource: Mapping[str, Any],
+    pipeline: SinkPipeline | None,
+    run: RunConfig | None,
+    trouble: SinkPipelineError | None,
+    stored: tuple[Config, ...],
+    child: Child | None,
+    pods: tuple[DriverPod, ...],
+) -> Observation:
+    meta, status = resource["metadata"], resource.get("status") or {}
+    now_ms = int(time.time() * 1000)
+    spec = resource.get("spec") or {}
+    nonce = spec.get("restartNonce")
+    wanted = None if run is None else run.hash
+    if run is None and child is not None and not child.foreign:
+        # What runs goes on while somebody mends the manifest, or its Secrets.
+        wanted = child.config_hash
+    last = configs.last_that_ran(each for each in stored if each.hash != wanted)
+    return Observation(
+        now_ms=now_ms,
+        deleting="deletionTimestamp" in meta,
+        paused=(meta.get("annotations") or {}).get(PAUSE_ANNOTATION) == "true",
+        suspended=spec.get("suspend") is True,
+        wanted=wanted,
+        why_not_wanted=None if trouble is None else trouble.reason,
+        nonce=nonce,
+        fallback=None if last is None or trouble is not None else last.hash,
+        rejected=frozenset(each.hash for each in stored if each.refusal is not None and each.refusal.nonce == nonce),
+        child=child,
+        pods=pods,
+        restarts=Restarts.parse(status),
+        healthy_s=_healthy_s(status, now_ms),
+        policy=FailurePolicy() if pipeline is None else FailurePolicy.of(pipeline.spec.failure_policy),
+    )
+
+
+def _healthy_s(status: Mapping[str, Any], now_ms: int) -> float:
+    """For how long the resource has been Ready, as the last status says; 0 where it isn't."""
+    ready = condition_of(status, "Ready")
+    since = None if ready.get("status") != "True" else milliseconds(ready["lastTransitionTime"])
+    return 0.0 if since is None else max(0.0, (now_ms - since) / 1000)

@@ -1,0 +1,1 @@
+"""What is told: the status, events, metrics."""

@@ -1,0 +1,205 @@
+"""Events: what changed, told once. A repetition counts up the event that is there instead of making another one."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
+from sinkpipeline_operator.decide.decision import Decision, Step
+from sinkpipeline_operator.kube.client import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.report.undelivered import First, firsts
+
+MAX_MESSAGE = 1000
+"""Characters; the API server takes 1024 bytes of most."""
+_REMEMBERED = 10_000
+
+TOPIC_RECREATED = "ProgressTopicRecreated"
+DEAD_LETTERED = "DeadLettered"
+_NORMAL, _WARNING = "Normal", "Warning"
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+
+
+def events_of(
+    before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision, letters: Mapping[str, str]
+) -> Iterator[Event]:
+    """What a person would want to read of the way from one status to the next.
+
+    Args:
+        before: the status that was there; empty where there was none.
+        after: the one that is there now.
+        decision: what is done about the driver.
+        letters: the dead-letter topic of each sink that has one.
+    """
+    yield from _of_step(decision)
+    old, new = _conditions(before), _conditions(after)
+    yield from _of_readiness(old, new)
+    for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
+        yield from _of_condition(kind, old.get(kind), new.get(kind))
+    yield from _of_sinks(before, after)
+    for first in firsts(before, after):
+        yield _of_dead_letters(first, letters)
+
+
+def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
+    """What a removal leaves behind.
+
+    Args:
+        letters: the dead-letter topics of the pipeline.
+    """
+    for topic in sorted({*letters}):
+        yield Event(
+            _NORMAL,
+            "DeadLetterTopicKept",
+            f"the dead-letter topic {topic} stays: it may hold what nobody has looked at, and others may write to it "
+            "(delete it yourself once it is not needed)",
+        )
+
+
+def _of_step(decision: Decision) -> Iterator[Event]:
+    match decision.step:
+        case Step.NOTE if decision.death is not None:
+            death = decision.death
+            kind = _NORMAL if death.exit_code == 0 else _WARNING
+            code = "without an exit code" if death.exit_code is None else f"with exit code {death.exit_code}"
+            yield Event(kind, "DriverEnded", f"the driver ended {code}: {death.reason}: {death.message}")
+        case Step.START:
+            yield Event(_NORMAL, "DriverStarting", f"starting a driver of configuration {decision.run}")
+        case Step.DELETE:
+            yield Event(_NORMAL, "DriverStopping", f"stopping the driver: {decision.why}")
+        case _:
+            pass
+
+
+def _of_readiness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
+    before, after = old.get("Ready", {}).get("status"), new.get("Ready", {})
+    if after.get("status") == "True" and before != "True":
+        yield Event(_NORMAL, "Ready", "all sinks run")
+    if after.get("status") != "True" and before == "True":
+        yield Event(_WARNING, "NotReady", f"{after.get('reason')}: {after.get('message')}")
+
+
+_ALARMS = {"SpecValid": "False", "TopicsReady": "False", "Stalled": "True", "ExactlyOnce": "Unknown"}
+
+
+def _of_condition(kind: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[Event]:
+    if new is None or new["status"] != _ALARMS[kind] or new["reason"] == "NotYetKnown":
+        return
+    if old is None or (old["status"], old["reason"]) != (new["status"], new["reason"]):
+        yield Event(_WARNING, new["reason"], new["message"])
+
+
+def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
+    old = {sink["name"]: sink for sink in before.get("sinks", ())}
+    for sink in after.get("sinks", ()):
+        known = old.get(sink["name"], {})
+        error, earlier = sink.get("error"), known.get("error") or {}
+        if error and (error["reason"], sink["state"]) != (earlier.get("reason"), known.get("state")):
+            yield Event(_WARNING, error["reason"], f"{sink['name']}: {error['message']} ({error['remedy']})")
+        ids = known.get("progressTopicId"), sink.get("progressTopicId")
+        if all(ids) and ids[0] != ids[1]:
+            yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
+
+
+def _of_dead_letters(first: First, letters: Mapping[str, str]) -> Event:
+    topic = letters.get(first.sink, "the dead-letter topic")
+    records = "1 record" if first.count == 1 else f"{first.count} records"
+    why = f"{first.letters['class']} (stage {first.letters['stage']})"
+    if first.dropped:
+        return Event(
+            _WARNING,
+            RECORDS_DROPPED,
+            f"{first.sink}: dropped {records} that could be neither delivered nor written to {topic}: {why} "
+            "(the driver's log names some; onFailure: Stop would stop the sink instead)",
+        )
+    return Event(
+        _WARNING,
+        DEAD_LETTERED,
+        f"{first.sink}: {records} could not be delivered and went to {topic}: {why} "
+        "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
+    )
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {each["type"]: each for each in status.get("conditions", ())}
+
+
+class Recorder:
+    """Posts events. An event that can't be posted is nobody's problem but its reader's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def post(self, pipeline: Mapping[str, Any], event: Event, now_ms: int) -> None:
+        """Raises: ApiUnavailable."""
+        meta = pipeline["metadata"]
+        message = event.message if len(event.message) <= MAX_MESSAGE else f"{event.message[: MAX_MESSAGE - 1]}…"
+        # One name for the same words about the same object: that is what de-duplicates, also across restarts.
+        words = "\n".join((meta["uid"], event.kind, event.reason, message))
+        name = f"{meta['name']}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+        count = self._count(f"{meta['namespace']}/{name}")
+        now = timestamp(now_ms)
+        if count > 1 and self._repeat(Ref(meta["namespace"], name), count, now):
+            return
+        document = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"name": name, "namespace": meta["namespace"]},
+            "involvedObject": {
+                "apiVersion": pipeline["apiVersion"],
+                "kind": pipeline["kind"],
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+                "resourceVersion": meta.get("resourceVersion", ""),
+            },
+            "type": event.kind,
+            "reason": event.reason,
+            "message": message,
+            "source": {"component": FIELD_MANAGER},
+            "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": FIELD_MANAGER,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._cluster.create(EVENT, document)
+        except Conflict:
+            # Of an operator before this one: how often it counted is not ours to read.
+            self._repeat(Ref(meta["namespace"], name), None, now)
+        except ApiRefused:
+            # A namespace that goes takes no new objects.
+            return
+
+    def _repeat(self, ref: Ref, count: int | None, now: str) -> bool:
+        """False where it has expired meanwhile: then it is counted anew."""
+        counted = {} if count is None else {"count": count}
+        try:
+            self._cluster.patch(EVENT, ref, {"lastTimestamp": now, **counted})
+        except (ApiRefused, Conflict):
+            with self._lock:
+                self._counts[f"{ref.namespace}/{ref.name}"] = 1
+            return False
+        return True
+
+    def _count(self, key: str) -> int:
+        with self._lock:
+            count = self._counts.pop(key, 0) + 1
+            self._counts[key] = count
+            while len(self._counts) > _REMEMBERED:
+                self._counts.popitem(last=False)
+            return count

@@ -1,0 +1,150 @@
+"""The operator's own metrics, by Prometheus' client: what it does, and what the statuses say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sinkpipeline.core.status import condition_of
+from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.report.undelivered import letters_of
+
+_OF = ("namespace", "pipeline")
+_SINK = (*_OF, "sink")
+_COUNTS = {
+    "rowsDelivered": ("rows_delivered", "Rows delivered since the first start or the last reset."),
+    "deadLettered": ("dead_lettered", "Records that went to the dead-letter topic."),
+    "dropped": ("dropped", "Records that were dropped because the manifest says so."),
+    "lost": ("lost", "Source offsets that the source no longer had."),
+    "lag": ("lag_offsets", "Source offsets between the frontier and the end offsets."),
+}
+_CLASS = (*_SINK, "stage", "class")
+_BY_CLASS = {
+    "count": ("dead_letters", "Records that went to the dead-letter topic, by error class."),
+    "dropped": ("dropped_records", "Records that were dropped because the manifest says so, by error class."),
+}
+PHASES = ("Pending", "Starting", "Running", "Degraded", "Suspended", "Failed", "Deleting")
+
+
+class Metrics:
+    """Usable from several threads."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._sinks: dict[Ref, set[str]] = {}
+        self._phases: dict[Ref, str] = {}
+        self._pipelines = Gauge("sinkpipeline_pipelines", "Pipelines by phase.", ("phase",), registry=registry)
+        self._ready = Gauge("sinkpipeline_ready", "1 where the condition Ready is True.", _OF, registry=registry)
+        self._restarts = Gauge(
+            "sinkpipeline_driver_restarts", "Deaths of the driver, as status.restarts.total.", _OF, registry=registry
+        )
+        self._recreated = Counter(
+            "sinkpipeline_progress_topics_recreated",
+            "Progress topics that were deleted and made again.",
+            _OF,
+            registry=registry,
+        )
+        self._gauges = {
+            key: Gauge(f"sinkpipeline_sink_{name}", text, _SINK, registry=registry)
+            for key, (name, text) in _COUNTS.items()
+        }
+        self._by_class = {
+            key: Gauge(f"sinkpipeline_{name}", text, _CLASS, registry=registry)
+            for key, (name, text) in _BY_CLASS.items()
+        }
+        self._classes: dict[Ref, set[tuple[str, str, str]]] = {}
+        self._seconds = Histogram(
+            "sinkpipeline_reconcile_seconds", "How long one look and one step took.", registry=registry
+        )
+        self._errors = Counter(
+            "sinkpipeline_reconcile_errors",
+            "Looks that came to nothing, by what was in the way.",
+            ("reason",),
+            registry=registry,
+        )
+        self._writes = Counter("sinkpipeline_status_writes", "Writes of a status.", registry=registry)
+        for phase in PHASES:
+            self._pipelines.labels(phase).set(0)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def took(self, seconds: float) -> None:
+        self._seconds.observe(seconds)
+
+    def failed(self, reason: str) -> None:
+        self._errors.labels(reason).inc()
+
+    def wrote_status(self) -> None:
+        self._writes.inc()
+
+    def recreated(self, ref: Ref) -> None:
+        self._recreated.labels(ref.namespace, ref.name).inc()
+
+    def show(self, ref: Ref, status: Mapping[str, Any]) -> None:
+        """What the status says from now on."""
+        of = (ref.namespace, ref.name)
+        ready = condition_of(status, "Ready").get("status") == "True"
+        with self._lock:
+            self._set_phase(ref, status["phase"])
+            self._ready.labels(*of).set(1 if ready else 0)
+            self._restarts.labels(*of).set(status["restarts"].get("total", 0))
+            names = {sink["name"] for sink in status["sinks"]}
+            for gone in self._sinks.get(ref, set()) - names:
+                self._drop_sink(of, gone)
+            self._sinks[ref] = names
+            for sink in status["sinks"]:
+                for key, gauge in self._gauges.items():
+                    if key in sink:
+                        gauge.labels(*of, sink["name"]).set(sink[key])
+                    else:
+                        # What is not known is no number.
+                        gauge.remove_by_labels(dict(zip(_SINK, (*of, sink["name"]), strict=True)))
+            self._show_classes(ref, status)
+
+    def forget(self, ref: Ref) -> None:
+        """The resource is gone."""
+        of = (ref.namespace, ref.name)
+        with self._lock:
+            self._set_phase(ref, None)
+            for sink in self._sinks.pop(ref, set()):
+                self._drop_sink(of, sink)
+            self._show_classes(ref, {})
+            for gauge in (self._ready, self._restarts):
+                gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
+
+    def _show_classes(self, ref: Ref, status: Mapping[str, Any]) -> None:
+        of = (ref.namespace, ref.name)
+        found = {
+            (sink["name"], each["stage"], each["class"]): each
+            for sink in status.get("sinks", ())
+            for each in letters_of(sink)
+        }
+        for key, gauge in self._by_class.items():
+            for gone in self._classes.get(ref, set()) - found.keys():
+                gauge.remove(*of, *gone)
+            for labels, each in found.items():
+                gauge.labels(*of, *labels).set(each[key])
+        self._classes[ref] = set(found)
+        if not found:
+            del self._classes[ref]
+
+    def _drop_sink(self, of: tuple[str, str], sink: str) -> None:
+        for gauge in self._gauges.values():
+            gauge.remove_by_labels(dict(zip(_SINK, (*of, sink), strict=True)))
+
+    def _set_phase(self, ref: Ref, phase: str | None) -> None:
+        before = self._phases.pop(ref, None)
+        if before is not None:
+            self._pipelines.labels(before).dec()
+        if phase is not None:
+            self._phases[ref] = phase
+            self._pipelines.labels(phase).inc()
+
+
+__all__ = ["CONTENT_TYPE", "Metrics"]

@@ -1,0 +1,1 @@
+"""When each pipeline is looked at. The only package that imports kopf."""

@@ -1,0 +1,117 @@
+"""The one place for kopf: it watches, and says which pipeline is to be looked at. Nothing is decided here.
+
+Only `on.event` handlers: timers, daemons and change handlers would write finalizers and annotations into resources that
+are not ours to decorate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL
+from sinkpipeline_operator.kube.client import PIPELINE, POD, Kind, Ref, is_in_a_pod
+from sinkpipeline_operator.watch.workqueue import WorkQueue
+
+_NETWORK_S = 30
+_SILENCE_S = 600
+"""A watch is begun anew after so long, whatever the server says: one that has died in silence ends so."""
+
+
+def build(
+    make_queue: Callable[[], WorkQueue], child: Kind, namespaces: tuple[str, ...]
+) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+    """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop."""
+    registry = kopf.OperatorRegistry()
+    queue: WorkQueue | None = None
+    work: asyncio.Task[None] | None = None
+
+    def touch(ref: Ref) -> None:
+        if queue is not None:
+            queue.touch(ref)
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
+        login = kopf.login_with_service_account if is_in_a_pod() else kopf.login_with_kubeconfig
+        return login(**about)
+
+    @kopf.on.startup(registry=registry)
+    async def start(**_: Any) -> None:
+        nonlocal queue, work
+        queue = make_queue()
+        work = asyncio.create_task(queue.run(), name="work queue")
+        work.add_done_callback(_tell_if_it_broke)
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop(**_: Any) -> None:
+        if work is not None:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+    @kopf.on.event(*_resource(PIPELINE), registry=registry)
+    async def pipeline_changed(meta: kopf.Meta, **_: Any) -> None:
+        touch(Ref(str(meta["namespace"]), str(meta["name"])))
+
+    @kopf.on.event(*_resource(child), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT})
+    async def child_changed(meta: kopf.Meta, **_: Any) -> None:
+        touch(_owner_of(meta))
+
+    @kopf.on.event(*_resource(POD), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT, "spark-role": "driver"})
+    async def pod_changed(meta: kopf.Meta, **_: Any) -> None:
+        touch(_owner_of(meta))
+
+    return registry, _settings(namespaces)
+
+
+def run(registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namespaces: tuple[str, ...]) -> None:
+    """Until SIGTERM or SIGINT."""
+    kopf.run(
+        registry=registry,
+        settings=settings,
+        # kopf would ask for the user's name otherwise, and end where the user has none, as in our image.
+        identity=_identity(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
+
+
+def _identity() -> Any:
+    """Of this process, for kopf's log; any user may run it, also one that no passwd entry names."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+def _resource(kind: Kind) -> tuple[str, str, str]:
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version, kind.plural
+
+
+def _owner_of(meta: Mapping[str, Any]) -> Ref:
+    return Ref(str(meta["namespace"]), str(meta["labels"][PIPELINE_LABEL]))
+
+
+def _settings(namespaces: tuple[str, ...]) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    # Our own events are named, so that a repetition is counted and not added.
+    settings.posting.enabled = False
+    settings.networking.connect_timeout = _NETWORK_S
+    settings.networking.request_timeout = _NETWORK_S
+    settings.watching.connect_timeout = _NETWORK_S
+    settings.watching.server_timeout = _SILENCE_S
+    settings.watching.client_timeout = _SILENCE_S + _NETWORK_S
+    # With the rights of some namespaces nobody may list all of them, or the kinds of the cluster.
+    settings.scanning.disabled = bool(namespaces)
+    return settings
+
+
+def _tell_if_it_broke(work: asyncio.Task[None]) -> None:
+    if not work.cancelled() and work.exception() is not None:
+        logging.getLogger("sinkpipeline.reconcile").critical("the work queue ended", exc_info=work.exception())

@@ -1,0 +1,421 @@
+"""The operator as a program of its own, in a namespace of its own, and what a person with kubectl sees of its work.
+
+It has the rights of its chart and no others: what the chart forgot to grant fails the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from typing_extensions import Self
+
+from servers.control_plane import Cluster, ControlPlaneError
+from servers.kube_api import KubeApi
+from servers.local_process import HOST, LocalProcess, free_ports
+from support.kube.drivers import Drivers, Started
+from support.kube.rights import Outside, install, remove
+from support.waiting import DEADLINE_S, wait_until
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+ACCOUNT = "sinkpipeline-driver"
+IMAGE = "registry.invalid/sinkpipeline:1"
+RESOURCES = "/apis/sinkpipeline.io/v1alpha1/namespaces/{}/sinkpipelines"
+_FOLLOWED = {
+    "sinkpipeline": RESOURCES,
+    "sparkapplication": "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications",
+    "pod": "/api/v1/namespaces/{}/pods",
+    "configmap": "/api/v1/namespaces/{}/configmaps",
+}
+_OPTIONS = ("--image", IMAGE, "--no-kafka-access", "--poll", "0.5", "--resync", "5", "--log-format", "text")
+"""So that tests need not wait long for what is only seen by looking; over those of the chart."""
+_STARTED_S = 30.0
+_STOPPED_S = 20.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a watch saw."""
+
+    at: float
+    """By the monotonic clock."""
+    kind: str
+    """The kind of object: sinkpipeline, sparkapplication, pod or configmap."""
+    event: str
+    """ADDED, MODIFIED or DELETED."""
+    new: Object
+    old: Object | None
+
+    @property
+    def name(self) -> str:
+        return str(self.new["metadata"]["name"])
+
+    @property
+    def version(self) -> int:
+        """The store's revision: what was written later has a larger one, whatever its kind."""
+        return int(self.new["metadata"]["resourceVersion"])
+
+
+def nameless(uid: int) -> list[str]:
+    """What starts a program as that user; needs root."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+
+
+class OperatorLab:
+    """An operator whose chart is installed in a namespace, which exists already; use it in a `with`.
+
+    It serves that namespace, or `everywhere` all of them. `options` are added to the operator's.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        drivers: Drivers,
+        *,
+        options: Sequence[str] = (),
+        everywhere: bool = False,
+    ) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.drivers = drivers
+        self.port = free_ports(1)[0]
+        self._options = options
+        self._values = {} if everywhere else {"watchNamespaces": [namespace]}
+        self._installed: Outside | None = None
+        self._stack = contextlib.ExitStack()
+        self._log = cluster.directory / f"operator-{namespace}.log"
+        self._failpoints = cluster.directory / f"failpoints-{namespace}"
+        self._process: LocalProcess | None = None
+        self._api = KubeApi(cluster.kubeconfig)
+        self._history: list[Change] = []
+        self._watches = [threading.Thread(target=self._follow, args=each, daemon=True) for each in _FOLLOWED.items()]
+
+    def __enter__(self) -> Self:
+        for watch in self._watches:
+            watch.start()
+        self._installed = install(self.cluster, self.namespace, self._values)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Without an operator nothing comes back."""
+        self.kill()
+        self._stack.close()
+        remove(self.cluster, self.namespace)
+        for resource in self.all("sinkpipelines"):
+            if resource["metadata"].get("finalizers"):
+                patch = '{"metadata":{"finalizers":null}}'
+                self.kubectl("patch", "sinkpipeline", resource["metadata"]["name"], "--type=merge", "-p", patch)
+        self.kubectl("delete", "sinkpipelines,sparkapplications", "--all", "--wait=false")
+        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--timeout=30s")
+        self._api.close()
+        for watch in self._watches:
+            watch.join()
+
+    # --- the operator's process ---
+
+    def start(self, *, failpoint: str | None = None, nameless_uid: int | None = None) -> None:
+        """Starts it; who first reaches the failpoint is held there.
+
+        With a `nameless_uid` it runs as that user, as in a pod: in no group, and without a name or a home.
+        """
+        installed = self._installed
+        assert installed is not None
+        assert self._process is None or self._process.exit_code is not None
+        env = {
+            **os.environ,
+            "KUBECONFIG": str(installed.kubeconfig),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        shutil.rmtree(self._failpoints, ignore_errors=True)
+        self._failpoints.mkdir()
+        if failpoint is not None:
+            (self._failpoints / failpoint).touch()
+            env["SINKPIPELINE_FAILPOINT_DIR"] = str(self._failpoints)
+        argv = [
+            *(sys.executable, "-m", "sinkpipeline_operator", *installed.arguments),
+            *("--listen", f"{HOST}:{self.port}", *_OPTIONS, *self._options),
+        ]
+        if nameless_uid is not None:
+            argv = [*nameless(nameless_uid), *argv]
+            env = {name: value for name, value in env.items() if name not in ("HOME", "LOGNAME", "USER")}
+            env["KUBECONFIG"] = str(self._kubeconfig_for(nameless_uid, installed.kubeconfig))
+        self._process = LocalProcess(argv, self._log, env=env)
+        if failpoint is None:
+            self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
+
+    def _kubeconfig_for(self, uid: int, kubeconfig: Path) -> Path:
+        """A copy in one file that this user can read: only its owner enters the cluster's directory."""
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="operator-")))
+        ours = directory / "kubeconfig"
+        ours.touch(mode=0o600)
+        ours.write_text(self.cluster.kubectl("config", "view", "--raw", "--flatten", kubeconfig=kubeconfig))
+        for path in (directory, ours):
+            os.chown(path, uid, -1)
+        return ours
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        if not self._process.wait(_STOPPED_S):
+            raise AssertionError(f"it still runs {_STOPPED_S:.0f} s after SIGTERM\n{self.log_tail()}")
+        self._process.kill()  # what it leaves behind
+        return self._process.exit_code or 0
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def kill_at(self, failpoint: str) -> None:
+        """SIGKILL once it is held at the point that it was started with."""
+        self.until(lambda: list(self._failpoints.glob(f"{failpoint}.*")), f"the operator reaches {failpoint}")
+        self.kill()
+
+    def restart(self) -> None:
+        """After SIGKILL."""
+        self.kill()
+        self.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.exit_code is None
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def log_tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log.splitlines()[-lines:])
+
+    def asked(self, path: str) -> tuple[int, str]:
+        """Code and body of a request to the operator; (0, "") where nobody listens."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://{HOST}:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    # --- what a person does ---
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", stdin=stdin)
+
+    def pipeline(self, name: str, *, sinks: Sequence[str] = ("copy",), **spec: Any) -> Object:
+        """A manifest whose brokers nobody asks, and whose patience with failures is short."""
+        return {
+            "apiVersion": "sinkpipeline.io/v1alpha1",
+            "kind": "SinkPipeline",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {
+                "source": {"kafka": {"bootstrapServers": "127.0.0.1:9", "topics": ["numbers"]}},
+                "sinks": [{"name": sink, "kafka": {"topic": {"name": f"{name}-{sink}"}}} for sink in sinks],
+                "failurePolicy": {"maxConsecutiveFailures": 3, "backoff": {"initial": "300ms", "max": "2s"}},
+                **spec,
+            },
+        }
+
+    def apply(self, manifest: Mapping[str, Any]) -> str:
+        """As `kubectl apply -f` does; the resource's name."""
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        name: str = manifest["metadata"]["name"]
+        return name
+
+    def patch(self, name: str, spec: Mapping[str, Any], *, kind: str = "sinkpipeline") -> None:
+        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def annotate(self, name: str, annotation: str) -> None:
+        """`key=value`, or `key-` to take it away."""
+        self.kubectl("annotate", "--overwrite", "sinkpipeline", name, annotation)
+
+    def delete(self, kind: str, name: str, *options: str) -> None:
+        self.kubectl("delete", kind, name, *(options or ("--timeout=30s",)))
+
+    # --- what a person sees ---
+
+    def find(self, kind: str, name: str) -> Object | None:
+        try:
+            found: Object = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        except ControlPlaneError as error:
+            assert "not found" in str(error).lower()  # noqa: PT017 - any other refusal is a failure of the test
+            return None
+        return found
+
+    def all(self, kind: str) -> list[Object]:
+        items: list[Object] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
+        return items
+
+    def resource(self, name: str) -> Object:
+        found = self._latest("sinkpipeline", name)
+        assert found is not None, f"there is no SinkPipeline {name}"
+        return found
+
+    def status(self, name: str) -> Object:
+        """As the watch saw it last; empty where there is none."""
+        found = self._latest("sinkpipeline", name)
+        status: Object = {} if found is None else found.get("status") or {}
+        return status
+
+    def condition(self, name: str, kind: str) -> Object:
+        """Empty where it has none of that type."""
+        return next((each for each in self.status(name).get("conditions", []) if each["type"] == kind), {})
+
+    def sink(self, name: str, sink: str = "copy") -> Object:
+        return next((each for each in self.status(name).get("sinks", []) if each["name"] == sink), {})
+
+    def child(self, name: str) -> Object | None:
+        return self._latest("sparkapplication", name)
+
+    def pod(self, name: str) -> Object | None:
+        """The driver's."""
+        return self._latest("pod", f"{name}-driver")
+
+    def driver(self, name: str) -> Started:
+        """The one that was started last."""
+        return self.drivers.starts((self.namespace, name))[-1]
+
+    def starts(self, name: str) -> int:
+        return len(self.drivers.starts((self.namespace, name)))
+
+    def events(self, name: str) -> list[Object]:
+        """Of the resource."""
+        found = [each for each in self.all("events") if each["involvedObject"]["name"] == name]
+        return [each for each in found if each["involvedObject"]["kind"] == "SinkPipeline"]
+
+    def told(self, name: str) -> str:
+        """Its events, a line for each: reason and message."""
+        return "\n".join(f"{each['reason']}: {each['message']}" for each in self.events(name))
+
+    def table(self, name: str, *, wide: bool = False) -> dict[str, str]:
+        """What `kubectl get sinkpipelines NAME` prints, by column; MESSAGE is the rest of the line."""
+        header, row = self.kubectl("get", "sinkpipelines", name, *(("-o", "wide") if wide else ())).splitlines()
+        starts = [header.index(column) for column in header.split()]
+        return {
+            column: row[start:end].strip()
+            for column, start, end in zip(header.split(), starts, [*starts[1:], None], strict=True)
+        }
+
+    def history(self, kind: str, name: str) -> list[Change]:
+        """All that happened to the objects of that name, in order."""
+        return [each for each in list(self._history) if each.kind == kind and each.name == name]
+
+    def status_writes(self, name: str) -> int:
+        """How often its status has changed."""
+        return sum(
+            (each.old or {}).get("status") != each.new.get("status") for each in self.history("sinkpipeline", name)
+        )
+
+    # --- waiting ---
+
+    def until(self, condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S) -> T:
+        """The first true value; an operator that died meanwhile fails at once."""
+
+        def look() -> T:
+            value = condition()
+            if not value and not self.is_running:
+                raise AssertionError(f"the operator is dead while waiting until {what}")
+            return value
+
+        return self._wait(look, what, deadline_s)
+
+    def until_status(
+        self, name: str, condition: Callable[[Object], object], what: str, deadline_s: float = DEADLINE_S
+    ) -> Object:
+        """Of the current generation only: what is older says nothing of the present spec."""
+
+        def look() -> Object | None:
+            found = self._latest("sinkpipeline", name)
+            status: Object = (found or {}).get("status") or {}
+            current = found is not None and status.get("observedGeneration") == found["metadata"]["generation"]
+            return status if current and condition(status) else None
+
+        found = self.until(look, f"{name}: {what}", deadline_s)
+        assert found is not None
+        return found
+
+    def until_condition(
+        self, name: str, kind: str, status: str, reason: str | None = None, deadline_s: float = DEADLINE_S
+    ) -> Object:
+        def holds(seen: Object) -> bool:
+            found: Object = next((each for each in seen.get("conditions", []) if each["type"] == kind), {})
+            return found.get("status") == status and reason in {None, found.get("reason")}
+
+        self.until_status(name, holds, f"{kind} is {status}, {reason or 'for any reason'}", deadline_s)
+        return self.condition(name, kind)
+
+    def until_ready(self, name: str) -> Object:
+        self.until_condition(name, "Ready", "True")
+        return self.status(name)
+
+    def until_phase(self, name: str, phase: str) -> Object:
+        return self.until_status(name, lambda status: status.get("phase") == phase, f"its phase is {phase}")
+
+    def until_started(self, name: str, count: int) -> Started:
+        """That many drivers were started, and no more yet."""
+        self.until(lambda: self.starts(name) >= count, f"{name} has had {count} drivers")
+        assert self.starts(name) == count
+        return self.driver(name)
+
+    def stays(self, condition: Callable[[], object], what: str, seconds: float) -> None:
+        """That nothing happens shows only with time."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if not condition():
+                raise AssertionError(f"it did not stay so that {what}\n{self.describe()}")
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """What may never be so, whatever a test did."""
+        assert self.drivers.complaints(self.namespace) == []
+        assert "Traceback" not in self.log, self.log_tail(200)
+        refused = [line for line in self.log.splitlines() if f"system:serviceaccount:{self.namespace}:" in line]
+        assert refused == [], "the chart does not grant what the operator needs"
+
+    def describe(self, about: str = "") -> str:
+        """For the message of a test that failed: of the objects whose names begin so."""
+        last: dict[tuple[str, str], Object] = {}
+        for change in list(self._history):
+            key = (change.kind, change.name)
+            if change.event == "DELETED":
+                last.pop(key, None)
+            else:
+                last[key] = change.new
+        lines = [
+            f"{kind} {name}: {json.dumps(found.get('status') or found.get('data'))[:3000]}"
+            for (kind, name), found in sorted(last.items())
+            if name.startswith(about) and name != "kube-root-ca.crt"
+        ]
+        log = [line for line in self.log.splitlines() if about in line or "ERROR" in line or "Error" in line]
+        return "\n".join([*lines, "--- the operator's log", *log[-40:]])
+
+    def _wait(self, condition: Callable[[], T], what: str, deadline_s: float) -> T:
+        try:
+            return wait_until(condition, what, deadline_s)
+        except AssertionError as error:
+            about = what.partition(": ")[0] if ": " in what else ""
+            raise AssertionError(f"{error}\n{self.describe(about)}") from None
+
+    def _latest(self, kind: str, name: str) -> Object | None:
+        changes = self.history(kind, name)
+        return None if not changes or changes[-1].event == "DELETED" else changes[-1].new
+
+    def _follow(self, kind: str, path: str) -> None:
+        for seen in self._api.follow(path.format(self.namespace)):
+            self._history.append(Change(time.monotonic(), kind, seen.kind, seen.new, seen.old))

@@ -1,0 +1,121 @@
+"""A driver without Spark: the product's own starts, deliveries and writers of one sink, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import Self
+
+from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.topics import Memory, remember
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.contract import BatchPlan, SinkWriter
+from sinkpipeline.sinks.delivery import Restart, SinkDelivery
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support.sink.one_sink import OneSink, rows
+
+BEFORE_ROWS = "before-rows"
+"""A point of `Driver.batch`, beside the writer's own failpoints."""
+
+
+class Driver:
+    """One driver of one sink; rows hold their source offsets as text. Use it in a `with`."""
+
+    def __init__(self, sink: OneSink, memory: Memory | None = None, **settings: Any) -> None:
+        admin = Admin(sink.connection)
+        self.sink = sink
+        self.starter = SinkStarter(settings=sink.settings(**settings), source_admin=admin, admin=admin)
+        self.started: StartedSink
+        self.delivery: SinkDelivery
+        self._memory, self._held = memory, None
+        self._worker = Worker()
+        self._running = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def start(self) -> None:
+        """A start with what this driver remembers; after trouble, as its runner would."""
+        self.leave()
+        held, self._held = self._held, None
+        try:
+            self.started = self.starter.start(self._memory, held=held)
+        finally:
+            if held is not None:
+                held.close()
+        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
+        self._running = True
+
+    def leave(self) -> None:
+        """The driver is gone, or about to start again."""
+        if self._running:
+            self._memory = remember(self.delivery.progress)
+            self._held = self.delivery.hand_over() if self.delivery.exact else None
+            self.delivery.close()
+            self._running = False
+
+    @property
+    def rows(self) -> int:
+        return self.delivery.progress.rows
+
+    def plan(self, end: int) -> BatchPlan:
+        """The next batch, of every partition up to `end`."""
+        partitions = self.delivery.progress.partitions
+        return self.delivery.begin({each: OffsetRange(state.next, end) for each, state in partitions.items()})
+
+    def batch(self, end: int, point: str = "", action: Callable[[], object] = lambda: None) -> None:
+        """Runs a batch; does something once, as soon as a writer comes to a point."""
+        plan = self.plan(end)
+        pending = {point: action}
+        exactly_once.failpoint = lambda name: pending.pop(name, lambda: None)()
+        try:
+            receipts = [self._write(plan, partition) for partition in sorted(plan.ranges)]
+        finally:
+            exactly_once.failpoint = failpoint
+        self.delivery.end(plan, receipts)
+
+    def until(self, end: int, attempts: int = 3) -> None:
+        """Delivers all up to `end`; starts again where the driver asks for it, and after what may be tried again."""
+        for _ in range(attempts):
+            try:
+                self.batch(end)
+                self.delivery.check_world()
+            except Restart:
+                self.start()
+            except SinkPipelineError as error:
+                if not error.reason.retry:
+                    raise
+                self.start()
+            else:
+                return
+        raise AssertionError(f"no batch went well in {attempts} attempts")
+
+    def _write(self, plan: BatchPlan, partition: SourcePartition) -> Receipt:
+        """A task: an error of it travels in its receipt."""
+        writer: SinkWriter | None = None
+        try:
+            if plan.settings.exactly_once:
+                writer = ExactlyOnceWriter(plan, partition, self._worker)
+            else:
+                writer = AtLeastOnceWriter(plan, partition, self._worker)
+            exactly_once.failpoint(BEFORE_ROWS)
+            offsets = plan.ranges[partition]
+            writer.write(rows(range(offsets.start, offsets.end)))
+            writer.finish()
+        except SinkPipelineError as error:
+            told = Receipt(partition=partition) if writer is None else writer.receipt()
+            return replace(told, error=error)
+        return writer.receipt()
