@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from servers.local_kafka import LocalKafka
-from support.costs import Measuring, Telling
+from support.runs.costs import Measuring, Telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
