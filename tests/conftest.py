@@ -7,10 +7,9 @@ from hypothesis import settings
 
 from servers.local_kafka import LocalKafka
 from support.runs.costs import Measuring, Telling
+from support.runs.keeper import KEEPER, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from support.worlds.secure import SecureKafka
 
 # How long an example takes says more about the machine than about the code.
@@ -24,21 +23,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Measuring(config))
+    config.pluginmanager.register(Ending())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
 
 
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
-    """One broker that the session's tests share: they keep apart by the names of their topics and groups."""
-    with LocalKafka() as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def kafka() -> LocalKafka:
+    """One broker that all tests in a row share: they keep apart by the names of their topics and groups."""
+    return KEEPER.get("kafka", LocalKafka)
 
 
-@pytest.fixture(scope="session")
-def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+@pytest.fixture(scope="module")
+def secure_kafka(tmp_path_factory: pytest.TempPathFactory) -> SecureKafka:
     """One broker that asks who we are and what we may do, shared likewise; with users of each test's own."""
     from support.worlds.secure import SecureKafka  # noqa: PLC0415 - what makes certificates loads slowly
 
-    with SecureKafka(tmp_path_factory.mktemp("secure")) as cluster:
-        yield cluster
+    return KEEPER.get("secure_kafka", lambda: SecureKafka(tmp_path_factory.mktemp("secure")))

@@ -214,6 +214,8 @@ class LocalKafka:
             "transaction.state.log.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(min(2, len(self._nodes))),
             "group.initial.rebalance.delay.ms": "0",
+            # By default a transaction that has timed out is aborted up to ten seconds later.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
             # A killed broker is let in again only once the session of its former life has run out (by default 9 s).
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",

@@ -9,6 +9,7 @@ from sinkpipeline.kafka import admin, connection, errors, producers, progress_lo
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from support.kafka.topics import produce_numbers
+from support.runs.keeper import KEEPER
 from support.sink.one_sink import OneSink
 from support.worlds.faults import FaultyKafka, faulty_kafka
 
@@ -32,14 +33,6 @@ def short_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.2)
 
 
-@pytest.fixture(scope="session")
-def impatient_kafka() -> Iterator[LocalKafka]:
-    """A broker that looks for transactions to time out five times a second instead of every ten seconds."""
-    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
-    with LocalKafka(properties=properties) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions of ours may stay open for a second only."""
@@ -48,10 +41,9 @@ def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "SOCKET_TIMEOUT_MS", 1_000)
 
 
-@pytest.fixture(scope="session")
-def _faulty_kafka() -> Iterator[FaultyKafka]:
-    with faulty_kafka({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}) as faulty:
-        yield faulty
+@pytest.fixture(scope="module")
+def _faulty_kafka() -> FaultyKafka:
+    return KEEPER.get("_faulty_kafka", faulty_kafka)
 
 
 @pytest.fixture

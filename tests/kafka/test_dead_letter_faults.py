@@ -323,9 +323,9 @@ def test_a_broker_that_goes_between_letter_and_commit(faulty: FaultyKafka, dies:
 
 @pytest.mark.usefixtures("short_transactions")
 def test_transactions_that_time_out_while_a_refused_row_is_looked_for(
-    impatient_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+    kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = Lettered(impatient_kafka.bootstrap_servers, records(16))
+    task = Lettered(kafka.bootstrap_servers, records(16))
     topics.alter_topic(task.servers, task.sink.data, RECENT)
     real, seen = TransactionalProducer.commit, iter(range(100))
 

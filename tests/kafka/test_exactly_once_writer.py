@@ -319,8 +319,8 @@ def _in_doubt_for_rows(real: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.mark.usefixtures("short_transactions")
-def test_a_transaction_that_the_broker_timed_out_is_replayed_once(impatient_kafka: LocalKafka) -> None:
-    task = Task(impatient_kafka)
+def test_a_transaction_that_the_broker_timed_out_is_replayed_once(kafka: LocalKafka) -> None:
+    task = Task(kafka)
     writer = task.writer()
     writer.write(rows(range(4)))
     wait_until(lambda: topics.read_uncommitted(task.sink.servers, task.sink.data), "the rows have reached the broker")

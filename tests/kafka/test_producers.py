@@ -255,8 +255,8 @@ def _produce_and_commit(producer: TransactionalProducer, topic: str, rows: list[
 
 
 @pytest.mark.usefixtures("short_transactions")
-def test_a_transaction_that_the_broker_timed_out_is_fenced(impatient_kafka: LocalKafka) -> None:
-    servers = impatient_kafka.bootstrap_servers
+def test_a_transaction_that_the_broker_timed_out_is_fenced(kafka: LocalKafka) -> None:
+    servers = kafka.bootstrap_servers
     connection = Connection(bootstrap_servers=servers)
     topic = topics.unique("timed-out")
     topics.create_topic(servers, topic)

@@ -16,13 +16,14 @@ from servers.local_kafka import LocalKafka
 from support.kube.drivers import Drivers
 from support.kube.operator_lab import OperatorLab
 from support.kube.spark_pipeline import Pipeline
+from support.runs.keeper import KEEPER
 
 
-@pytest.fixture(scope="session")
-def api_server() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def api_server() -> Cluster:
     """A real API server with both CRDs, one for each worker of a parallel run; tests keep apart by namespace."""
-    with control_plane.cluster(crds=[*control_plane.spark_application_crds(), crd.PATH]) as ours:
-        yield ours
+    crds = [*control_plane.spark_application_crds(), crd.PATH]
+    return KEEPER.get("api_server", lambda: control_plane.cluster(crds=crds))
 
 
 @contextlib.contextmanager
