@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install helm control-plane crds check lint test soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install helm control-plane crds check lint test test-rest test-all costs soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,9 +30,22 @@ crds: install ## Write crds/ anew, and the chart's copy of it
 	PYTHONPATH=dev $(RUN) -m crd
 	cp crds/*.yaml charts/sinkpipeline-operator/crds/
 
-# Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
-test: lint control-plane ## What check does, and every test
-	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
+# Three at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
+# long ones come first. What a run costs is printed, and kept below build/costs.
+PYTEST := $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+TESTS := tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
+
+test: lint control-plane ## What check does, and every capability once on its real part
+	$(PYTEST) -m "not thorough" --costs build/costs/test.json $(TESTS)
+
+test-rest: control-plane ## What test-all has beside test: each variant, each point where something can be killed
+	$(PYTEST) -m thorough --costs build/costs/test-rest.json $(TESTS)
+
+test-all: test ## Every test
+	@$(MAKE) --no-print-directory test-rest costs
+
+costs: install ## What the last runs cost together
+	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json
 
 demo: install control-plane ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo

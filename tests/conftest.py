@@ -28,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Telling(config))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("thorough"):
+            if not (len(mark.args) == 1 and isinstance(mark.args[0], str) and mark.args[0] and not mark.kwargs):
+                raise pytest.UsageError(f'{item.nodeid}: use @pytest.mark.thorough("why it is in make test-all only")')
+
+
 @pytest.fixture(scope="module")
 def kafka() -> LocalKafka:
     """One broker that all tests in a row share: they keep apart by the names of their topics and groups."""

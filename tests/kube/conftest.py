@@ -70,6 +70,7 @@ def lab(shared_lab: OperatorLab) -> Iterator[OperatorLab]:
     """An operator that the tests of a module share: they keep apart by the names of their pipelines."""
     yield shared_lab
     shared_lab.check()
+    shared_lab.suspend_all()
 
 
 @pytest.fixture

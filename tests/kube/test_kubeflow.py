@@ -70,7 +70,7 @@ def start(
     yield one
     applications.kubectl("delete", "sparkapplications", "--all", "--timeout=30s")
     if started:
-        wait_until(lambda: not json.loads(applications.kubectl("get", "pods", "-o", "json"))["items"], "no pod is left")
+        wait_until(lambda: not applications.pods(), "no pod is left")
     for operator in started:
         operator.stop()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sinkpipeline.spark.transform import REQUIRED_CONF
+from support.runs.keeper import KEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,10 +28,14 @@ def closing(connect: Callable[..., Any]) -> Callable[..., Any]:
     return connect_and_close
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """One small session for all tests with Spark; a test that needs another configuration starts its own process."""
-    directory: Path = tmp_path_factory.mktemp("spark")
+    return KEEPER.get("spark", lambda: session(tmp_path_factory.mktemp("spark")))
+
+
+@contextlib.contextmanager
+def session(directory: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     configuration = {
         **REQUIRED_CONF,
@@ -46,11 +52,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("WARN")
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("WARN")
         patch.setattr(pyspark.util, "local_connect_and_auth", closing(pyspark.util.local_connect_and_auth))
-        yield session
+        yield spark
     with warnings.catch_warnings():
         # py4j leaves the sockets to its JVM open until they are collected.
         warnings.simplefilter("ignore", ResourceWarning)
-        session.stop()
+        spark.stop()

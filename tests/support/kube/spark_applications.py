@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kubeflow.node import Command, Driver
 from kubeflow.spark_operator import APPLICATIONS
-from servers.control_plane import Cluster, ControlPlaneError
+from servers.control_plane import Cluster
 from servers.kube_api import KubeApi
 from support.waiting import wait_until
 
@@ -76,8 +76,9 @@ class SparkApplications:
         self.kubectl("patch", "sparkapplication", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def status(self, name: str) -> Object:
-        found: Object = self.cluster.get("sparkapplication", name, f"--namespace={self.namespace}").get("status", {})
-        return found
+        found: Object = self._api.get(f"{APPLICATIONS}/namespaces/{self.namespace}/sparkapplications/{name}")
+        status: Object = found.get("status", {})
+        return status
 
     def history(self, name: str) -> list[str]:
         """Each state that was written, in order."""
@@ -94,12 +95,11 @@ class SparkApplications:
 
     def pod(self, name: str) -> Object | None:
         """The driver's."""
-        try:
-            found: Object = self.cluster.get("pod", f"{name}-driver", f"--namespace={self.namespace}")
-        except ControlPlaneError as error:
-            assert "not found" in str(error)  # noqa: PT017 - any other refusal is a failure of the test
-            return None
-        return found
+        return self._api.find(f"/api/v1/namespaces/{self.namespace}/pods/{name}-driver")
+
+    def pods(self) -> list[Object]:
+        items: list[Object] = self._api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return items
 
     def terminated(self, name: str) -> Object:
         """How the driver's container ended."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -209,3 +210,18 @@ def _machine_busy() -> float:
     """CPU seconds of all processes since the machine started."""
     times = psutil.cpu_times()
     return float(times.user + times.system)
+
+
+def main() -> None:
+    """`python -m support.runs.costs FILE...` adds runs up, which were kept by `--costs`."""
+    total = Cost()
+    print(f"{'wall min':>9} {'CPU min':>9}")
+    for file in sys.argv[1:]:
+        stage = json.loads(Path(file).read_text())["stage"]
+        total += Cost(stage["wall_s"] / 60, stage["cpu_s"] / 60)
+        print(f"{stage['wall_s'] / 60:9.1f} {stage['cpu_s'] / 60:9.1f}  {Path(file).stem}")
+    print(f"{total.wall_s:9.1f} {total.cpu_s:9.1f}  together")
+
+
+if __name__ == "__main__":
+    main()
