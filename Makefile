@@ -36,10 +36,10 @@ PYTEST := $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reord
 TESTS := tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
 
 test: lint control-plane ## What check does, and every capability once on its real part
-	$(PYTEST) -m "not thorough" --costs build/costs/test.json $(TESTS)
+	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
 test-rest: control-plane ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) -m thorough --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test
 	@$(MAKE) --no-print-directory test-rest costs

@@ -8,6 +8,7 @@ from hypothesis import settings
 from servers.local_kafka import LocalKafka
 from support.runs.costs import Measuring, Telling
 from support.runs.keeper import KEEPER, Ending
+from support.runs.stages import Choosing
 
 if TYPE_CHECKING:
     from support.worlds.secure import SecureKafka
@@ -19,20 +20,15 @@ settings.load_profile("tests")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", metavar="FILE", help="keep what each test cost as JSON")
+    parser.addoption("--stage", choices=["test", "rest"], help="those of `make test`, or all others; default: both")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Measuring(config))
     config.pluginmanager.register(Ending())
+    config.pluginmanager.register(Choosing(config.getoption("stage")))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        for mark in item.iter_markers("thorough"):
-            if not (len(mark.args) == 1 and isinstance(mark.args[0], str) and mark.args[0] and not mark.kwargs):
-                raise pytest.UsageError(f'{item.nodeid}: use @pytest.mark.thorough("why it is in make test-all only")')
 
 
 @pytest.fixture(scope="module")

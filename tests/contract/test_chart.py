@@ -178,6 +178,7 @@ def test_every_value_is_explained() -> None:
     ],
     ids=str,
 )
+@pytest.mark.thorough("each value of the chart", after=5)
 def test_a_wrong_value_is_refused(values: Object, told: str) -> None:
     with pytest.raises(ChartError, match=rf"schema[^']*(.|\n)*{told}"):
         render(values)
@@ -366,6 +367,7 @@ def test_the_pod_is_restricted(values: Object) -> None:
 
 
 @pytest.mark.parametrize("spoil", VIOLATIONS.values(), ids=VIOLATIONS)
+@pytest.mark.thorough("each field of a restricted pod", after=4)
 def test_a_pod_that_is_not_restricted_is_found_out(spoil: Callable[[Object], None]) -> None:
     pod = copy.deepcopy(pod_of(SMALLEST)["spec"])
     spoil(pod)

@@ -157,6 +157,7 @@ def until_more_is_written(run: Run, servers: str, topic: str, rows: int) -> None
     run.eventually(lambda: written() >= target, f"{target} rows are written", 180)
 
 
+@pytest.mark.thorough("100,000 rows and several starts of Spark; few rows are in test_redrive")
 def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     print(f"seed {SEED}")
     name, servers = topics.unique("dlq"), kafka.bootstrap_servers

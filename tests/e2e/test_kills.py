@@ -31,6 +31,7 @@ def small_batches(kafka: LocalKafka, name: str, source: Stream) -> dict[str, obj
     return manifest(kafka.bootstrap_servers, name, [source.topic], trigger=trigger)
 
 
+@pytest.mark.thorough("ten starts of Spark; one kill is beside it")
 def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("drivers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
@@ -57,6 +58,7 @@ def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: 
     assert sum(line["rows"] for line in app.progress()) == source.total
 
 
+@pytest.mark.thorough("eight kills; one kill is beside it")
 def test_workers_are_killed_while_the_driver_goes_on(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("workers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()

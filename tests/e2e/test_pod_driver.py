@@ -175,6 +175,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
     assert f"belongs to test/{name} of cluster {CLUSTER}" in finding.error.message
 
 
+@pytest.mark.thorough("starts Spark; last words are in tests/unit/test_service_last_words and in tests/kube")
 def test_a_lost_data_topic_outlives_the_pod_in_its_last_words(
     kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_lost_data_topic_outlives_the_pod_in_its_last_words(
     assert (told["state"], told["error"]["reason"], told["rowsDelivered"]) == ("Failed", "DataTopicLost", source.total)
 
 
+@pytest.mark.thorough("two starts of Spark; seeds are in tests/kafka/test_starting")
 def test_a_resume_document_seeds_a_deleted_progress_topic(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("podseed")
     document = manifest(kafka.bootstrap_servers, name, [f"{name}-in"])
@@ -222,6 +224,7 @@ def test_a_resume_document_seeds_a_deleted_progress_topic(kafka: LocalKafka, tmp
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
+@pytest.mark.thorough("three starts of Spark; tests/kube/test_operator_endings has circuits")
 def test_a_circuit_stays_open_for_its_configuration_only(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("podcircuit")
     servers, identity = kafka.bootstrap_servers, f"test.{name}"

@@ -105,6 +105,7 @@ def test_the_exit_code_tells_even_where_nobody_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough("starts Spark; tests/spark/test_transform has wrong expressions")
 def test_a_wrong_expression(tmp_path: Path) -> None:
     app = App(tmp_path, manifest("127.0.0.1:9", "wrong", ["t"], transform={"where": "amount > 0"}))
 
@@ -133,6 +134,7 @@ def test_validate_leaves_nothing_behind(kafka: LocalKafka, tmp_path: Path) -> No
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.thorough("starts Spark; test_validate_leaves_nothing_behind starts it, too")
 def test_a_source_topic_that_is_missing(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("sourceless")
     app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [f"{name}-in"]))

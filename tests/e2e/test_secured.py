@@ -78,6 +78,9 @@ def document(servers: str, name: str, source: str, auth: dict[str, Any]) -> dict
     return made
 
 
+@pytest.mark.thorough(
+    "two starts of Spark; tests/kafka/test_rights and tests/spark/test_secure_source show both clients"
+)
 def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """First with SCRAM over TLS, until a right is revoked; then with a certificate, from where that left it.
 

@@ -79,6 +79,7 @@ def run_until_idle(app: App) -> None:
         assert run.wait(DEADLINE_S) == 0, f"{run.stderr}\n{app.log_tail()}"
 
 
+@pytest.mark.thorough("two starts of Spark; shapes of records are in tests/spark")
 def test_an_empty_source_and_later_every_shape_of_record(kafka: LocalKafka, tmp_path: Path) -> None:
     """One pipeline with the longest names: started on nothing, stopped, filled, and started again."""
     servers = kafka.bootstrap_servers
@@ -160,6 +161,7 @@ def test_an_empty_source_and_later_every_shape_of_record(kafka: LocalKafka, tmp_
     assert set(rows.values()) == {0}
 
 
+@pytest.mark.thorough("starts Spark; test_run has filters and several sinks")
 def test_tombstones_filters_and_two_sinks_into_one_topic(kafka: LocalKafka, tmp_path: Path) -> None:
     """Fewer offsets per batch than partitions; batches of which nothing survives; a topic that two sinks share."""
     servers = kafka.bootstrap_servers

@@ -15,6 +15,7 @@ SECONDS = 60
 SEED = 1
 
 
+@pytest.mark.thorough("a minute of `make soak`")
 def test_a_minute_of_kills_and_faults(tmp_path: Path) -> None:
     console = Console(width=120)
     outcome = soak(SECONDS, SEED, tmp_path, console)

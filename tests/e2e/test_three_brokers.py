@@ -39,6 +39,7 @@ def sink(name: str, **topic: int) -> dict[str, object]:
     return {"name": name, "kafka": kafka}
 
 
+@pytest.mark.thorough("three brokers beside Spark")
 def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: LocalKafka, tmp_path: Path) -> None:
     """5,000 of 5,000, each time, in one run of the driver; at last with too few replicas to write to."""
     servers, name = cluster.bootstrap_servers, unique("trio")
@@ -92,6 +93,7 @@ def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: Lo
     assert sum(line["rows"] for line in app.progress()) == source.total
 
 
+@pytest.mark.thorough("starts three brokers")
 def test_one_bootstrap_server_of_three_is_warned_of(cluster: LocalKafka, tmp_path: Path) -> None:
     """It cost another project an eighth of its messages, so nobody should have to find it out."""
     one, _, others = cluster.bootstrap_servers.partition(",")

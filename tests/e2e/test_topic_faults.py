@@ -89,6 +89,7 @@ def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path)
     assert failed(app) == refused | dict.fromkeys(("one", "two", "weak"), "SourceRecreated")
 
 
+@pytest.mark.thorough("starts of Spark; topics that go while it runs are beside it")
 def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -> None:
     """Each sink of one pipeline meets another fault; those that can go on do, and the others say why they don't."""
     servers, names = kafka.bootstrap_servers, Names(unique("stopped"))
@@ -157,6 +158,7 @@ def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -
     assert topic_id(servers, names.progress("other-source")) is None
 
 
+@pytest.mark.thorough("starts of Spark; topics that go while it runs are beside it")
 def test_topics_that_go_in_the_last_batch_of_a_run(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, name = kafka.bootstrap_servers, unique("last")
     source = Stream(servers, f"{name}-in", partitions=2).create()

@@ -58,6 +58,7 @@ def fault(faulty: FaultyKafka, api: Api, way: Way, fate: Fate) -> Iterator[None]
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_batch_is_delivered_once_whatever_request_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     deliveries = Deliveries(faulty)
     for api in IN_A_BATCH:
@@ -90,6 +91,7 @@ def test_an_answer_that_comes_when_its_request_was_sent_again_counts_once(faulty
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_partition_is_taken_over_whatever_request_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     """Each time from a task that died in the middle of a transaction, which the takeover has to abort."""
     deliveries = Deliveries(faulty)
@@ -104,6 +106,7 @@ def test_a_partition_is_taken_over_whatever_request_fails(faulty: FaultyKafka, w
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_sink_starts_whatever_request_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     """A connection that is lost is made again; an answer that never comes may end a start, never with a refusal."""
     deliveries = Deliveries(faulty)
@@ -146,6 +149,7 @@ def leave_open(deliveries: Deliveries) -> None:
 
 @pytest.mark.parametrize("offsets", StartingOffsets)
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_no_offset_is_made_up_where_an_answer_was_lost(faulty: FaultyKafka, offsets: StartingOffsets) -> None:
     """The client gives offset -1001, and no error, for a partition whose leader did not answer."""
     for lost in range(4):
@@ -162,6 +166,7 @@ def test_no_offset_is_made_up_where_an_answer_was_lost(faulty: FaultyKafka, offs
 
 
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("waits for a time-out")
 def test_offsets_of_a_broker_that_never_answers_are_unknown(faulty: FaultyKafka) -> None:
     sink = FaultySink(faulty.direct, proxied=faulty.servers)
     admin = Admin(sink.connection)
@@ -265,6 +270,7 @@ class Crowd:
 
 
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("takes a broker down in each phase; one phase is in test_dead_letter_faults")
 def test_a_broker_that_dies_in_every_phase(faulty: FaultyKafka) -> None:
     with ExitStack() as stack:
         crowd = Crowd(faulty, stack)
@@ -276,6 +282,7 @@ def test_a_broker_that_dies_in_every_phase(faulty: FaultyKafka) -> None:
 
 
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("the time-outs of each phase; one is shown by a commit in doubt")
 def test_a_broker_that_stands_still_in_every_phase(faulty: FaultyKafka) -> None:
     with ExitStack() as stack:
         crowd = Crowd(faulty, stack)
@@ -298,6 +305,7 @@ def read(sink: FaultySink, how: Callable[[ProgressLog, SinkId], Progress]) -> Pr
 
 @pytest.mark.usefixtures("short_deadlines")
 @pytest.mark.parametrize("way", Way, ids=["never forwarded", "forwarded"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_commit_that_stays_in_doubt_is_told_and_found_out_by_the_next_start(faulty: FaultyKafka, way: Way) -> None:
     deliveries = Deliveries(faulty)
     deliveries.deliver()
@@ -327,6 +335,7 @@ def test_a_commit_that_stays_in_doubt_is_told_and_found_out_by_the_next_start(fa
 
 @pytest.mark.usefixtures("short_deadlines")
 @pytest.mark.parametrize("way", Way, ids=["never forwarded", "forwarded"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_commit_in_doubt_is_found_out_by_its_own_task(
     faulty: FaultyKafka, way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -351,6 +360,7 @@ def test_a_commit_in_doubt_is_found_out_by_its_own_task(
 
 
 @pytest.mark.usefixtures("short_deadlines")
+@pytest.mark.thorough("waits for the time-out of each call")
 def test_every_call_ends_while_nothing_answers(faulty: FaultyKafka) -> None:
     """A dead broker must not hold what others need: all deadlines here are 3 or 4 s."""
     deliveries, rare = Deliveries(faulty, partitions=4), Deliveries(faulty, exactly_once=False)
@@ -472,6 +482,7 @@ def test_a_transaction_that_times_out_while_the_source_stalls_is_replayed(faulty
 
 @pytest.mark.usefixtures("short_deadlines")
 @pytest.mark.parametrize("guarantee", [True, False], ids=["exactly once", "at least once"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_an_error_at_the_end_of_a_range_is_told(faulty: FaultyKafka, guarantee: bool) -> None:
     """The task has read its input to the end by then, and must not wait for more."""
     deliveries = Deliveries(faulty, exactly_once=guarantee)
@@ -506,6 +517,7 @@ REFUSALS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("guarantee", [True, False], ids=["exactly once", "at least once"])
 @pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.thorough("each variant of one case", after=2)
 def test_a_row_that_only_the_broker_refuses_is_not_delivered_nor_any_behind_it(
     faulty: FaultyKafka, refusal: str, guarantee: bool
 ) -> None:
@@ -541,6 +553,7 @@ def test_a_row_that_only_the_broker_refuses_is_not_delivered_nor_any_behind_it(
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_refusal_is_told_also_where_its_abort_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     deliveries = Deliveries(faulty)
     sink, at = deliveries.sink, deliveries.sink.at()
@@ -562,6 +575,7 @@ def test_a_refusal_is_told_also_where_its_abort_fails(faulty: FaultyKafka, way: 
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_nothing_is_lost_at_least_once_whatever_request_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     deliveries = Deliveries(faulty, exactly_once=False)
     for api in (Api.INIT_PRODUCER_ID, Api.METADATA, Api.PRODUCE):

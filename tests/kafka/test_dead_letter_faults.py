@@ -85,6 +85,7 @@ def test_any_bytes_are_quoted_byte_for_byte(kafka: LocalKafka, found: list[Whole
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_header_whose_name_is_no_text_stops_nobody(kafka: LocalKafka, exactly_once: bool) -> None:
     task = Lettered(kafka.bootstrap_servers, records(2), exactly_once=exactly_once)
     headers: list[tuple[bytes, bytes | None]] = [(b"before", b"1"), (b"a\xc3", b"2"), (b"behind", None)]
@@ -116,6 +117,7 @@ def test_letters_of_a_key_keep_their_order_in_a_topic_of_several_partitions(kafk
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_record_that_was_compacted_away_has_no_letter(kafka: LocalKafka, exactly_once: bool) -> None:
     task = Lettered(kafka.bootstrap_servers, records(COUNT), exactly_once=exactly_once, drop=True)
     topics.alter_topic(task.servers, task.sink.source, {**topics.EAGERLY_COMPACTED})
@@ -137,6 +139,7 @@ def chunks(task: Lettered, count: int, **columns: object) -> Iterator[RowBatch]:
         yield task.rows(offsets, **of_these)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough("half a million rows; a poison row among few is in test_dead_letters")
 def test_a_poison_row_among_half_a_million(kafka: LocalKafka) -> None:
     """One that is known before costs nothing; one that only the broker refuses, a transaction for each half."""
     count, known, poison = 500_000, 2_345, 12_345
@@ -207,6 +210,7 @@ def secured(secure_kafka: SecureKafka, tmp_path: Path) -> Secured:
 
 @both
 @on_failure
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_right_that_is_revoked_between_the_look_and_the_commit(
     secured: Secured, exactly_once: bool, drop: bool
 ) -> None:
@@ -280,6 +284,7 @@ def restart(task: Lettered, deadline: float) -> None:
 
 @pytest.mark.usefixtures("short_requests")
 @pytest.mark.parametrize("dies", [True, False], ids=["dies", "stands still"])
+@pytest.mark.thorough("takes a broker down in each phase; one of the dearest")
 def test_a_broker_that_goes_between_letter_and_commit(faulty: FaultyKafka, dies: bool) -> None:
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(8))
@@ -322,6 +327,7 @@ def test_a_broker_that_goes_between_letter_and_commit(faulty: FaultyKafka, dies:
 
 
 @pytest.mark.usefixtures("short_transactions")
+@pytest.mark.thorough("waits for time-outs")
 def test_transactions_that_time_out_while_a_refused_row_is_looked_for(
     kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def right(sink: Secured, operation: AclOperation) -> Right:
 
 @pytest.mark.parametrize("drop", [False, True], ids=["Stop", "DropAndContinue"])
 @pytest.mark.parametrize("allowed", [True, False], ids=["with the right", "without it"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_the_documented_rights_suffice_and_without_write_on_failure_is_obeyed(
     secured: Secured, *, drop: bool, allowed: bool
 ) -> None:

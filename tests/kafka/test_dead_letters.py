@@ -77,6 +77,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(make: Make) -> None:
     [[0], [COUNT - 1], [4, 5], list(range(COUNT)), [0, 3, 4, COUNT - 1]],
     ids=["the first", "the last", "two in a row", "all", "some"],
 )
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_wherever_they_stand(make: Make, exactly_once: bool, bad: list[int]) -> None:
     task = make(exactly_once=exactly_once)
     halves = (range(5), range(5, COUNT))
@@ -86,6 +87,7 @@ def test_wherever_they_stand(make: Make, exactly_once: bool, bad: list[int]) -> 
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_filtered_records_are_none(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once)
     task.write(task.rows(range(COUNT), bad=[3], without=[0, 2, 4, COUNT - 1]))
@@ -93,6 +95,7 @@ def test_filtered_records_are_none(make: Make, exactly_once: bool) -> None:
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_each_says_what_happened(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once, data_config={"max.message.bytes": "2000"})
     task.write(task.rows(range(COUNT), bad=[1], astray=[2], values={3: b"x" * 3000}))
@@ -115,6 +118,7 @@ def test_each_says_what_happened(make: Make, exactly_once: bool) -> None:
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_counts_and_dead_letters_outlive_a_start(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once)
     task.write(task.rows(range(5), bad=[1, 2]), end=5)
@@ -159,6 +163,7 @@ def test_two_sinks_share_a_dead_letter_topic(make: Make) -> None:
 
 @both
 @pytest.mark.parametrize("decoding", [True, False], ids=["as the row has it", "read again"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_any_bytes_come_back(kafka: LocalKafka, exactly_once: bool, decoding: bool) -> None:
     count = 300
     task = Lettered(kafka.bootstrap_servers, records(count, chance=random.Random(SEED)), exactly_once=exactly_once)
@@ -172,6 +177,7 @@ def test_any_bytes_come_back(kafka: LocalKafka, exactly_once: bool, decoding: bo
 
 @both
 @pytest.mark.parametrize("large", [[0], [4, 5], [COUNT - 1], list(range(COUNT))], ids=str)
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_rows_that_only_the_broker_finds_too_large(make: Make, exactly_once: bool, large: list[int]) -> None:
     task = make(exactly_once=exactly_once)
     topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "2000"})
@@ -192,6 +198,7 @@ RECENT = {"message.timestamp.before.max.ms": "3600000"}
 @both
 @pytest.mark.parametrize("early", [[0], [3, 7], list(range(COUNT))], ids=str)
 @pytest.mark.parametrize("known", [True, False], ids=["by us", "by the broker"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: list[int], known: bool) -> None:
     task = make(exactly_once=exactly_once, data_config=RECENT if known else {})
     topics.alter_topic(task.servers, task.sink.data, RECENT)
@@ -205,6 +212,7 @@ def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: 
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_rows_without_a_key_are_known_before_a_compacted_topic_refuses_them(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once, data_config={"cleanup.policy": "compact,delete"})
     receipt = task.write(task.rows(range(COUNT), keyless=(2, 3, 7)))
@@ -238,6 +246,7 @@ def test_progress_of_a_search_counts_when_it_is_interrupted(make: Make, monkeypa
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_small_rows_fit_into_a_small_topic_together(make: Make, exactly_once: bool) -> None:
     """One producer for two topics of different limits must not make batches that the smaller one can't take."""
     count = 500
@@ -270,6 +279,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, *planned: str) -> list[str]:
 
 
 @pytest.mark.parametrize("outcome", ["lost", "answer lost"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_commit_in_doubt_makes_no_second_copy(make: Make, monkeypatch: pytest.MonkeyPatch, outcome: str) -> None:
     task = make()
     left = outcomes(monkeypatch, "committed", outcome)
@@ -311,6 +321,7 @@ def test_a_newer_driver_goes_first(make: Make) -> None:
     assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1), [1])
 
 
+@pytest.mark.thorough("random troubles beside the named ones")
 def test_many_at_random_with_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     count, chance = 2_000, random.Random(SEED)
     task = Lettered(
@@ -376,6 +387,7 @@ def undeliverable(task: Lettered, **rows: object) -> None:
 
 @both
 @on_failure
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_missing_topic_that_may_not_be_created(make: Make, exactly_once: bool, drop: bool) -> None:
     task = make(exactly_once=exactly_once, drop=drop, auto_create=False)
     assert topics.topic_id(task.servers, task.sink.dead) is None
@@ -385,6 +397,7 @@ def test_a_missing_topic_that_may_not_be_created(make: Make, exactly_once: bool,
 
 @both
 @on_failure
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_dead_letter_that_is_too_large(make: Make, exactly_once: bool, drop: bool) -> None:
     """It is larger than its record, by the envelope."""
     task = make(exactly_once=exactly_once, drop=drop, dead_config={"max.message.bytes": "1024"})
@@ -394,6 +407,7 @@ def test_a_dead_letter_that_is_too_large(make: Make, exactly_once: bool, drop: b
 
 @both
 @on_failure
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_dead_letter_that_only_the_broker_refuses(make: Make, exactly_once: bool, drop: bool) -> None:
     task = make(exactly_once=exactly_once, drop=drop)
     topics.alter_topic(task.servers, task.sink.dead, {"max.message.bytes": "300"})
@@ -414,6 +428,7 @@ def test_a_dead_letter_that_only_the_broker_refuses(make: Make, exactly_once: bo
 
 @both
 @on_failure
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_row_whose_record_the_source_has_no_more(make: Make, exactly_once: bool, drop: bool) -> None:
     task = make(exactly_once=exactly_once, drop=drop)
     topics.delete_records(task.servers, task.sink.source, 6)
@@ -428,6 +443,7 @@ def test_a_record_that_is_too_large_for_both_topics(make: Make) -> None:
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_missing_topic_is_no_trouble_while_nobody_needs_it(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once)
     topics.delete_topic(task.servers, task.sink.dead)
@@ -436,6 +452,7 @@ def test_a_missing_topic_is_no_trouble_while_nobody_needs_it(make: Make, exactly
 
 
 @both
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_topic_that_is_deleted_while_running_is_there_after_the_next_start(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once)
     task.write(task.rows(range(4), bad=[1]), end=4)
@@ -449,6 +466,7 @@ def test_a_topic_that_is_deleted_while_running_is_there_after_the_next_start(mak
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_topic_that_is_deleted_in_the_middle_of_a_transaction(make: Make, auto_create: bool) -> None:
     """What went into it is gone with it, but nothing that was not committed counts."""
     task = make()

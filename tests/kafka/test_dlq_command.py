@@ -158,6 +158,7 @@ def test_what_is_no_letter_is_counted_and_named(task: Dead, call: Call) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0:99", "0:6", "5:0", "x", "0:", "0:-1"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_ids_that_are_none(call: Call, wrong: str) -> None:
     """Offset 6 is the marker of the transaction."""
     for command in ("show", "redrive"):

@@ -188,6 +188,7 @@ def test_rows_below_the_frontier_are_skipped(task: Task) -> None:
     ],
     ids=["rows", "rows across batches", "exactly", "bytes", "seconds", "never"],
 )
+@pytest.mark.thorough("each variant of one case", after=2)
 def test_transactions_are_cut_at_source_offsets(task: Task, cuts: CutPolicy, expected: list[int]) -> None:
     receipt = write_all(task.writer(6, cuts=cuts), rows(range(4)), rows(range(4, 6)))
     key = task.sink.id.partition_key(task.sink.at())
@@ -359,6 +360,7 @@ def test_an_undecodable_first_row_delivers_nothing(task: Task) -> None:
 
 
 @pytest.mark.parametrize("target", [1, -2])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_partition_out_of_range_is_a_record_that_cannot_be_delivered(task: Task, target: int) -> None:
     batch = rows(range(3), target_partitions=[0, -1, target])
     error = refusal(lambda: write_all(task.writer(), batch), Reason.RECORD_UNDECODABLE)
@@ -403,6 +405,7 @@ def test_a_kept_producer_is_used_again_where_the_driver_names_this_worker(task: 
 
 
 @pytest.mark.parametrize("owner", [None, "another-worker"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_kept_producer_is_dropped_where_the_driver_names_another(task: Task, owner: str | None) -> None:
     worker = Worker()
     first = write_all(task.writer(4, worker=worker), rows(range(4)))

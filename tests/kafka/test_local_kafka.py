@@ -57,6 +57,7 @@ def test_a_topic_is_not_created_by_asking_for_it(kafka: LocalKafka) -> None:
     assert "local-kafka-unknown" not in admin.list_topics(timeout=DEADLINE).topics
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_broker_keeps_its_data_and_its_address_through_a_kill_and_a_stop() -> None:
     with LocalKafka() as cluster:
         servers, first = cluster.bootstrap_servers, cluster.pids[1]
@@ -87,6 +88,7 @@ def test_paused_broker_answers_again_once_resumed(kafka: LocalKafka) -> None:
     assert admin.list_topics(timeout=DEADLINE).brokers.keys() == {1}
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_topic_with_a_replica_on_every_broker_outlives_one_of_three() -> None:
     with LocalKafka(brokers=3) as cluster:
         create_topic(cluster.bootstrap_servers, "replicated", replicas=3)
@@ -100,6 +102,7 @@ def test_topic_with_a_replica_on_every_broker_outlives_one_of_three() -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = set(psutil.Process().children(recursive=True))
@@ -110,6 +113,7 @@ def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_directory_of_the_caller_is_kept(tmp_path: Path) -> None:
     with LocalKafka(directory=tmp_path / "cluster") as first:
         create_topic(first.bootstrap_servers, "kept")
@@ -118,6 +122,7 @@ def test_directory_of_the_caller_is_kept(tmp_path: Path) -> None:
         assert consume(second.bootstrap_servers, "kept", 1) == [b"record"]
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "servers.local_kafka"]
     environment = {**os.environ, "PYTHONPATH": str(Path(local_kafka.__file__).parents[1]), "TMPDIR": str(tmp_path)}
@@ -132,6 +137,7 @@ def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     assert all(process.status() == psutil.STATUS_ZOMBIE for process in left)
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_properties_secure_what_clients_see() -> None:
     cluster = LocalKafka(
         properties={
@@ -157,6 +163,7 @@ def sasl(password: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
 def test_failed_start_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     cluster = LocalKafka(directory=tmp_path, properties={"log.segment.bytes": "many"})

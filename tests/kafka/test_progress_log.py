@@ -128,6 +128,7 @@ def test_empty_topic_holds_no_progress(place: Place, read: str) -> None:
 
 
 @pytest.mark.parametrize("read", READS)
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_suffixes_are_doubled_until_they_hold_every_key(place: Place, read: str) -> None:
     place.write(encode(place.sink, sound(1, 2, run="old")))
     place.write_foreign(5_100)
@@ -256,6 +257,7 @@ def open_foreign_transaction(place: Place) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("read", ["resume", "decide"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_an_open_foreign_transaction_makes_progress_unreadable_and_is_named(
     place: Place, open_foreign_transaction: str, read: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +331,7 @@ def test_what_is_left_after_a_deletion_is_enough_where_it_is_complete(kafka: Loc
     ids=lambda value: value.value if isinstance(value, Reason) else "",
 )
 @pytest.mark.parametrize("read", READS)
+@pytest.mark.thorough("each variant of one case", after=3)
 def test_what_is_wrong_in_the_log_is_refused(
     kafka: LocalKafka, read: str, records: list[tuple[str, bytes]], reason: Reason
 ) -> None:
@@ -370,6 +373,7 @@ def test_an_offset_that_is_not_there_is_an_error_and_never_no_progress(kafka: Lo
     assert caught.value.reason is Reason.PROGRESS_UNREADABLE
 
 
+@pytest.mark.thorough("waits for a time-out")
 def test_a_missing_topic_is_an_error_and_never_no_progress(kafka: LocalKafka) -> None:
     # The reads that write wait half a minute for the topic to appear, and end the same way.
     with pytest.raises(SinkPipelineError, match=r"Unknown (topic|partition)"):

@@ -38,6 +38,7 @@ def state(next_: int, epoch: int = 0) -> bytes:
 # Deleted while nothing runs
 
 
+@pytest.mark.thorough("one sink of a deleted progress topic is in test_topic_faults")
 def test_two_sinks_that_shared_a_deleted_progress_topic_both_go_on(kafka: LocalKafka) -> None:
     """And what is told of each covers a partition that its memory is too old to know."""
     servers = kafka.bootstrap_servers
@@ -132,6 +133,7 @@ def hanging_transaction(sink: OneSink) -> Iterator[str]:
         yield "somebody/else"
 
 
+@pytest.mark.thorough("test_progress_log shows that it is named")
 def test_a_hanging_transaction_of_somebody_else_stops_starts_by_name_and_not_a_driver(
     filled: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_hanging_transaction_of_somebody_else_stops_starts_by_name_and_not_a_d
     assert len(filled.delivered()) == 30
 
 
+@pytest.mark.thorough("many records; few are in test_progress_log")
 def test_thousands_of_foreign_records_hide_nothing(filled: OneSink) -> None:
     deliver(filled, filled.start(), range(10))
     foreign = [SinkId("somebody", f"else-{number}").partition_key(filled.at()).encode() for number in range(50)]
@@ -173,6 +176,7 @@ def test_thousands_of_foreign_records_hide_nothing(filled: OneSink) -> None:
     ],
     ids=lambda value: value.value if isinstance(value, Reason) else "",
 )
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_driver_stops_where_somebody_else_writes_its_keys(
     filled: OneSink, key: str, value: bytes, reason: Reason
 ) -> None:
@@ -243,6 +247,7 @@ def test_another_owner_is_told_whose_the_identity_is(filled: OneSink) -> None:
 # Other moments
 
 
+@pytest.mark.thorough("test_progress_log shows the same of a read")
 def test_a_sentinel_that_is_compacted_away_while_a_start_reads(filled: OneSink) -> None:
     topics.create_topic(filled.servers, filled.progress, config=topics.EAGERLY_COMPACTED)
     deliver(filled, filled.start(), range(10))
@@ -275,6 +280,7 @@ def leads_again(sink: OneSink) -> bool:
 
 
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_broker_that_does_not_answer_while_a_start_reads(
     kafka: LocalKafka, filled: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +304,7 @@ def test_a_broker_that_does_not_answer_while_a_start_reads(
     assert len(filled.delivered()) == 30
 
 
+@pytest.mark.thorough("waits for a time-out")
 def test_a_broker_that_does_not_answer_for_long_ends_a_start_and_leaves_nothing_new(
     kafka: LocalKafka, filled: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

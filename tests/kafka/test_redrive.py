@@ -157,6 +157,7 @@ def test_of_a_sink_that_delivers_at_least_once(kafka: LocalKafka) -> None:
     assert found == once(*range(COUNT))
 
 
+@pytest.mark.thorough("waits for a rate")
 def test_at_a_rate_and_stopped(task: Dead) -> None:
     """Stopped after the first letter's transaction, which counts."""
     stop = threading.Event()
@@ -193,6 +194,7 @@ def test_a_row_that_the_broker_refuses_is_found_and_dead_lettered_again(
 
 
 @pytest.mark.parametrize("drop", [False, True], ids=["Stop", "DropAndContinue"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_one_that_fails_again_and_can_be_no_letter_again_is_not_lost(kafka: LocalKafka, drop: bool) -> None:
     task = dead(kafka.bootstrap_servers, COUNT, drop=drop).kill()
     topics.alter_topic(task.servers, task.sink.dead, {"max.message.bytes": "450"})
@@ -227,6 +229,7 @@ def test_many_spans_fit_into_a_small_topic(kafka: LocalKafka) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["lost", "answer lost"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_commit_in_doubt_makes_no_second_copy(task: Dead, monkeypatch: pytest.MonkeyPatch, outcome: str) -> None:
     small_chunks(monkeypatch, 4)
     # The first commit is the sentinel's.
@@ -251,6 +254,7 @@ def test_a_commit_in_doubt_makes_no_second_copy(task: Dead, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("point", ["redrive-after-claim", "redrive-before-commit", "redrive-after-commit"])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_it_is_killed_at_every_point(task: Dead, tmp_path: Path, point: str) -> None:
     with RedriveProcess(tmp_path / "points", task.settings, rate=5) as killed:
         killed.arm(point)
@@ -261,6 +265,7 @@ def test_it_is_killed_at_every_point(task: Dead, tmp_path: Path, point: str) -> 
     assert task.judge() == once(*range(COUNT))
 
 
+@pytest.mark.thorough("kills at random; a kill at a point is beside it")
 def test_many_killed_twice_at_random(kafka: LocalKafka, tmp_path: Path) -> None:
     count, chance = 10_000, random.Random(SEED)
     task = dead(kafka.bootstrap_servers, count).kill()
@@ -308,6 +313,7 @@ def test_a_newer_redrive_goes_first(task: Dead, monkeypatch: pytest.MonkeyPatch)
     assert task.judge() == once(*range(COUNT))
 
 
+@pytest.mark.thorough("two at once are beside it")
 def test_many_redrives_at_once(kafka: LocalKafka) -> None:
     count = 200
     task = dead(kafka.bootstrap_servers, count).kill()
@@ -330,6 +336,7 @@ def test_many_redrives_at_once(kafka: LocalKafka) -> None:
     assert task.judge() == once(*range(count))
 
 
+@pytest.mark.thorough("waits for a transaction to time out")
 def test_what_an_open_transaction_of_another_sink_hides_is_waited_for(
     task: Dead, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -367,6 +374,7 @@ def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkey
     assert task.redrive().delivered == COUNT
 
 
+@pytest.mark.thorough("random troubles beside the named ones")
 def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     count, chance = 300, random.Random(SEED)
     task = dead(kafka.bootstrap_servers, count, partitions=2, data_config={"max.message.bytes": "2000"}).kill()
@@ -429,6 +437,7 @@ def test_no_topic_an_empty_one_and_a_sink_that_never_ran(kafka: LocalKafka) -> N
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_data_topic_that_is_lost_is_not_delivered_into(task: Dead, again: bool) -> None:
     topics.delete_topic(task.servers, task.sink.data)
     if again:

@@ -55,6 +55,7 @@ def test_what_comes_after_a_removal_is_a_first_start(filled: OneSink) -> None:
     assert (started.progress.rows, filled.frontier()) == (0, {0: 0})
 
 
+@pytest.mark.thorough("twice is beside it, after a kill")
 def test_a_removal_is_done_as_often_as_one_likes(filled: OneSink) -> None:
     remove(filled)
     with_rows(filled)
@@ -80,6 +81,7 @@ def test_a_data_topic_that_somebody_made_again_stays(filled: OneSink) -> None:
     assert exists(filled, filled.data)
 
 
+@pytest.mark.thorough("one start is beside it")
 def test_that_it_made_the_data_topic_is_known_after_more_starts(filled: OneSink) -> None:
     with_rows(filled)
     deliver(filled, filled.start("run-2"), range(20, 30))
@@ -88,6 +90,7 @@ def test_that_it_made_the_data_topic_is_known_after_more_starts(filled: OneSink)
     assert not exists(filled, filled.data)
 
 
+@pytest.mark.thorough("one sink is beside it")
 def test_other_sinks_of_the_progress_topic_stay(filled: OneSink) -> None:
     with_rows(filled)
     other = SinkId(filled.name, "other")

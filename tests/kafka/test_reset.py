@@ -108,6 +108,7 @@ def test_a_reset_writes_a_new_epoch_as_one_transaction(kafka: LocalKafka) -> Non
 
 
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["ExactlyOnce", "AtLeastOnce"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_what_was_delivered_is_delivered_again_and_no_more(delivered: OneSink, exactly_once: bool) -> None:
     sink = delivered
     reset(sink, "earliest", exactly_once=exactly_once)
@@ -277,6 +278,7 @@ def test_what_a_late_task_commits_before_it_is_fenced_is_seen(
 
 
 @pytest.mark.parametrize("point", [*POINTS_OF_STARTING, *POINTS_OF_RESETTING])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_a_newer_driver_goes_first(delivered: OneSink, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = delivered
     once(point, lambda: sink.start("newer"), monkeypatch)
@@ -285,6 +287,7 @@ def test_a_newer_driver_goes_first(delivered: OneSink, point: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("point", [*POINTS_OF_STARTING, *POINTS_OF_RESETTING])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_a_reset_that_is_fenced_by_nobody_newer_is_tried_again(
     delivered: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +298,7 @@ def test_a_reset_that_is_fenced_by_nobody_newer_is_tried_again(
 
 
 @pytest.mark.parametrize("point", ["reset-before-commit", "reset-after-commit"], ids=["aborted", "committed"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_reset_whose_answer_was_lost_is_done_once(
     delivered: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +369,7 @@ def test_progress_that_vanishes_after_it_was_shown(delivered: OneSink) -> None:
 
 
 @pytest.mark.parametrize("change", ["re-created", "retention", "a new partition"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_source_that_changes_after_it_was_shown(delivered: OneSink, change: str) -> None:
     sink = delivered
     one = resetting(sink)
@@ -383,6 +388,7 @@ def test_a_source_that_changes_after_it_was_shown(delivered: OneSink, change: st
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["missing", "re-created"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_lost_data_topic(delivered: OneSink, again: bool) -> None:
     sink = delivered
     topics.delete_topic(sink.servers, sink.data)
@@ -398,6 +404,7 @@ def test_a_lost_data_topic(delivered: OneSink, again: bool) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_recreated_source(kafka: LocalKafka, partitions: int) -> None:
     sink = OneSink(kafka.bootstrap_servers, partitions=2)
     produce(sink, 5)
@@ -416,6 +423,7 @@ def test_a_recreated_source(kafka: LocalKafka, partitions: int) -> None:
 
 
 @pytest.mark.parametrize("side", ["beginning", "end"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_source_that_lost_data(delivered: OneSink, side: str) -> None:
     sink = delivered
     if side == "beginning":
@@ -451,6 +459,7 @@ def write_nonsense(sink: OneSink, records: dict[str, bytes | None]) -> None:
 
 
 @pytest.mark.parametrize("name", NONSENSE)
+@pytest.mark.thorough("each variant of one case", after=2)
 def test_progress_that_is_not_believed(delivered: OneSink, name: str) -> None:
     sink = delivered
     records, reason = NONSENSE[name]
@@ -478,6 +487,7 @@ def test_progress_that_is_not_believed(delivered: OneSink, name: str) -> None:
     ],
     ids=["meta is nonsense", "meta removed", "a key that nobody knows", "another version"],
 )
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_progress_of_nobody_knows_whom_is_left_alone(
     delivered: OneSink, records: dict[str, bytes | None], reason: Reason
 ) -> None:

@@ -170,6 +170,7 @@ def with_letters(sink: Secured) -> None:
 
 
 @pytest.mark.parametrize("command", DLQ)
+@pytest.mark.thorough("each command", after=1)
 def test_exactly_these_rights_suffice_for_dead_letters(command: str, secured: Secured) -> None:
     with_letters(secured)
     secured.grant(secured.rights(command))
@@ -186,6 +187,7 @@ def test_exactly_these_rights_suffice_for_dead_letters(command: str, secured: Se
         if command in need.commands
     ],
 )
+@pytest.mark.thorough("each right of each command", after=1)
 def test_each_right_that_is_missing_for_dead_letters_is_told(command: str, need: Need, secured: Secured) -> None:
     with_letters(secured)
     missing = secured.right(need)
@@ -235,6 +237,7 @@ def test_the_commands_of_the_documentation_grant_what_its_table_says() -> None:
 
 @pytest.mark.parametrize("creating", [True, False], ids=["created by us", "created beforehand"])
 @pytest.mark.parametrize("command", [run, run_at_least_once, validate])
+@pytest.mark.thorough("each command, with topics of both kinds", after=1)
 def test_exactly_these_rights_suffice(command: Callable[[Secured], None], secured: Secured, *, creating: bool) -> None:
     if not creating:
         secured.create_topics()
@@ -244,6 +247,7 @@ def test_exactly_these_rights_suffice(command: Callable[[Secured], None], secure
 
 
 @pytest.mark.parametrize("command", ["progress", "reset"])
+@pytest.mark.thorough("each command", after=1)
 def test_exactly_these_rights_suffice_to_look_and_to_reset(command: str, secured: Secured) -> None:
     secured.feed(range(3))
     secured.start_by_somebody_else()
@@ -265,6 +269,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("command", "need"), MISSING)
+@pytest.mark.thorough("each right of each command", after=3)
 def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) -> None:
     creating = need.operation is AclOperation.CREATE
     if command in ("progress", "reset"):
@@ -301,6 +306,7 @@ def test_a_right_that_is_missing_for_at_least_once_rows(secured: Secured) -> Non
 
 
 @pytest.mark.parametrize("resource", ["source", "data", "progress"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, secured: Secured) -> None:
     """Kafka shows neither. Taken for missing, it would be lost, created again, or started anew."""
     secured.grant(secured.rights("run", creating=True))
@@ -327,6 +333,7 @@ def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, se
 
 @pytest.mark.parametrize("what", ["the data topic", "the progress topic", "the transactional ids"])
 @pytest.mark.parametrize("kept", [True, False], ids=["kept producer", "new producer"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured, *, kept: bool) -> None:
     names = {"the data topic": secured.data, "the progress topic": secured.progress}
     secured.grant(secured.rights("run", creating=True))
@@ -409,6 +416,7 @@ def test_each_cluster_has_a_principal_of_its_own(secured: Secured) -> None:
     assert secured.delivered() == ["0", "1"]
 
 
+@pytest.mark.thorough("the rights that suffice are shown beside it")
 def test_following_the_progress_needs_no_right_on_groups(secured: Secured) -> None:
     """The client looks for the group's coordinator from time to time; that it may not is no reason to stop."""
     secured.grant(secured.rights("run", creating=True))

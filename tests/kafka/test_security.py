@@ -216,6 +216,7 @@ BARRED = {
         *(("run", what) for what in ("wrong password", "plain to TLS", "wrong CA")),
     ],
 )
+@pytest.mark.thorough("each obstacle on each way in", after=6)
 def test_what_bars_the_way(what: str, command: str, house: House, capsys: pytest.CaptureFixture[str]) -> None:
     entrance, message, remedy = BARRED[what]
     path = house.manifest(entrance)
@@ -370,6 +371,7 @@ def test_a_broker_that_goes_away_in_the_middle_of_a_log_in_has_refused_nobody(ho
     assert refused.value.reason is Reason.BROKER_UNREACHABLE
 
 
+@pytest.mark.thorough("waits until a log-in is tried again")
 def test_a_log_in_that_was_refused_once_is_forgotten_when_it_succeeds(house: House) -> None:
     user = topics.unique("late")
     admin = Admin(house.connection(Entrance(door=Door.SASL, mechanism=SCRAM, user=user)))
@@ -396,6 +398,7 @@ def test_a_log_in_that_was_refused_once_is_forgotten_when_it_succeeds(house: Hou
     assert found.reason is Reason.BROKER_UNREACHABLE
 
 
+@pytest.mark.thorough("each client; one is in test_what_bars_the_way")
 def test_every_client_that_waits_learns_that_it_is_refused(house: House) -> None:
     """As after a password was changed while a pipeline runs: its old connections still work, new ones don't."""
     barred = house.connection(Entrance(door=Door.SASL, mechanism=SCRAM, password="of yesterday"))

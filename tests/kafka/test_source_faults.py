@@ -73,6 +73,7 @@ def test_a_source_that_grows_while_a_sink_is_taken_over_has_lost_nothing(
     assert filled.frontier() == {0: 40}
 
 
+@pytest.mark.thorough("a source that loses records once is in test_starting")
 def test_a_source_that_loses_records_again_and_again(filled: OneSink) -> None:
     with Driver(filled, source={"skip_lost": True}) as driver:
         for lost in (2, 12, 22):
@@ -91,6 +92,7 @@ def test_a_source_that_loses_records_again_and_again(filled: OneSink) -> None:
     assert sorted(filled.delivered(), key=int) == delivered
 
 
+@pytest.mark.thorough("test_starting has a topic that is newly listed")
 def test_a_topic_that_is_listed_again_goes_on_where_it_was(filled: OneSink) -> None:
     """And is refused, if it is another one by then: nobody looked at it meanwhile."""
     other = OneSink(filled.servers)
@@ -126,6 +128,7 @@ def forgetful(tmp_path: Path) -> Iterator[LocalKafka]:
         yield kafka
 
 
+@pytest.mark.thorough("stops a broker of its own and truncates its files")
 def test_logs_that_lost_their_ends(forgetful: LocalKafka, tmp_path: Path) -> None:
     """Once the source's, under a driver; once the progress topic's, which only the status can tell."""
     servers = forgetful.bootstrap_servers

@@ -165,6 +165,7 @@ def test_new_partition_of_a_known_topic_begins_at_its_beginning(sink: OneSink) -
 
 
 @pytest.mark.parametrize(("offsets", "next_"), [(EARLIEST, 0), (LATEST, 3)])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_newly_listed_topic_begins_at_starting_offsets(sink: OneSink, offsets: StartingOffsets, next_: int) -> None:
     sink.start(source={"starting_offsets": offsets})
     other = OneSink(sink.servers)
@@ -231,6 +232,7 @@ def test_a_driver_starts_its_own_sink_again(sink: OneSink) -> None:
 
 
 @pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.thorough("the same race again", after=1)
 def test_two_starters_at_once_end_in_order(sink: OneSink, attempt: int) -> None:
     runs = [f"{attempt}-one", f"{attempt}-two"]
 
@@ -250,6 +252,7 @@ def test_two_starters_at_once_end_in_order(sink: OneSink, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta", "starting-before-first-start"])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_starter_that_meets_a_newer_driver_is_superseded(
     sink: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +265,7 @@ def test_starter_that_meets_a_newer_driver_is_superseded(
 
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta", "starting-before-first-start"])
 @pytest.mark.parametrize("started_before", [False, True], ids=["first start", "later start"])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_starter_that_is_fenced_by_nobody_newer_starts_again(
     sink: OneSink, point: str, started_before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +277,7 @@ def test_starter_that_is_fenced_by_nobody_newer_starts_again(
     assert sink.truth()["meta"]["run"] == "mine"
 
 
+@pytest.mark.thorough("waits until it gives up")
 def test_starter_that_is_fenced_for_ever_gives_up(sink: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
     def fence(point: str) -> None:
         if point == "starting-after-meta":
@@ -283,6 +288,7 @@ def test_starter_that_is_fenced_for_ever_gives_up(sink: OneSink, monkeypatch: py
 
 
 @pytest.mark.parametrize("progress_too", [False, True], ids=["rows", "rows and progress"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_start_ends_what_a_dead_task_left_open(sink: OneSink, progress_too: bool) -> None:
     sink.start()
     key = sink.id.partition_key(sink.at()).encode()
@@ -502,6 +508,7 @@ def test_memory_ahead_of_the_progress_is_refused(sink: OneSink) -> None:
 
 
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta"])
+@pytest.mark.thorough("each point of one case", after=1)
 def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     sink: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,6 +536,7 @@ def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     ],
     ids=["not JSON", "p/ removed", "meta removed", "p/ beyond meta", "another epoch", "another version"],
 )
+@pytest.mark.thorough("each variant of one case", after=2)
 def test_progress_that_contradicts_itself_starts_nothing(sink: OneSink, change: dict[str, Any], reason: Reason) -> None:
     sink.start()
     records = [((sink.id.prefix + key.format(source=sink.source)).encode(), value) for key, value in change.items()]

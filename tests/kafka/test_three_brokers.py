@@ -101,6 +101,7 @@ class Away:
         return coordinator(sink.servers, ids[self.role])
 
 
+@pytest.mark.thorough("starts three brokers")
 def test_clients_find_the_brokers_that_are_left(cluster: LocalKafka) -> None:
     """Admins, although librdkafka waits for the broker that it knows as controller or as leader; and owners of ids."""
     servers = cluster.bootstrap_servers
@@ -151,6 +152,7 @@ def test_clients_find_the_brokers_that_are_left(cluster: LocalKafka) -> None:
         ("starting-before-first-start", "killed", "coordinator of a partition id"),
     ],
 )
+@pytest.mark.thorough("starts three brokers; each step of a start")
 def test_a_broker_goes_away_between_the_steps_of_a_start(
     cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, point: str, how: str, victim: str
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_broker_goes_away_between_the_steps_of_a_start(
 @pytest.mark.parametrize(
     ("how", "victim"), [("killed", "coordinator of a partition id"), ("paused", "leader of the progress topic")]
 )
+@pytest.mark.thorough("starts three brokers")
 def test_a_broker_goes_away_in_the_middle_of_a_transaction(
     cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, how: str, victim: str
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_broker_goes_away_in_the_middle_of_a_transaction(
         assert sorted(sink.delivered()) == sorted(PARTITIONS * [str(number) for number in range(ROWS)])
 
 
+@pytest.mark.thorough("starts three brokers")
 def test_a_broker_dies_under_rows_that_are_delivered_at_least_once(cluster: LocalKafka, sink: ReplicatedSink) -> None:
     """Where others lost 609 of 5,000: rows that were handed to the client, but not acknowledged yet."""
     count = 5_000

@@ -44,6 +44,7 @@ def change(sink: OneSink, topic: str, *, again: bool) -> None:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
 @pytest.mark.parametrize("later", [False, True], ids=["first batch", "later batch"])
+@pytest.mark.thorough("each point of one case", after=2)
 def test_a_progress_topic_that_goes_in_a_batch_is_written_back(
     filled: OneSink, point: str, again: bool, later: bool
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_progress_topic_that_goes_in_a_batch_is_written_back(
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
+@pytest.mark.thorough("each point of one case", after=2)
 def test_a_data_topic_that_goes_in_a_batch_is_lost(filled: OneSink, point: str, again: bool) -> None:
     with Driver(filled) as driver:
         driver.batch(5)
@@ -84,6 +86,7 @@ def test_a_data_topic_that_goes_in_a_batch_is_lost(filled: OneSink, point: str, 
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_data_topic_that_goes_before_the_first_row_is_created_again(filled: OneSink, again: bool) -> None:
     with Driver(filled, data=TopicRequest(name=filled.data, partitions=3)) as driver:
         with pytest.raises(Restart, match="before a row"):
@@ -133,6 +136,7 @@ def test_progress_that_goes_with_an_outcome_in_doubt_is_lost(filled: OneSink, mo
 
 @pytest.mark.parametrize("snapshot", [False, True], ids=["batch", "snapshot"])
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["ExactlyOnce", "AtLeastOnce"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_what_a_driver_wrote_into_a_progress_topic_that_another_sink_re_created(
     filled: OneSink, exactly_once: bool, snapshot: bool
 ) -> None:

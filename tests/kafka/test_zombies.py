@@ -94,6 +94,7 @@ def test_a_zombie_that_takes_its_partition_in_the_middle_of_another_s_transactio
 
 @pytest.mark.parametrize("api", [Api.ADD_PARTITIONS_TO_TXN, Api.PRODUCE, Api.END_TXN], ids=lambda api: api.name)
 @pytest.mark.parametrize("newer_driver", [False, True], ids=["another task", "a newer driver"])
+@pytest.mark.thorough("each request of a zombie", after=2)
 def test_what_a_zombie_sent_comes_late_and_counts_for_nothing(
     faulty: FaultyKafka, stack: ExitStack, api: Api, newer_driver: bool
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_stopped_worker_wakes_up_behind_another_one(faulty: FaultyKafka, tmp_p
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 4 * len(POINTS)})
 
 
+@pytest.mark.thorough("waits for time-outs; another task in the driver's place is beside it")
 def test_a_stopped_worker_wakes_up_behind_a_newer_driver(faulty: FaultyKafka, tmp_path: Path) -> None:
     deliveries = Deliveries(faulty)
     at = deliveries.sink.at()
@@ -158,6 +160,7 @@ def test_a_stopped_worker_wakes_up_behind_a_newer_driver(faulty: FaultyKafka, tm
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 4})
 
 
+@pytest.mark.thorough("many moves; one is in the tests of the writer")
 def test_partitions_move_between_workers_that_are_killed(faulty: FaultyKafka, tmp_path: Path) -> None:
     """As Spark schedules: any worker, any partition; a task whose worker dies is tried again by another."""
     chance = random.Random(SEED)

@@ -16,7 +16,7 @@ from servers.control_plane import Cluster, ControlPlaneError, LocalControlPlane
 from servers.local_process import LocalProcess
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.kube
+pytestmark = [pytest.mark.kube, pytest.mark.thorough("about the local API server, which every test here uses")]
 
 DEV = Path(control_plane.__file__).parents[1]
 

@@ -15,7 +15,10 @@ from servers.control_plane import Cluster
 from support.kube.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.kube
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.thorough("about the stand-in for Kubeflow's operator, which every test of the operator here uses"),
+]
 
 SUBMITTED_AND_RUN = ("SUBMITTED", "RUNNING")
 

@@ -49,6 +49,7 @@ def test_a_child_that_is_deleted_is_made_again(lab: OperatorLab, running: str) -
     assert lab.status(running)["restarts"].get("consecutive", 0) == 0
 
 
+@pytest.mark.thorough("waits for a slow driver")
 def test_a_child_that_is_deleted_while_its_driver_is_slow_to_stop(lab: OperatorLab, running: str) -> None:
     driver = lab.driver(running)
     driver.change(ignores_sigterm=True)
@@ -70,6 +71,7 @@ def test_a_child_that_is_deleted_while_its_driver_is_slow_to_stop(lab: OperatorL
         pytest.param({"restartPolicy": {"type": "Always"}}, id="restart policy"),
     ],
 )
+@pytest.mark.thorough("each field that a person may edit", after=1)
 def test_a_child_that_is_edited_is_put_right(lab: OperatorLab, running: str, spec: Object) -> None:
     child = lab.child(running)
     assert child is not None
@@ -91,6 +93,7 @@ def test_a_child_whose_hash_is_edited_is_replaced(lab: OperatorLab, running: str
     lab.until_ready(running)
 
 
+@pytest.mark.thorough("waits that nothing happens; tests/unit/test_operator_decide decides the same")
 def test_a_foreign_application_of_its_name_is_neither_taken_over_nor_deleted(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script())
     spec: Object = {
@@ -163,6 +166,7 @@ def test_what_is_remembered_is_written_again_for_the_next_driver(lab: OperatorLa
     lab.until_ready(running)
 
 
+@pytest.mark.thorough("a deleted one is beside it")
 def test_a_resume_document_that_is_edited_is_written_again_for_the_next_driver(lab: OperatorLab, running: str) -> None:
     lab.kubectl("patch", "configmap", f"{running}-resume", "--type=merge", "-p", '{"data": {"resume.json": "{}"}}')
     lab.drivers.kill((lab.namespace, running))
@@ -173,6 +177,7 @@ def test_a_resume_document_that_is_edited_is_written_again_for_the_next_driver(l
 
 
 @pytest.mark.parametrize("how", ["deleted", "edited"])
+@pytest.mark.thorough("each variant of one case", after=1)
 def test_a_token_that_is_taken_away_comes_back(lab: OperatorLab, running: str, how: str) -> None:
     name = f"{running}-driver-token"
     before = token_of(lab, name)
@@ -203,6 +208,7 @@ def with_password(lab: OperatorLab, name: str, reference: str) -> Object:
     return manifest
 
 
+@pytest.mark.thorough("waits for several starts")
 def test_a_missing_secret_is_waited_for_and_a_changed_one_rolls_the_driver(lab: OperatorLab, name: str) -> None:
     user = f"{name}-user"
     lab.apply(with_password(lab, name, user))

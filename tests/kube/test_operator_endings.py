@@ -49,6 +49,7 @@ def seconds(written: str) -> float:
         pytest.param(End(signal=signal.SIGKILL), 137, "DriverDied", 1, id="SIGKILL"),
     ],
 )
+@pytest.mark.thorough("each exit code with each kind of last words", after=3)
 def test_what_may_pass_is_started_again(
     lab: OperatorLab, name: str, end: End, code: int, reason: str, counted: int
 ) -> None:
@@ -110,6 +111,7 @@ def test_an_outage_is_waited_for_however_long_it_takes(lab: OperatorLab, name: s
     lab.until_ready(name)
 
 
+@pytest.mark.thorough("several deaths; those in a row are beside it")
 def test_a_spec_change_gives_all_tries_back(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(end=End(code=1)))
     lab.apply(lab.pipeline(name))
@@ -120,6 +122,7 @@ def test_a_spec_change_gives_all_tries_back(lab: OperatorLab, name: str) -> None
     assert lab.starts(name) == 4
 
 
+@pytest.mark.thorough("another end of a refused configuration, which is beside it")
 def test_the_first_configuration_that_a_driver_refuses_waits_for_another(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(end=End(code=2, words=words("ExpressionInvalid"))))
     lab.apply(lab.pipeline(name, transform={"where": "nothing > 0"}))
@@ -157,6 +160,7 @@ def test_a_new_configuration_that_a_driver_refuses_gives_way_to_the_last_that_ra
     lab.until_ready(name)
 
 
+@pytest.mark.thorough("another end of a refused configuration, which is beside it")
 def test_a_refused_configuration_that_is_taken_back_restarts_nothing(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     good = lab.driver(name).config_hash
@@ -170,6 +174,7 @@ def test_a_refused_configuration_that_is_taken_back_restarts_nothing(lab: Operat
     assert lab.starts(name) == 3
 
 
+@pytest.mark.thorough("waits for another look")
 def test_a_refusal_by_the_world_is_told_of_the_sink_and_looked_at_again(lab: OperatorLab, name: str) -> None:
     lost = SinkScript(state="Failed", rows=50, next=(60,), error=words("DataTopicLost"))
     ready(lab, name, failurePolicy={"maxConsecutiveFailures": 3, "backoff": {"initial": "1s", "max": "6s"}})
@@ -196,6 +201,7 @@ def test_a_refusal_by_the_world_is_told_of_the_sink_and_looked_at_again(lab: Ope
     assert "error" not in lab.sink(name)
 
 
+@pytest.mark.thorough("one open circuit is beside it")
 def test_open_circuits_wait_for_another_configuration(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     opened = SinkScript(state="Failed", error=words("CircuitOpen"), circuit_opened_at=1_750_000_000_000)
@@ -252,6 +258,7 @@ def test_one_death_is_counted_once(lab: OperatorLab, name: str) -> None:
     assert sorted(set(totals)) == [0, 1]
 
 
+@pytest.mark.thorough("many deaths; two are beside it")
 def test_a_crash_loop_floods_nobody_with_events(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(end=End(code=1, words=words("SparkFailed"))))
     lab.apply(lab.pipeline(name))

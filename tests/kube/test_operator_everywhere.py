@@ -11,6 +11,7 @@ from support.kube.operator_lab import ACCOUNT, OperatorLab
 pytestmark = pytest.mark.kube
 
 
+@pytest.mark.thorough("an operator of its own; tests/kube/test_chart has its rights")
 def test_a_namespace_that_comes_later_is_served(lab_everywhere: OperatorLab, namespace: str, name: str) -> None:
     lab = lab_everywhere
     lab.apply(lab.pipeline(name))

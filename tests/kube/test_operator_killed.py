@@ -50,6 +50,7 @@ def settled(lab: OperatorLab, name: str, *, starts: int) -> None:
 # --- while it is down ---
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_an_edit(running: OperatorLab, name: str) -> None:
     running.kill()
     running.patch(name, {"trigger": {"interval": "2s"}})
@@ -58,6 +59,7 @@ def test_an_edit(running: OperatorLab, name: str) -> None:
     settled(running, name, starts=2)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_an_edit_that_is_taken_back(running: OperatorLab, name: str) -> None:
     running.kill()
     running.patch(name, {"trigger": {"interval": "2s"}})
@@ -66,6 +68,7 @@ def test_an_edit_that_is_taken_back(running: OperatorLab, name: str) -> None:
     settled(running, name, starts=1)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_a_suspension_and_a_resumption(running: OperatorLab, name: str) -> None:
     running.kill()
     running.patch(name, {"suspend": True})
@@ -98,6 +101,7 @@ def until_child(lab: OperatorLab, name: str, state: str) -> None:
     wait_until(look, f"the child is {state}")
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_a_deletion(running: OperatorLab, name: str) -> None:
     running.kill()
     running.delete("sinkpipeline", name)
@@ -106,6 +110,7 @@ def test_a_deletion(running: OperatorLab, name: str) -> None:
     running.stays(lambda: running.child(name) is None, "nothing comes back", 2)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_a_deletion_and_another_resource_of_that_name(running: OperatorLab, name: str) -> None:
     running.kill()
     running.delete("sinkpipeline", name)
@@ -114,6 +119,7 @@ def test_a_deletion_and_another_resource_of_that_name(running: OperatorLab, name
     settled(running, name, starts=2)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_the_namespace_goes_without_the_operator(running: OperatorLab, name: str) -> None:
     running.kill()
     assert running.resource(name)["metadata"].get("finalizers", []) == []
@@ -122,6 +128,7 @@ def test_the_namespace_goes_without_the_operator(running: OperatorLab, name: str
     running.cluster.kubectl("create", "namespace", running.namespace)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
 def test_what_its_driver_tells_meanwhile(running: OperatorLab, name: str) -> None:
     running.kill()
     running.driver(name).change(sinks={"copy": SinkScript(rows=12, next=(13,))})
@@ -210,6 +217,7 @@ POINTS = (
 
 
 @pytest.mark.parametrize(("point", "told"), POINTS)
+@pytest.mark.thorough("an operator of its own for each point", after=2)
 def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, told: str) -> None:
     lab, (before, happen, end) = new_lab(), STORIES[told]
     story = Story(lab, name)
@@ -227,6 +235,7 @@ def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, t
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thorough("kills at random; kills at points are beside it")
 def test_killed_at_any_moment_again_and_again(new_lab: Callable[..., OperatorLab], name: str, seed: int) -> None:
     moments = random.Random(seed)
     lab = new_lab()

@@ -19,6 +19,7 @@ ONCE_MORE_S = 60.0
 FIRST_ANSWER_S = 120.0
 
 
+@pytest.mark.thorough("waits two minutes, as the operator does")
 def test_a_superseded_driver_is_started_once_more_and_one_that_never_listens_is_told(
     lab: OperatorLab, name: str
 ) -> None:

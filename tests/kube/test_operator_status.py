@@ -44,6 +44,7 @@ def ready(lab: OperatorLab, name: str, **more: Any) -> None:
         ),
     ],
 )
+@pytest.mark.thorough("each state", after=1)
 def test_each_state_of_a_sink_beside_one_that_runs(
     lab: OperatorLab, name: str, sink: SinkScript, phase: str, is_ready: bool, stalled: bool
 ) -> None:
@@ -120,6 +121,7 @@ def test_what_the_dead_driver_knew_stays_until_the_next_one_tells(lab: OperatorL
 # --- silence ---
 
 
+@pytest.mark.thorough("waits for time-outs; one without progress is beside it")
 def test_a_driver_that_does_not_answer_is_told_and_left_alone(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=3, next=(4,))}))
     ready(lab, name)
@@ -150,6 +152,7 @@ def test_a_driver_that_does_not_listen_yet_is_given_time_and_holds_nothing_up(la
     lab.until_ready(name)
 
 
+@pytest.mark.thorough("waits for time-outs")
 def test_a_silent_driver_is_stopped_like_any_other(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     lab.driver(name).change(answer=HANG)
@@ -159,6 +162,7 @@ def test_a_silent_driver_is_stopped_like_any_other(lab: OperatorLab, name: str) 
     lab.until(lambda: lab.pod(name) is None, "the driver is gone")
 
 
+@pytest.mark.thorough("waits a minute, as the operator does")
 def test_a_driver_whose_supervising_loop_hangs_is_unresponsive(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     lab.driver(name).change(frozen=True)
@@ -184,6 +188,7 @@ def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
     assert lab.starts(name) == 1
 
 
+@pytest.mark.thorough("several pipelines, and waits for time-outs")
 def test_one_silent_driver_slows_nobody(lab: OperatorLab, name: str) -> None:
     silent = [f"{name}-{number}" for number in range(4)]
     for each in silent:
@@ -218,6 +223,7 @@ def test_an_idle_pipeline_costs_no_write_at_all(lab: OperatorLab, name: str) -> 
     lab.stays(lambda: versions() == before, "nothing of it is written", 13)  # more than two resyncs, and many polls
 
 
+@pytest.mark.thorough("waits that nothing is written")
 def test_a_busy_pipeline_costs_a_write_a_minute_and_a_transition_is_told_at_once(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     driver, over = lab.driver(name), threading.Event()
@@ -283,6 +289,7 @@ def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     assert [each for each in samples() if "reconcile" in each and "_count" in each]
 
 
+@pytest.mark.thorough("an operator of its own")
 def test_logs_are_json_where_they_are_asked_for(new_lab: Callable[..., OperatorLab], name: str) -> None:
     lab = new_lab("--log-format", "json", "--log-level", "DEBUG")
     lab.start()
@@ -292,6 +299,7 @@ def test_logs_are_json_where_they_are_asked_for(new_lab: Callable[..., OperatorL
     assert [line for line in lines if name in json.dumps(line)]
 
 
+@pytest.mark.thorough("each example; tests/contract has the manifests")
 def test_every_example_is_taken(lab: OperatorLab, pytestconfig: pytest.Config) -> None:
     for path in sorted((pytestconfig.rootpath / "examples").glob("*.yaml")):
         manifest = yaml.safe_load(path.read_text())

@@ -72,6 +72,7 @@ def pipeline(kafka_lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, nam
     kafka_lab.check()
 
 
+@pytest.mark.thorough("waits a minute, as the operator does")
 def test_what_kafka_says_while_nothing_runs(pipeline: Suspended) -> None:
     pipeline.deliver(bad=[3, 5])
     pipeline.apply()
@@ -121,6 +122,7 @@ def test_a_data_topic_that_is_missing_before_the_first_row(pipeline: Suspended) 
     pipeline.until_topics("True", "TopicsAsRequested")
 
 
+@pytest.mark.thorough("each of them is lost beside it")
 def test_both_topics_are_lost_and_the_status_remembers(pipeline: Suspended) -> None:
     pipeline.deliver()
     pipeline.apply()
@@ -142,6 +144,7 @@ def test_a_progress_topic_that_is_lost_is_no_reason_to_forget(pipeline: Suspende
     assert topics.topic_id(pipeline.sink.servers, pipeline.sink.progress) is None
 
 
+@pytest.mark.thorough("another row of the topic policy, which tests/unit/test_topics has whole")
 def test_a_source_that_was_made_again(pipeline: Suspended) -> None:
     pipeline.deliver()
     topics.recreate_topic(pipeline.sink.servers, pipeline.sink.source)
@@ -156,6 +159,7 @@ def test_a_topic_that_drifted_is_told_and_left(pipeline: Suspended) -> None:
     assert topics.partition_count(pipeline.sink.servers, pipeline.sink.data) == 1
 
 
+@pytest.mark.thorough("waits for time-outs")
 def test_brokers_that_do_not_answer_change_nothing(pipeline: Suspended) -> None:
     pipeline.deliver()
     pipeline.apply()
@@ -167,6 +171,7 @@ def test_brokers_that_do_not_answer_change_nothing(pipeline: Suspended) -> None:
     assert (sink["frontier"][0]["next"], sink["rowsDelivered"]) == ([20], 20)
 
 
+@pytest.mark.thorough("tests/kafka/test_starting has another owner")
 def test_the_progress_of_another_owner_is_not_taken_for_its_own(pipeline: Suspended) -> None:
     pipeline.deliver(owner=ANOTHER)
     pipeline.apply()

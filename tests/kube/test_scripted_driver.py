@@ -19,7 +19,10 @@ from support.kube.drivers import Drivers, Started
 from support.kube.scripts import GARBAGE, LARGE, REDIRECT, End, Script, SinkScript
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.kube
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.thorough("about the scripted driver, which every test of the operator here uses"),
+]
 
 TOKEN = "a-t0ken"
 RUNTIME = Runtime(image="registry.invalid/x:1", spark_version="4.0.4", service_account="default")

@@ -27,6 +27,9 @@ def null_values(count: int) -> list[dict[str, object]]:
     return [{"class": "NullValue", "stage": "decode", "count": count, "dropped": 0}]
 
 
+@pytest.mark.thorough(
+    "three starts of Spark; tests/e2e/test_kills kills a driver, test_operator_endings shows what the operator does"
+)
 def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeline) -> None:
     dead_letters(pipeline)
     pipeline.stream.feed(500)
@@ -70,6 +73,7 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     assert pipeline.condition("ExactlyOnce") == "True Transactional"
 
 
+@pytest.mark.thorough("three starts of Spark; test_operator_topics has lost topics")
 def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
     pipeline.stream.feed(200)
     pipeline.apply()
@@ -101,6 +105,7 @@ def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
 
 
+@pytest.mark.thorough("two starts of Spark; test_operator_topics has that status")
 def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_the_status(pipeline: Pipeline) -> None:
     pipeline.stream.feed(200)
     pipeline.apply(deletionPolicy="Delete")

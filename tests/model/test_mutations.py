@@ -8,7 +8,7 @@ from model.exploring import search
 from model.judge import Violation
 from model.mutations import MUTATIONS, Mutation
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough("each mutation; tests/model/test_cases has one")]
 
 _RUNS = 1000
 """Nearly all are found within a hundred."""

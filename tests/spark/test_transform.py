@@ -593,6 +593,7 @@ def test_a_stream_is_accepted(spark: SparkSession) -> None:
         ("CAST(CAST(1 / 0 AS STRING) AS TIMESTAMP)", "must be BOOLEAN, is TIMESTAMP"),
     ],
 )
+@pytest.mark.thorough("each expression that sees more than its row", after=8)
 def test_an_expression_sees_one_row_and_nothing_else(spark: SparkSession, expression: str, fact: str) -> None:
     error = problem(spark, RowPlan("json", "id BIGINT, country STRING", where=expression))
     assert error.message.startswith(f"spec.transform.where: {fact}")
