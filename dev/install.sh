@@ -106,6 +106,20 @@ spark_connector() {
   spark_inputs >"$SPARK_STAMP"
 }
 
+# Spark starts sooner from an archive of its classes, and as it always did without one.
+class_archive() {
+  local stamp=$VENV/.archive-stamp inputs java=${JAVA_HOME:+$JAVA_HOME/bin/}java output
+  inputs=$(spark_inputs && cksum spark_app/sinkpipeline/spark/archive*.py && command -v "$java" && "$java" -version 2>&1) || true
+  fresh "$stamp" "$inputs" && return
+  say "making an archive of Spark's classes: half a minute"
+  rm -f "$stamp"
+  if output=$("$VENV/bin/python" -m sinkpipeline.spark.archive_making 2>&1); then
+    printf '%s\n' "$inputs" >"$stamp"
+  else
+    say "Spark will start more slowly, without an archive of its classes:"$'\n'"$output"
+  fi
+}
+
 kafka_broker() {
   cmp -s "$KAFKA_POM" "$KAFKA/pom.xml" && return
   require_java
@@ -245,6 +259,7 @@ case ${1:-install} in
 install)
   python_packages
   spark_connector
+  class_archive
   kafka_broker
   ;;
 control-plane)

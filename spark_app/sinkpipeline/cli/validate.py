@@ -12,11 +12,10 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import row_plan
-from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.session import SHORT_LIVED, spark_session
 from sinkpipeline.spark.transform import analyse
 
-_FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Nothing runs long here."""
+_FAST_START = {"spark.driver.extraJavaOptions": SHORT_LIVED}
 
 
 def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:

@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.spark.archive import with_archive
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 _LOG4J = """\
@@ -36,6 +37,9 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
 """It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java options of a JVM that ends before the second compiler's work would pay."""
 
 _TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
@@ -80,20 +84,24 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
 
 @contextlib.contextmanager
 def spark_session(
-    name: str, master: str | None, conf: Mapping[str, str], log_file: Path | None
+    name: str, master: str | None, conf: Mapping[str, str], log_file: Path | None, *, exit_s: float = _JVM_EXIT_S
 ) -> Iterator[SparkSession]:
     """A session whose own output, and that of its workers, goes to `log_file`, or to stderr where there is none.
+
+    Its JVM has `exit_s` to end, and is killed then.
 
     Raises:
         SinkPipelineError: SparkFailed.
     """
+    # spark-submit's first JVM only puts together the command of the second one.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="sinkpipeline-spark-") as directory, _log(log_file) as log:
         log_begin = 0 if log_file is None else log.tell()
         log4j = Path(directory) / "log4j2.properties"
         log4j.write_text(_LOG4J)
         settings = SparkConf(loadDefaults=False)
-        for key, value in _settings(name, master, conf, directory, log4j).items():
+        for key, value in _settings(name, master, with_archive(conf), directory, log4j).items():
             settings.set(key, value)
         interrupt = signal.getsignal(signal.SIGINT)
         gateway = None
@@ -104,7 +112,7 @@ def spark_session(
             context = SparkContext(gateway=gateway, conf=settings)
             session = SparkSession(context)
         except (Py4JError, PySparkException, OSError, RuntimeError) as error:
-            _end(gateway)
+            _end(gateway, exit_s)
             raise SinkPipelineError(
                 Reason.SPARK_FAILED,
                 f"Spark did not start with {'what spark-submit gave' if master is None else f'master {master}'}: "
@@ -120,7 +128,7 @@ def spark_session(
         finally:
             with contextlib.suppress(Py4JError, OSError):
                 context.stop()
-            _end(gateway)
+            _end(gateway, exit_s)
 
 
 def jvm_is_gone(spark: SparkSession) -> bool:
@@ -138,7 +146,7 @@ def _log(log_file: Path | None) -> Iterator[IO[bytes]]:
         yield log
 
 
-def _end(gateway: Any) -> None:
+def _end(gateway: Any, exit_s: float) -> None:
     """Ends the JVM, which also ends when its standard input does; one that started us goes its own way."""
     if gateway is not None:
         with contextlib.suppress(Py4JError, OSError):
@@ -147,7 +155,7 @@ def _end(gateway: Any) -> None:
         with contextlib.suppress(OSError):
             gateway.proc.stdin.close()
         try:
-            gateway.proc.wait(_JVM_EXIT_S)
+            gateway.proc.wait(exit_s)
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()
