@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install helm control-plane crds check lint test soak demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane cluster helm crds manifest check lint test soak demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,11 +11,15 @@ help: ## List the targets
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
 
-helm: install ## Helm, which renders the chart, built from its Go module where there is none
-	@dev/install.sh helm
-
-control-plane: helm ## And a Kubernetes API server, likewise
+control-plane: ## A Kubernetes API server for demo and tests, built from its Go modules
 	@dev/install.sh control-plane
+
+# Downloads leave time for compiling.
+cluster: ## Both of them, side by side
+	@$(MAKE) --no-print-directory -j2 install control-plane
+
+helm: ## Helm, which renders the chart for tests, likewise where there is none
+	@dev/install.sh helm
 
 lint: install
 	$(RUN) -m ruff format --check
@@ -23,18 +27,21 @@ lint: install
 	$(RUN) -m mypy
 	.venv/bin/lint-imports
 
-check: lint helm ## Linters, types, import contracts and the tests that start nothing
-	$(RUN) -m pytest tests/unit tests/contract
+check: lint ## Linters, types, import contracts and the tests that start nothing
+	$(RUN) -m pytest -m "not helm" tests/unit tests/contract
 
 crds: install ## Write crds/ anew, and the chart's copy of it
 	PYTHONPATH=dev $(RUN) -m crd
 	cp crds/*.yaml charts/sinkpipeline-operator/crds/
 
+manifest: crds helm ## Write deploy/install.yaml anew, from the chart and the CRD
+	PYTHONPATH=dev $(RUN) -m install_manifest
+
 # Three at a time, each with a broker of its own: most of a test's time is waiting. The long ones come first.
-test: lint control-plane ## What check does, and every test
+test: cluster lint helm ## What check does, and every test
 	$(RUN) -m pytest --numprocesses 3 --dist worksteal tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
 
-demo: install control-plane ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
+demo: cluster ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo
 
 # SOAK="--seconds 3600 --seed 7" repeats one, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
