@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install helm control-plane crds check lint test test-rest test-all costs soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm crds manifests check lint test test-rest test-all costs soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -11,11 +11,15 @@ help: ## List the targets
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
 
-helm: install ## Helm, which renders the chart, built from its Go module where there is none
-	@dev/install.sh helm
-
-control-plane: helm ## And a Kubernetes API server, likewise
+control-plane: ## A Kubernetes API server for demo and tests, built from its Go modules
 	@dev/install.sh control-plane
+
+# Downloads leave time for compiling.
+servers: ## Both of them, side by side
+	@$(MAKE) --no-print-directory -j2 install control-plane
+
+helm: ## Helm, which renders the chart for tests, likewise where there is none
+	@dev/install.sh helm
 
 lint: install
 	$(RUN) -m ruff format --check
@@ -23,22 +27,25 @@ lint: install
 	$(RUN) -m mypy
 	.venv/bin/lint-imports
 
-check: lint helm ## Linters, types, import contracts and the tests that start nothing
-	$(RUN) -m pytest tests/unit tests/contract
+check: lint ## Linters, types, import contracts and the tests that start nothing
+	$(RUN) -m pytest --numprocesses 2 -m "not helm" tests/unit tests/contract
 
 crds: install ## Write crds/ anew, and the chart's copy of it
 	PYTHONPATH=dev $(RUN) -m crd
 	cp crds/*.yaml charts/sinkpipeline-operator/crds/
+
+manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the CRD
+	PYTHONPATH=dev $(RUN) -m deployed.manifest
 
 # Three at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
 # long ones come first. What a run costs is printed, and kept below build/costs.
 PYTEST := $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 TESTS := tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
 
-test: lint control-plane ## What check does, and every capability once on its real part
+test: servers lint helm ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
-test-rest: control-plane ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test
@@ -47,7 +54,7 @@ test-all: test ## Every test
 costs: install ## What the last runs cost together
 	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json
 
-demo: install control-plane ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
+demo: servers ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo
 
 # SOAK="--seconds 3600 --seed 7" repeats one, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.

@@ -1,6 +1,6 @@
 """`make demo`: a SinkPipeline on a real API server, its driver killed, its topics deleted, and every row counted.
 
-A real broker, real data (336,776 flights), a real API server with the operator under the rights of its chart, real
+A real broker, real data (336,776 flights), a real API server with the operator under the rights of its account, real
 Spark, and an independent consumer that counts. What runs drivers here plays Kubeflow's Spark operator: pods are
 processes of this machine. Once everything is built it takes about two minutes, and leaves nothing behind.
 """
@@ -271,7 +271,7 @@ def _play(story: Story, directory: Path) -> None:
     story.step("Starting a Kafka broker")
     with LocalKafka() as kafka:
         story.say(f"it listens on {kafka.bootstrap_servers}")
-        story.step("Starting a Kubernetes API server, and the operator with the rights of its chart")
+        story.step("Starting a Kubernetes API server, and the operator of deploy/install.yaml")
         namespace = yaml.safe_load(EXAMPLE.read_text())["metadata"]["namespace"]
         with Kubernetes(directory, namespace) as kubernetes:
             story.say("they run")

@@ -78,7 +78,11 @@ def operator_container(objects: list[Object]) -> Object:
 
 def operator_account(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> str:
     """The operator's ServiceAccount, in that namespace."""
-    [deployment] = [each for each in render(values, namespace) if each["kind"] == "Deployment"]
+    return account_of(render(values, namespace))
+
+
+def account_of(objects: list[Object]) -> str:
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     return str(deployment["spec"]["template"]["spec"]["serviceAccountName"])
 
 

@@ -1,4 +1,4 @@
-"""A Kubernetes API server, the operator with the rights of its chart, and drivers as processes of this machine."""
+"""A Kubernetes API server, the operator of deploy/install.yaml, and drivers, as processes of this machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import psutil
 
-from deployed import chart
+import crd
+from deployed import manifest
 from kubeflow.command import local_arguments
 from kubeflow.node import Command, Driver
 from kubeflow.spark_operator import SparkOperator
@@ -60,13 +61,12 @@ class Kubernetes:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            crds = [*control_plane.spark_application_crds(), *chart.crds()]
+            crds = [*control_plane.spark_application_crds(), crd.PATH]
             self.cluster = stack.enter_context(control_plane.cluster(crds=crds))
             self.cluster.kubectl("create", "namespace", self.namespace)
-            values = {"watchNamespaces": [self.namespace], "driver": {"namespaces": [self.namespace]}, "resync": 10}
-            chart.install(self.cluster, values, deployment=False)
+            manifest.apply(self.cluster, self.namespace)
             self.drivers = stack.enter_context(SparkOperator(self.cluster.kubeconfig, spark_driver))
-            self._operator = self._start_operator(values)
+            self._operator = self._start_operator()
             stack.callback(self._operator.end, _STOP_S)
             self._stack = stack.pop_all()
         return self
@@ -74,10 +74,12 @@ class Kubernetes:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _start_operator(self, values: Mapping[str, Any]) -> LocalProcess:
-        account = self.cluster.service_account_kubeconfig(chart.NAMESPACE, chart.operator_account(values))
+    def _start_operator(self) -> LocalProcess:
+        account = self.cluster.service_account_kubeconfig(manifest.NAMESPACE, manifest.operator_account())
         [port] = free_ports(1)
-        arguments = [*chart.operator_arguments(values), "--listen", f"{HOST}:{port}", "--log-format", "text"]
+        # Of options that are given twice the last one counts.
+        options = [f"--namespace={self.namespace}", f"--listen={HOST}:{port}", "--resync=10", "--log-format=text"]
+        arguments = [*manifest.operator_arguments(), *options]
         # The one of this tree, as the driver is: what is installed may be another one.
         trees = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "spark_app"))
         return LocalProcess(

@@ -283,7 +283,7 @@ def cluster(*, crds: Sequence[Path] = ()) -> Iterator[Cluster]:
 
 def control_plane_binaries() -> Path:
     """The directory of etcd, kube-apiserver, kube-controller-manager and kubectl."""
-    directory = cache_directory() / f"kubernetes-{_pinned('kubernetes', 'k8s.io/kubernetes')}"
+    directory = cache_directory() / f"control-plane-{_pinned('kubernetes', 'k8s.io/kubernetes')}"
     if not directory.is_dir():
         raise ControlPlaneError(
             f"there is no control plane in {directory}: {_INSTALL} (needs Go), or set KUBECONFIG, "

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tomllib
 import yaml
 
 from deployed import chart
@@ -22,7 +19,7 @@ from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import VIOLATIONS, violations
 
 # The first of them may build Helm.
-pytestmark = pytest.mark.timeout(chart.BUILD_DEADLINE + 120)
+pytestmark = [pytest.mark.helm, pytest.mark.timeout(chart.BUILD_DEADLINE + 120)]
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = chart.NAMESPACE
@@ -104,47 +101,6 @@ def test_helm_has_nothing_to_complain_about(values: Object) -> None:
 
 
 # --- values ---
-
-
-def properties(schema: Object, root: Object, path: str = "") -> Iterator[str]:
-    schema = root["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-    if "properties" not in schema:
-        yield path
-        return
-    assert schema["additionalProperties"] is False, path
-    for name, each in schema["properties"].items():
-        yield from properties(each, root, f"{path}.{name}".removeprefix("."))
-
-
-def leaves(values: Any, path: str = "") -> Iterator[str]:
-    if not isinstance(values, dict) or not values:
-        yield path
-        return
-    for name, each in values.items():
-        # What Kubernetes defines is a value of its own.
-        inner = [path] if path == "resources" else leaves(each, f"{path}.{name}".removeprefix("."))
-        yield from inner
-
-
-def test_every_value_has_a_default_and_a_schema() -> None:
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    # Helm adds `global` where the chart is part of another one.
-    assert set(properties(schema, schema)) - {"global"} == set(
-        leaves(yaml.safe_load((CHART / "values.yaml").read_text()))
-    )
-
-
-def test_every_value_is_explained() -> None:
-    """By a comment above it, or above the block that it stands in."""
-    paragraphs = (CHART / "values.yaml").read_text().split("\n\n")
-    keys = [
-        (line.strip(), [each for each in lines[:number] if each.lstrip().startswith("#")])
-        for lines in (paragraph.splitlines() for paragraph in paragraphs)
-        for number, line in enumerate(lines)
-        if re.match(r" *\w+: \S", line)
-    ]
-    assert len(keys) > 20
-    assert [key for key, comments in keys if not comments] == []
 
 
 @pytest.mark.parametrize(
@@ -239,20 +195,6 @@ def test_no_object_of_the_chart_is_the_crd() -> None:
     shown = chart.helm("show", "crds", str(CHART))
     [definition] = [each for each in yaml.safe_load_all(shown) if each is not None]
     assert definition["metadata"]["name"] == "sinkpipelines.sinkpipeline.io"
-
-
-def test_the_chart_has_the_repositorys_crds() -> None:
-    here, there = ({path.name: path.read_bytes() for path in (top / "crds").glob("*")} for top in (CHART, ROOT))
-    assert here == there, "cp crds/*.yaml charts/sinkpipeline-operator/crds/"
-
-
-def test_the_chart_has_the_version_of_what_it_installs() -> None:
-    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert (described["version"], described["appVersion"]) == (version, version)
-    application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
-    spark = yaml.safe_load((CHART / "values.yaml").read_text())["spark"]["version"]
-    assert f"pyspark=={spark}" in application["optional-dependencies"]["spark"]
 
 
 # --- rights ---

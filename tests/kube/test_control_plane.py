@@ -119,7 +119,7 @@ def test_stop_leaves_neither_processes_nor_files(empty_temp: Path) -> None:
     with LocalControlPlane() as plane:
         assert {"etcd", "kube-apiserver", "kube-controller-manager"} == set(plane.pids)
         processes = [psutil.Process(pid) for pid in plane.pids.values()]
-        wanted = control_plane.control_plane_binaries().name.removeprefix("kubernetes-")
+        wanted = control_plane.control_plane_binaries().name.removeprefix("control-plane-")
         assert f'"gitVersion": "v{wanted}"' in plane.kubectl("get", "--raw", "/version")
     assert not [process for process in processes if process.is_running()]
     assert list(empty_temp.iterdir()) == []

@@ -1,6 +1,0 @@
-//go:build tools
-
-// Package tools names what dev/install.sh builds, so that go.mod pins it.
-package tools
-
-import _ "go.etcd.io/etcd/server/v3"
