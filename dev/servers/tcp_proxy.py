@@ -209,13 +209,14 @@ class TcpProxy:
 
     async def _stop(self) -> None:
         await self._refuse()
-        # Whoever was accepted begins: only then it can close what it was given.
-        await asyncio.sleep(0)
-        await self._cut()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        # A connection that is being accepted becomes another task: until none is left.
+        while others := [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]:
+            # Whoever was accepted begins: only then it can close what it was given.
+            await asyncio.sleep(0)
+            await self._cut()
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         # What is aborted is closed in the loop's next round.
         await asyncio.sleep(0)
 

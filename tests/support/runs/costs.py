@@ -4,8 +4,8 @@ A pytest plugin. It prints a table at the end of a run that took a while, and `-
 
 CPU seconds are those of the test process and of everything below it: drivers, JVMs, brokers, API servers. What a shared
 server burns while a test runs is that test's. What a fixture of more than one test costs stands in a line of its own. A
-process whose parent was killed leaves the tree, and its last seconds are not counted: the line of the whole machine
-tells how much that can be. On macOS the seconds of processes that have ended are known for direct children only.
+process whose parent was killed leaves the tree, and what it spends from then on is not counted: the line of the whole
+machine tells how much that can be. On macOS the seconds of processes that have ended are known for direct children only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _DEAREST = 20
 _WORTH_A_TABLE_S = 30.0
 _LOOK_AGAIN_S = 0.1
 """Quicker tests start no process, and a look at all of the machine's costs milliseconds."""
+_LOOK_SELDOM_S = 1.0
 
 
 @dataclass
@@ -46,15 +47,17 @@ class Meter:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._looked_at = 0.0
-        self._below = 0.0
+        self._below = self._last = 0.0
 
-    def read(self) -> Cost:
+    def read(self, again_s: float = _LOOK_AGAIN_S) -> Cost:
+        """Looks at the processes below this one only where the last look is that old."""
         now = time.monotonic()
         times = self._process.cpu_times()
-        if now - self._looked_at >= _LOOK_AGAIN_S:
-            # What was reaped between two looks stands in neither: the next look has it.
-            self._below = max(self._below, times.children_user + times.children_system + self._running())
-            self._looked_at = now
+        if now - self._looked_at >= again_s:
+            below = times.children_user + times.children_system + self._running()
+            # Less than before: a process has left the tree, and what it had spent by then was counted.
+            self._below += max(0.0, below - self._last)
+            self._last, self._looked_at = below, now
         return Cost(now, times.user + times.system + self._below)
 
     def _running(self) -> float:
@@ -140,6 +143,8 @@ class Telling:
         config.stash[_TOLD] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # Often enough that nobody leaves the tree with much that was never seen.
+        self._meter.read(_LOOK_SELDOM_S)
         cost = getattr(report, "cost", None)
         if cost is not None:
             self._tests[report.nodeid] = Cost(**cost)
