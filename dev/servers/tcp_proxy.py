@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import gc
 import struct
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -134,10 +136,17 @@ class TcpProxy:
         self.close()
 
     def close(self) -> None:
+        """Nothing the second time."""
+        if self._loop.is_closed():
+            return
         self._call(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        with warnings.catch_warnings():
+            # Of a connection that asyncio accepted in its last moment nobody else knows: it ends by being collected.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self._loop.close()
+            gc.collect()
 
     def cut(self) -> None:
         """Resets every connection; new ones are welcome."""

@@ -60,6 +60,8 @@ def faulty_kafka(properties: Mapping[str, str] | None = None) -> Iterator[Faulty
         kafka.advertise({1: proxy.port})
         with kafka:
             yield FaultyKafka(kafka, proxy)
+            # Before the broker: no client comes any more that could not be served.
+            proxy.close()
 
 
 @dataclass(frozen=True)
