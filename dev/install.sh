@@ -123,7 +123,7 @@ class_archive() {
 # What an archive fits: this Java, and the jars with their sizes and times.
 archive_inputs() {
   { command -v "$1" && "$1" -version 2>&1; } || true
-  cksum spark_app/sinkpipeline/spark/archive*.py
+  cksum spark_app/sinkpipeline/spark/{archive,archive_making,java}.py
   "$VENV/bin/python" - <<'PYTHON' | cksum
 import glob, importlib.util, os
 
