@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm crds manifests check lint test test-rest test-all costs soak hunt demo bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ soak: install ## Kill and cut at random, for as long as one likes, and count wha
 
 hunt: install ## Look for a run of the model that breaks the protocol, with new seeds, for as long as one likes
 	PYTHONPATH=dev:tests $(RUN) -m model.hunt $(HUNT)
+
+bench-start: install ## What a start costs, with and without the archive of Spark's classes
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m start $(BENCH)
 
 bench-throughput: install ## A backlog: Spark's own Kafka sink, AtLeastOnce, ExactlyOnce
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m throughput $(BENCH)

@@ -109,7 +109,7 @@ spark_connector() {
 # Spark starts sooner from an archive of its classes, and as it always did without one.
 class_archive() {
   local stamp=$VENV/.archive-stamp inputs java=${JAVA_HOME:+$JAVA_HOME/bin/}java output
-  inputs=$(spark_inputs && cksum spark_app/sinkpipeline/spark/archive*.py && command -v "$java" && "$java" -version 2>&1) || true
+  inputs=$(archive_inputs "$java")
   fresh "$stamp" "$inputs" && return
   say "making an archive of Spark's classes: half a minute"
   rm -f "$stamp"
@@ -118,6 +118,18 @@ class_archive() {
   else
     say "Spark will start more slowly, without an archive of its classes:"$'\n'"$output"
   fi
+}
+
+# What an archive fits: this Java, and the jars with their sizes and times.
+archive_inputs() {
+  { command -v "$1" && "$1" -version 2>&1; } || true
+  cksum spark_app/sinkpipeline/spark/{archive,archive_making,java}.py
+  "$VENV/bin/python" - <<'PYTHON' | cksum
+import glob, importlib.util, os
+
+for jar in sorted(glob.glob(importlib.util.find_spec("pyspark").submodule_search_locations[0] + "/jars/*.jar")):
+    print(jar, os.stat(jar).st_size, int(os.stat(jar).st_mtime))
+PYTHON
 }
 
 kafka_broker() {

@@ -52,16 +52,14 @@ executor() {
   classpath+=${SPARK_EXTRA_CLASSPATH:+:$SPARK_EXTRA_CLASSPATH}
   classpath+=:$PWD
   classpath+=${SPARK_DIST_CLASSPATH:+:$SPARK_DIST_CLASSPATH}
-  # The archive of Spark's classes (sinkpipeline/spark/archive.py), for a class path that begins as its own did.
-  local archive=$SPARK_HOME/sinkpipeline
-  if [[ -f $archive/classes.jsa && -z ${SPARK_CLASSPATH-} && " ${options[*]-}" != *" -XX:SharedArchiveFile="* ]]; then
-    options=(
-      "-XX:SharedArchiveFile=$archive/classes.jsa" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off
-      ${options[@]+"${options[@]}"}
-    )
+  # The archive of Spark's classes, for a class path that begins as its own did (sinkpipeline/spark/archive.py).
+  local archive=$SPARK_HOME/sinkpipeline own='-XX:SharedArchiveFile|-XX:ArchiveClassesAtExit|-Xshare:' sharing=()
+  if [[ -f $archive/classes.jsa && -z ${SPARK_CLASSPATH-} && ! ${options[*]-} =~ $own ]]; then
+    sharing=("-XX:SharedArchiveFile=$archive/classes.jsa" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off)
     classpath=$archive/classpath.jar:$classpath
   fi
   start "${JAVA_HOME:+$JAVA_HOME/bin/}java" \
+    ${sharing[@]+"${sharing[@]}"} \
     ${options[@]+"${options[@]}"} \
     "-Xms$SPARK_EXECUTOR_MEMORY" \
     "-Xmx$SPARK_EXECUTOR_MEMORY" \

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.spark.archive import Archive
 from sinkpipeline_operator.child import builder, kubeflow
 from support.waiting import wait_until
 
@@ -88,6 +89,18 @@ def test_the_programs_of_the_entry_point_are_in_the_image() -> None:
     installed = next(rest for name, rest in last_stage(SPARK) if name == "RUN" and "apt-get install" in rest)
     assert {"tini", "openjdk-17-jre-headless"} <= set(installed.split())
     assert environment(SPARK)["PATH"].startswith("/opt/venv/bin:")
+
+
+def test_the_archive_of_classes_is_of_the_images_own_java_and_jars() -> None:
+    """Made when both are there, at the path where drivers look for it, and as a user who may write there."""
+    stage = last_stage(SPARK)
+    made = stage.index(("RUN", "python -m sinkpipeline.spark.archive_making"))
+    before, after = stage[:made], stage[made + 1 :]
+    assert any("openjdk-17-jre-headless" in rest for _, rest in before)
+    assert ("COPY", "--from=build /opt/venv /opt/venv") in before
+    assert any(name == "ENV" and "SPARK_HOME=" in rest for name, rest in before)
+    assert "USER" not in {name for name, _ in before}
+    assert {name for name, _ in after} == {"WORKDIR", "USER", "ENTRYPOINT"}
 
 
 # --- the entry point ---
@@ -258,6 +271,30 @@ def test_an_executor_has_the_java_of_java_home(image: Image) -> None:
     java.parent.mkdir(parents=True)
     (image.programs / "java").rename(java)
     assert image.run("executor", **EXECUTOR, JAVA_HOME=str(java.parents[1]))["argv"][0] == str(java)
+
+
+def test_an_executor_has_the_archive_of_classes_and_its_class_path_first(image: Image) -> None:
+    archive = Archive(image.home)
+    archive.directory.mkdir(parents=True)
+    archive.classes.touch()
+    argv = image.run("executor", **EXECUTOR, SPARK_JAVA_OPT_0="-Da=b c")["argv"]
+    options = archive.options()
+    assert argv[1 : 2 + len(options)] == [*options, "-Da=b c"]
+    classpath = argv[argv.index("-cp") + 1]
+    assert classpath == f"{archive.class_path}:{image.home}/conf:{image.home}/jars/*:{image.programs}"
+
+
+@pytest.mark.parametrize(
+    "own", [{"SPARK_CLASSPATH": "/own.jar"}, {"SPARK_JAVA_OPT_0": "-Da=b", "SPARK_JAVA_OPT_1": "-Xshare:off"}]
+)
+def test_an_executor_with_a_class_path_or_sharing_of_its_own_has_no_archive(
+    image: Image, own: Mapping[str, str]
+) -> None:
+    without = image.run("executor", **EXECUTOR, **own)["argv"]
+    archive = Archive(image.home)
+    archive.directory.mkdir(parents=True)
+    archive.classes.touch()
+    assert image.run("executor", **EXECUTOR, **own)["argv"] == without
 
 
 @pytest.mark.parametrize("missing", EXECUTOR)

@@ -9,6 +9,8 @@ import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
+from sinkpipeline.spark.archive import with_archive
+from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from sinkpipeline.spark.transform import REQUIRED_CONF
 from support.runs.keeper import KEEPER
 
@@ -47,8 +49,9 @@ def session(directory: Path) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.python.daemon.module": "sinkpipeline.spark.daemon",
+        JAVA_OPTIONS: SHORT_LIVED,
     }
-    for name, value in configuration.items():
+    for name, value in with_archive(configuration).items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)

@@ -12,10 +12,11 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import row_plan
-from sinkpipeline.spark.session import SHORT_LIVED, spark_session
+from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
-_FAST_START = {"spark.driver.extraJavaOptions": SHORT_LIVED}
+_FAST_START = {JAVA_OPTIONS: SHORT_LIVED}
 
 
 def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:

@@ -17,15 +17,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-CLASS_PATH = "spark.driver.extraClassPath"
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+from sinkpipeline.spark.java import CLASS_PATH, JAVA_OPTIONS, java_of
 
 # Else a JVM says on its standard output that an archive doesn't fit.
 _QUIETLY = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -67,13 +65,6 @@ class Archive:
     def options(self) -> list[str]:
         """For a JVM whose class path begins with `class_path`."""
         return [f"-XX:SharedArchiveFile={self.classes}", *_QUIETLY]
-
-
-def java_of(environment: Mapping[str, str]) -> Path | None:
-    """The program that spark-submit starts."""
-    home = environment.get("JAVA_HOME")
-    found = shutil.which(f"{home}/bin/java" if home else "java", path=environment.get("PATH"))
-    return None if found is None else Path(found).resolve()
 
 
 def with_archive(

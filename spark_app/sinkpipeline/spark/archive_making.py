@@ -33,8 +33,9 @@ from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SourceSettings
-from sinkpipeline.spark.archive import CLASS_PATH, JAVA_OPTIONS, Archive, java_of, spark_home
-from sinkpipeline.spark.session import SHORT_LIVED, spark_session
+from sinkpipeline.spark.archive import Archive, spark_home
+from sinkpipeline.spark.java import CLASS_PATH, JAVA_OPTIONS, SHORT_LIVED, java_of
+from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import read_stream
 from sinkpipeline.spark.task import RECEIPT_SCHEMA
 from sinkpipeline.spark.transform import analyse, output_rows

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.spark.archive import with_archive
+from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 _LOG4J = """\
@@ -37,9 +38,6 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
 """It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
-
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java options of a JVM that ends before the second compiler's work would pay."""
 
 _TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
@@ -60,7 +58,7 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
     """
     # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
     ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
-    java_options = filter(None, [conf.get("spark.driver.extraJavaOptions"), ours])
+    java_options = filter(None, [conf.get(JAVA_OPTIONS), ours])
     local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": directory}
     return {
         "spark.ui.enabled": "false",
@@ -75,7 +73,7 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
         "spark.speculation": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.python.daemon.module": "sinkpipeline.spark.daemon",
-        "spark.driver.extraJavaOptions": " ".join(java_options),
+        JAVA_OPTIONS: " ".join(java_options),
         # Checkpoints are of one query start, and never resumed from.
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.stopTimeout": "30000",

@@ -17,6 +17,7 @@ import psutil
 import yaml
 from typing_extensions import Self
 
+from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from support.waiting import wait_until
 
 COMMAND = Path(sys.executable).with_name("sinkpipeline")
@@ -34,7 +35,7 @@ def manifest(bootstrap_servers: str, name: str, topics: Sequence[str], **spec: A
             "source": {"kafka": {"bootstrapServers": bootstrap_servers, "topics": list(topics)}},
             "trigger": {"interval": "0s"},
             # Half the start-up time; nothing runs long enough here to miss the second compiler.
-            "spark": {"conf": {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}},
+            "spark": {"conf": {JAVA_OPTIONS: SHORT_LIVED}},
             "failurePolicy": {"backoff": {"initial": "200ms", "max": "1s"}},
             "sinks": [sink(name)],
             **spec,

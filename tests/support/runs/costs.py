@@ -5,7 +5,7 @@ A pytest plugin. It prints a table at the end of a run that took a while, and `-
 CPU seconds are those of the test process and of everything below it: drivers, JVMs, brokers, API servers. What a shared
 server burns while a test runs is that test's. What a fixture of more than one test costs stands in a line of its own. A
 process whose parent was killed leaves the tree, and what it spends from then on is not counted: the line of the whole
-machine tells how much that can be. On macOS the seconds of processes that have ended are known for direct children only.
+machine tells how much that can be. On macOS the seconds of ended processes are known for direct children only.
 """
 
 from __future__ import annotations
