@@ -279,12 +279,21 @@ def leads_again(sink: OneSink) -> bool:
         return False
 
 
+@pytest.fixture
+def quiet() -> Iterator[LocalKafka]:
+    """A broker with few topics: with those of many tests it needs long until it leads all of them again."""
+    with LocalKafka() as kafka:
+        yield kafka
+
+
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("a broker of its own that stands still; tests/kafka/test_broker_faults has answers that are lost")
 def test_a_broker_that_does_not_answer_while_a_start_reads(
-    kafka: LocalKafka, filled: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
+    quiet: LocalKafka, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers again after a while: nothing was guessed meanwhile."""
+    kafka, filled = quiet, OneSink(quiet.bootstrap_servers)
+    topics.produce_numbers(filled.servers, filled.source, 30)
     deliver(filled, filled.start(), range(10))
     resuming = threading.Timer(3.0, kafka.resume_broker, [1])
 
