@@ -38,9 +38,9 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 	PYTHONPATH=dev $(RUN) -m deployed.manifest
 
 # Three at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
-# long ones come first. What a run costs is printed, and kept below build/costs.
+# long ones come first, those that need a broker one after the other. What a run costs is printed, and kept below build/costs.
 PYTEST := $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-TESTS := tests/kube tests/e2e tests/spark tests/model tests/kafka tests/contract tests/unit
+TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
 
 test: servers lint helm ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
