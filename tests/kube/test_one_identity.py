@@ -46,8 +46,9 @@ def test_an_identity_has_one_owner_and_a_data_topic_may_have_two(new_pipeline: C
     patience = {"backoff": {"initial": "1s", "max": "5m"}}
     other.apply(deletionPolicy="Retain", failurePolicy=patience, restartNonce=1)
     other.until_condition("Stalled", "True IdentityInUse", START_S)
-    assert other.condition("Ready") == "False IdentityInUse"
-    assert other.status["phase"] == "Failed"
+    # While the refused driver's pod goes, that is told.
+    other.until_condition("Ready", "False IdentityInUse")
+    other.until(lambda: other.status["phase"] == "Failed", "its phase is Failed")
     cluster, _, named = owner.owner.partition("/")
     assert f"{owner.identity} belongs to {named} of cluster {cluster}" in other.sink["error"]["message"]
     assert "IdentityInUse" in other.events()

@@ -100,8 +100,9 @@ class Drivers:
     def complaints(self, namespace: str) -> list[str]:
         """What no driver of that namespace may ever have met: another one at the same time, a wrong configuration."""
         told = [each for each in self._complaints if each.startswith(f"{namespace}/")]
-        overlaps = self._directory.glob(f"{namespace}.*.lock.violations")
-        return told + [f"{path.name}: {path.read_text().strip()}" for path in overlaps]
+        overlaps = ((path.name, path.read_text().strip()) for path in self._directory.glob(f"{namespace}.*.violations"))
+        # A driver that is about to say it has made the file already.
+        return told + [f"{name}: {text}" for name, text in overlaps if text]
 
     def forget_complaints(self, namespace: str) -> None:
         """By a test that wanted them."""
