@@ -154,7 +154,7 @@ require_go() {
     fail "$1 needs Go 1.24 or newer (found: ${found:-none}): install it (https://go.dev/dl; macOS: brew install go), or $2"
 }
 
-# What dev/control_plane.py would take instead of the local one.
+# What dev/servers/control_plane.py would take instead of the local one.
 other_cluster() {
   [[ -n ${KUBECONFIG:-} ]] && echo "KUBECONFIG is set" && return
   command -v kind >/dev/null && command -v docker >/dev/null && docker info >/dev/null 2>&1 && echo "kind and Docker are there"

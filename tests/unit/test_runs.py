@@ -1,0 +1,73 @@
+"""Which stage a test is in, and how long a shared server runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from support.runs.keeper import Keeper
+from support.runs.stages import Choosing
+
+LATER = pytest.mark.thorough("each variant", after=2).mark
+CAN_WAIT = pytest.mark.thorough("it waits").mark
+
+
+class Item:
+    def __init__(self, nodeid: str, *marks: pytest.Mark) -> None:
+        self.nodeid, self.marks = nodeid, marks
+
+    def iter_markers(self, name: str) -> Iterator[pytest.Mark]:
+        return (mark for mark in self.marks if mark.name == name)
+
+
+def chosen(stage: str | None, *items: Item) -> list[str]:
+    config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: None))  # noqa: ARG005
+    found: Any = list(items)
+    Choosing(stage).pytest_collection_modifyitems(config, found)
+    return [each.nodeid for each in found]
+
+
+ITEMS = [
+    Item("quick"),
+    Item("slow", CAN_WAIT),
+    *(Item(f"each[{number}]", LATER) for number in range(4)),
+    Item("both[0]", LATER, CAN_WAIT),
+]
+
+
+def test_every_test_is_in_one_stage() -> None:
+    assert chosen("test", *ITEMS) == ["quick", "each[0]", "each[1]"]
+    assert chosen("rest", *ITEMS) == ["slow", "each[2]", "each[3]", "both[0]"]
+    assert chosen(None, *ITEMS) == [each.nodeid for each in ITEMS]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [pytest.mark.thorough, pytest.mark.thorough(""), pytest.mark.thorough("why", 2), pytest.mark.thorough("why", to=2)],
+)
+def test_a_marker_without_its_reason_is_refused(mark: pytest.MarkDecorator) -> None:
+    with pytest.raises(pytest.UsageError, match=r"test_it: use @pytest\.mark\.thorough"):
+        chosen("test", Item("test_it", mark.mark))
+
+
+def test_a_server_runs_until_nobody_needs_it() -> None:
+    events: list[str] = []
+
+    @contextlib.contextmanager
+    def server() -> Iterator[str]:
+        events.append("starts")
+        yield "server"
+        events.append("ends")
+
+    keeper = Keeper()
+    assert [keeper.get("kafka", server) for _ in range(2)] == ["server", "server"]
+    keeper.end_all_but({"kafka", "spark"})
+    assert events == ["starts"]
+    keeper.end_all_but({"spark"})
+    assert events == ["starts", "ends"]
+    keeper.get("kafka", server)
+    assert events == ["starts", "ends", "starts"]
