@@ -37,9 +37,10 @@ crds: install ## Write crds/ anew, and the chart's copy of it
 manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the CRD
 	PYTHONPATH=dev $(RUN) -m deployed.manifest
 
-# Three at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
+# WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
 # long ones come first, those that need a broker one after the other. What a run costs is printed, and kept below build/costs.
-PYTEST := $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+WORKERS ?= 3
+PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
 
 test: servers lint helm ## What check does, and every capability once on its real part

@@ -25,7 +25,7 @@ from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question,
 from sinkpipeline_operator.observe.observer import Observer, Seen
 from sinkpipeline_operator.report.events import TOPIC_RECREATED, Recorder, events_of, events_of_removal
 from sinkpipeline_operator.report.metrics import Metrics
-from sinkpipeline_operator.report.status import Known, report
+from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report
 from sinkpipeline_operator.report.writes import is_due
 from sinkpipeline_operator.settings import Settings
 
@@ -253,8 +253,12 @@ class Reconciler:
 def _is_new(seen: Seen) -> bool:
     """Whether its driver may not listen yet."""
     started = None if seen.pod is None else seen.pod.started_ms
-    ready = condition_of(seen.status, "Ready").get("status") == "True"
-    return not ready and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
+    # What an earlier run of the operator said of this driver still holds.
+    has_answered = (
+        condition_of(seen.status, "Ready").get("status") == "True"
+        or condition_of(seen.status, "SparkApplicationReady").get("reason") == UNRESPONSIVE
+    )
+    return not has_answered and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
 
 
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:

@@ -157,6 +157,10 @@ def test_a_silent_driver_is_stopped_like_any_other(lab: OperatorLab, name: str) 
     ready(lab, name)
     lab.driver(name).change(answer=HANG)
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+    # Its pod is young, and its status isn't Ready any more: neither makes it one that doesn't listen yet.
+    lab.stays(
+        lambda: lab.condition(name, "SparkApplicationReady")["reason"] == "DriverUnresponsive", "it is silent still", 8
+    )
     lab.patch(name, {"suspend": True})
     lab.until_phase(name, "Suspended")
     lab.until(lambda: lab.pod(name) is None, "the driver is gone")

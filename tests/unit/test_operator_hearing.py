@@ -46,6 +46,21 @@ def test_a_new_driver_has_time_to_listen(ear: Ear) -> None:
         assert ear.hear(SILENCE, at, is_new=True).trouble == ""
 
 
+def test_a_driver_that_has_answered_has_no_such_time(ear: Ear) -> None:
+    # Its status isn't Ready any more once it is told as silent: that must not make it new again.
+    assert ear.hear(says(1), 0, is_new=True).trouble == ""
+    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(1, 9)]
+    assert [bool(trouble) for trouble in heard] == [False, False, True, True, True, True, True, True]
+    assert ear.hear(None, 9) == Heard(None)
+    assert [ear.hear(SILENCE, at, is_new=True).trouble for at in range(10, 16)] == [""] * 6, "the next one is new"
+
+
+def test_what_an_earlier_operator_knew_holds(ear: Ear) -> None:
+    assert ear.hear(SILENCE, 0, is_new=False).trouble == ""
+    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(1, 5)]
+    assert [bool(trouble) for trouble in heard] == [False, True, True, True]
+
+
 def test_nobody_to_ask_is_no_silence(ear: Ear) -> None:
     for at in range(10):
         assert ear.hear(None, at) == Heard(None)

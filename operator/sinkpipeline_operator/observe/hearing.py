@@ -19,6 +19,7 @@ _LOG = logging.getLogger("sinkpipeline.reconcile")
 
 _SILENCES = 3
 """So many questions without an answer, and the driver counts as unresponsive."""
+_SILENT = "the driver's pod runs, and its status service does not answer"
 _STILL_S = 60.0
 """A driver whose supervising loop stands still for so long hangs, though it answers."""
 
@@ -38,6 +39,7 @@ class Hearing:
     pipeline: str = ""
     """Whose driver it is, for the log."""
     _silences: int = 0
+    _listens: bool = False
     _document: Mapping[str, Any] | None = None
     _heartbeat: tuple[str, str] = ("", "")
     _beat_at: float = 0.0
@@ -49,13 +51,14 @@ class Hearing:
 
         Args:
             answer: None where nobody could be asked.
-            is_new: whether the driver may not listen yet.
+            is_new: whether the driver may not listen yet; False once is False until there is nobody to ask.
             patience_s: for how long a frontier may stand still while records wait.
             now: seconds.
         """
         if answer is None:
-            self._silences, self._document, self._waiting = 0, None, {}
+            self._silences, self._listens, self._document, self._waiting = 0, False, None, {}
             return Heard(None)
+        self._listens = self._listens or not is_new or answer.document is not None
         if answer.document is None:
             self._silences += 1
             if self._silences == 1:
@@ -63,7 +66,7 @@ class Hearing:
             if self._silences < _SILENCES:
                 # What it has just said is still the best that is known.
                 return Heard(self._document)
-            return Heard(None, "" if is_new else "the driver's pod runs, and its status service does not answer")
+            return Heard(None, _SILENT if self._listens else "")
         self._silences, self._document = 0, answer.document
         return Heard(answer.document, self._hangs(answer.document, now) or self._stands(patience_s, now))
 

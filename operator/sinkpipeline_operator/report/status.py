@@ -19,6 +19,8 @@ from sinkpipeline_operator.decide.decision import NAME_TAKEN, Decision, Standing
 MAX_MESSAGE = 1024
 """Characters of a condition's message."""
 
+UNRESPONSIVE = "DriverUnresponsive"
+"""The reason of `SparkApplicationReady` where a driver runs and can't be heard."""
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
 _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
@@ -195,7 +197,7 @@ def _spark_application(known: Known) -> Condition:
         told = str(known.trouble) if known.trouble is not None else decision.restarts.last_message
         return Condition("False", decision.why, _cut(told or _WORDS.get(decision.why, "")))
     if known.unresponsive:
-        return Condition("Unknown", "DriverUnresponsive", known.unresponsive)
+        return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
     return Condition("True", "Running", "")
 
 
