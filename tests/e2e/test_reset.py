@@ -98,6 +98,9 @@ def pipeline(kafka: LocalKafka, tmp_path: Path) -> Pipeline:
 
 
 @pytest.mark.kafka
+@pytest.mark.thorough(
+    "each point of one case; tests/kafka/test_reset has crashes, and a reset by the command is beside it"
+)
 def test_it_is_killed_at_every_point(pipeline: Pipeline) -> None:
     epoch, offset = pipeline.state
     for point in (

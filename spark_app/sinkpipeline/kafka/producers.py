@@ -266,24 +266,31 @@ class TransactionalProducer:
 
 
 class PlainProducer:
-    """An idempotent producer without an id of its own: sentinels of unfenced reads, and rows of AtLeastOnce.
+    """A producer without a transactional id: sentinels of unfenced reads, and rows of AtLeastOnce.
 
     Raises (all methods):
         RecordRefused: a retry would be refused again.
         SinkPipelineError: BrokerUnreachable, AuthorizationFailed and the like.
     """
 
-    def __init__(self, connection: Connection, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, connection: Connection, properties: Mapping[str, str] | None = None, *, idempotent: bool = True
+    ) -> None:
+        """`idempotent`: whether a repeated request must not repeat its records.
+
+        Such a producer asks for an id of its own first, and the client asks before it is connected, and again half a
+        second later. A sentinel that is there twice does no harm, and should not wait for that.
+        """
         self._connection = connection
         self._servers = connection.bootstrap_servers
         self._deliveries = _Deliveries()
         self._topics: set[str] = set()
-        self._proved = False
+        self._proved = not idempotent
         self._producer = made(
             Producer,
             {
                 **connection.client_config(properties),
-                "enable.idempotence": True,
+                "enable.idempotence": idempotent,
                 "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "partitioner": "murmur2_random",
                 # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.

@@ -171,7 +171,7 @@ class ProgressLog:
         Raises:
             OpenTransaction: one holds the read back for longer than `patience_s`.
         """
-        producer = PlainProducer(self._connection)
+        producer = PlainProducer(self._connection, idempotent=False)
 
         def read() -> Progress:
             nonce = str(uuid.uuid4())

@@ -169,8 +169,7 @@ def produce(
     servers: str, topic: str, records: Iterable[bytes | tuple[bytes | None, bytes | None]], *, partition: int = 0
 ) -> None:
     """Produces values, or (key, value) pairs, to one partition."""
-    config = {"enable.idempotence": True, "linger.ms": 5, "queue.buffering.max.messages": 2_000_000, "log_level": 0}
-    producer = Producer({"bootstrap.servers": servers, **config})
+    producer = _producer(servers, **{"linger.ms": 5, "queue.buffering.max.messages": 2_000_000})
     producer.list_topics(topic, DEADLINE_S)  # else the first record waits half a second for the leader
     failed: list[KafkaError] = []
     for record in records:
@@ -183,9 +182,15 @@ def produce(
     assert not failed, f"{topic} refused {len(failed)} records, the first with {failed[0]}"
 
 
+def _producer(servers: str, **config: object) -> Producer:
+    """Idempotent where a broker may be killed meanwhile: an id of its own costs a producer half a second."""
+    config = {"enable.idempotence": "," in servers, "acks": "all", "log_level": 0, **config}
+    return Producer({"bootstrap.servers": servers, **config})
+
+
 def produce_whole(servers: str, topic: str, records: Iterable[Whole], *, partition: int = 0) -> None:
     """Produces records with all that they have."""
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+    producer = _producer(servers)
     producer.list_topics(topic, DEADLINE_S)
     failed: list[KafkaError] = []
     for value, key, headers, timestamp in records:
