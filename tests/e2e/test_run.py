@@ -205,6 +205,38 @@ def test_topics_that_change_under_a_running_pipeline(kafka: LocalKafka, tmp_path
         assert app.rows_delivered() == source.total
 
 
+@pytest.mark.thorough("three starts of Spark; who writes a status file is in tests/unit/test_status_file")
+def test_a_run_that_is_cut_short_or_killed_says_so(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("cut")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]))
+    source.feed(500)
+
+    def writer() -> str:
+        return app.call("progress", "-f", str(app.manifest), "--status-file", str(app.status_file)).stderr
+
+    app.arm("after-rows-before-progress")
+    with app.start() as run:
+        run.until_held("after-rows-before-progress")
+        assert f"process {run.pid} on" in writer()
+        assert "nobody" not in writer()
+        os.kill(run.pid, signal.SIGINT)
+        run.eventually(lambda: "a second signal ends the run" in run.stderr, "it stops")
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait() == 1
+        assert last_line(run.stderr).startswith("InternalError: a second signal ended the run before")
+    assert "in the middle of a batch" in writer()
+    app.disarm()
+    with app.start() as run:
+        run.until_rows(source.total)
+        run.kill_driver()
+    assert f"process {run.pid} on" in writer()
+    assert "was killed" in writer()
+    app.run_until_idle()
+    assert "ended at" in writer()
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM to the process group"])
 @pytest.mark.thorough("starts Spark for each way of stopping", after=1)
 def test_a_stop_lets_the_running_batch_finish(kafka: LocalKafka, tmp_path: Path, how: str) -> None:

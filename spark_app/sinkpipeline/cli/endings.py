@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+CUT_SHORT = SinkPipelineError(
+    Reason.INTERNAL_ERROR,
+    "a second signal ended the run before the running batches had finished",
+    "nothing is lost: what was not committed is delivered again",
+)
+
+
+def tell_at_once(error: SinkPipelineError) -> None:
+    """As the last line on stderr, from within a signal's handler: what the signal interrupted may be writing there."""
+    os.write(sys.stderr.fileno(), f"{one_line(error)}\n".encode())
 
 
 def told(error: BaseException) -> SinkPipelineError:

@@ -79,9 +79,14 @@ def run(
 @FILE
 @SECRETS
 @OUTPUT
-def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
+@click.option(
+    "--status-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The status of a run: says on stderr whether somebody still writes it.",
+)
+def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
-    progress_command.progress(manifest, secrets_dir, output)
+    progress_command.progress(manifest, secrets_dir, output, status_file)
 
 
 @cli.command(short_help="Say where a sink goes on.")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
@@ -47,7 +48,9 @@ class _Line:
     dropped_by_class: dict[str, int]
 
 
-def progress(manifest: Path, secrets_dir: Path | None, output: str) -> None:
+def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None) -> None:
+    if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
+        click.echo(writer, err=True)
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
     preflight(sinks)
     lines = [line for sink in sinks for line in _lines(sink)]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
-from sinkpipeline.cli.run import read_status
+from sinkpipeline.cli.status_file import read_status
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.reset import Move, ResetPlan
 from sinkpipeline.core.status import memory_of

@@ -1,25 +1,22 @@
-"""`sinkpipeline run`: the driver of a manifest file, its signals, its status file and what it shows."""
+"""`sinkpipeline run`: the driver of a manifest file, its signals and what it shows."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import tempfile
-from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 import platformdirs
 
 from sinkpipeline.cli.display import display
+from sinkpipeline.cli.endings import CUT_SHORT, tell_at_once
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.cli.status_file import StatusFile, read_status
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
-from sinkpipeline.core.status import write_over
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -41,7 +38,7 @@ def run(
     earlier = None if status_file is None else read_status(status_file)
     identity = pipeline.identity
     resume = Resume(identity=identity) if earlier is None else from_status(earlier, identity)
-    document = None if status_file is None else _StatusFile(status_file)
+    document = None if status_file is None else StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
     warnings = preflight(sinks)
     log_file = writable_log(log_file, pipeline.identity)
@@ -65,7 +62,15 @@ def run(
             log_file=log_file,
             until_idle=until_idle,
         )
-        with stop_on_signal(driver.stop):
+
+        def at_once() -> None:
+            if document is not None:
+                document.cut_short()
+            tell_at_once(CUT_SHORT)
+
+        with ExitStack() as ends, stop_on_signal(driver.stop, at_once):
+            if document is not None:
+                ends.callback(document.end)
             driver.run()
 
 
@@ -80,76 +85,3 @@ def writable_log(path: Path | None, name: str) -> Path:
             Reason.LOG_FILE_INVALID, f"{path} can't be written: {error}", "give --log-file another path"
         ) from error
     return path
-
-
-def read_status(path: Path) -> object | None:
-    try:
-        document: object = json.loads(path.read_text())
-    except FileNotFoundError:
-        if path.parent.is_dir():
-            return None
-        raise SinkPipelineError(
-            Reason.STATUS_FILE_INVALID, f"{path} can't be written: {path.parent} is no directory", "create it"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise SinkPipelineError(
-            Reason.STATUS_FILE_INVALID,
-            f"the earlier status in {path} can't be read: {error}",
-            "it is what a lost progress topic would be restored from: mend it, or name another file",
-        ) from error
-    return document
-
-
-class _StatusFile:
-    """Replaces the file as a whole, and only if the status changed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            raise SinkPipelineError(
-                Reason.STATUS_FILE_INVALID,
-                f"{path} can't be written: {error}",
-                "it is what a lost progress topic would be restored from: name a file in a writable directory",
-            ) from error
-        self._text = self._read()
-        self._trouble = ""
-
-    def write(self, status: Mapping[str, Any]) -> None:
-        """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
-        there = self._read()
-        merged = write_over(_parse(there), status, own=there == self._text)
-        if merged is None:
-            return
-        text = json.dumps(merged, indent=2) + "\n"
-        if there == text:
-            return
-        part = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
-            with part.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self._path)
-        except OSError as error:
-            if str(error) != self._trouble:
-                logging.getLogger("sinkpipeline").warning("the status can't be written to %s: %s", self._path, error)
-                self._trouble = str(error)
-        else:
-            self._text, self._trouble = text, ""
-
-    def _read(self) -> str:
-        try:
-            return self._path.read_text()
-        except (OSError, ValueError):
-            return ""
-
-
-def _parse(text: str) -> object:
-    try:
-        document: object = json.loads(text)
-    except ValueError:
-        return None
-    return document

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from sinkpipeline.cli.display import Lines
-from sinkpipeline.cli.endings import one_line, told
+from sinkpipeline.cli.endings import CUT_SHORT, one_line, told
 from sinkpipeline.cli.main import check_master
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.pod.service import Service
@@ -67,7 +67,7 @@ def drive(log: TerminationLog, /, **options: Any) -> None:
     log.vitals = vitals = Vitals(info)
     stop = threading.Event()
     with (
-        stop_on_signal(stop, at_once=lambda: log.failed(_cut_short())),
+        stop_on_signal(stop, at_once=lambda: log.failed(CUT_SHORT)),
         Service(vitals, *given.listen, given.token_file),
     ):
         driver = _driver(given, vitals, stop)
@@ -138,14 +138,6 @@ def read_resume(path: Path, identity: str) -> Resume:
             "it is what a lost progress topic would be restored from: let it be written again",
         ) from error
     return parse(document, identity)
-
-
-def _cut_short() -> SinkPipelineError:
-    return SinkPipelineError(
-        Reason.INTERNAL_ERROR,
-        "a second signal ended the driver before the running batches had finished",
-        "nothing is lost: what was not committed is delivered again",
-    )
 
 
 @contextmanager
