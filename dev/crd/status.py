@@ -118,6 +118,7 @@ _SINK = _mapping(
     epoch=_count("How often the sink was reset."),
     dataTopicId=_text("The id of the data topic; null while unknown.", 64, nullable=True),
     progressTopicId=_text("The id of the progress topic; null while unknown.", 64, nullable=True),
+    mayBeDuplicated=_count("At most so many rows were delivered twice since a lost progress topic was restored."),
     frontier=_named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
     circuit=_mapping(
         "Present while the sink's circuit is open.",

@@ -7,6 +7,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -361,11 +362,12 @@ PROGRESS = Progress(
         ),
     },
 )
+RESTORED = replace(PROGRESS, meta=replace(PROGRESS.meta, restored=7))
 REPORTS = [
     *(SinkReport(name="one", exactly_once=True, state=state, progress=PROGRESS, lag=3) for state in SinkState),
     *(SinkReport(name="one", exactly_once=False, state=state, error=ERROR) for state in SinkState),
     SinkReport(name="one", exactly_once=True, state=SinkState.FAILED, error=ERROR, circuit_opened_at=1),
-    SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=PROGRESS, may_duplicate=7),
+    SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=RESTORED),
     SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=Progress(), drift=("differs",)),
 ]
 

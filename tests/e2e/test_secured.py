@@ -13,7 +13,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from support.app.command import App, Run, last_line, manifest
+from support.app.command import App, Run, last_line, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import unique
 from support.worlds.secure import Door, Right, SecureKafka, documented
@@ -63,17 +63,15 @@ class Secrets:
 
 def rights(name: str, source: str) -> list[Right]:
     """What docs/rights.md says that a run needs."""
-    names = {
-        "identity": f"test.{name}",
-        "source topic": source,
-        "data topic": f"{name}-out",
-        "progress topic": f"{name}-progress",
-    }
-    return [need.right(names) for need in documented() if "run" in need.commands]
+    names = {"identity": f"test.{name}", "source topic": source, "progress topic": f"{name}-progress"}
+    needs = [need for need in documented() if "run" in need.commands]
+    found = [need.right({**names, "data topic": f"{name}-{data}"}) for data in ("out", "late") for need in needs]
+    return list(dict.fromkeys(found))
 
 
 def document(servers: str, name: str, source: str, auth: dict[str, Any]) -> dict[str, Any]:
-    made = manifest(servers, name, [source])
+    late = sink("late", topic=f"{name}-late", progressTopic={"name": f"{name}-progress"})
+    made = manifest(servers, name, [source], sinks=[sink(name), late])
     made["spec"]["source"]["kafka"]["auth"] = auth
     return made
 
@@ -83,6 +81,8 @@ def document(servers: str, name: str, source: str, auth: dict[str, Any]) -> dict
 )
 def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """First with SCRAM over TLS, until a right is revoked; then with a certificate, from where that left it.
+
+    A right that one of two sinks loses and gets again stops that one alone, and only until then.
 
     Every other way in is tried by both clients in tests/spark/test_secure_source.py.
     """
@@ -114,9 +114,18 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
 
     (secrets.directory / "user" / "password").write_text(PASSWORD)
     with app.start(*secrets.option) as run:
-        run.until_rows(source.total)
+        run.until_rows(2 * source.total)
         assert secrets.shown_by(run) == []
         assert secrets.told_by(app) == []
+        write = Right(ResourceType.TOPIC, f"{name}-late", AclOperation.WRITE)
+        secure_kafka.revoke(f"User:{name}", write)
+        source.feed(100)
+        run.until_state("Failed", "late")
+        assert app.sink_status("late")["error"]["reason"] == "AuthorizationFailed"
+        run.eventually(lambda: app.sink_status(name)["rowsDelivered"] == source.total, "the other sink goes on")
+        secure_kafka.grant(f"User:{name}", [write])
+        run.eventually(lambda: app.sink_status("late").get("rowsDelivered") == source.total, "it delivers again")
+        run.until_state("Running", "late")
         # So that it may be seen still: what is missing is Read alone, which only Spark needs.
         secure_kafka.grant(f"User:{name}", [Right(ResourceType.TOPIC, source.topic, AclOperation.DESCRIBE)])
         secure_kafka.revoke(f"User:{name}", Right(ResourceType.TOPIC, source.topic, AclOperation.READ))
@@ -136,5 +145,5 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
     secure_kafka.grant(f"User:{other}", rights(name, source.topic))
     app.run_until_idle(*secrets.option)
 
-    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+    assert source.judge(f"{name}-out") == source.judge(f"{name}-late") == EXACTLY_ONCE
     assert secrets.told_by(app) == []

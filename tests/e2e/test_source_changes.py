@@ -98,6 +98,21 @@ def test_a_source_that_loses_records_while_it_is_read_and_then_all(creating_kafk
     assert [topics.topic_id(servers, topic) for topic in deleted] == [None] * 3
 
 
+@pytest.mark.thorough("half a minute of waiting for a broker; tests/unit/test_runner has slow sources")
+def test_a_source_that_is_told_to_answer_late(kafka: LocalKafka, tmp_path: Path) -> None:
+    servers, name = kafka.bootstrap_servers, unique("late")
+    source = Stream(servers, f"{name}-in", partitions=1).create()
+    document = manifest(servers, name, [source.topic])
+    # Until there are so many bytes, the broker holds its answer back for longer than a task waits by default.
+    late = {"fetch.min.bytes": "1000000", "fetch.max.wait.ms": "12000"}
+    document["spec"]["source"]["kafka"]["properties"] = late
+    document["spec"]["failurePolicy"]["maxConsecutiveFailures"] = 1
+    app = App(tmp_path, document)
+    source.feed(30)
+    app.run_until_idle()
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
 class Topics:
     """The source topics of one pipeline, and the rows that are to come of them."""
 

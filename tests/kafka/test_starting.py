@@ -395,6 +395,12 @@ def test_lost_progress_is_seeded_from_memory(lost: tuple[OneSink, Memory]) -> No
     assert sink.truth()[f"p/{sink.source}/0"]["rows"] == 3
     deliver(sink, started, range(3, 5))
     assert sink.delivered() == ["0", "1", "2", "3", "4"]
+    # It belongs to the progress: whoever starts later tells it as well, and one that restores it once more adds to it.
+    again = start_with(sink, None, "run-4")
+    assert again.may_duplicate == 2
+    produce(sink, 1)
+    topics.delete_topic(sink.servers, sink.progress)
+    assert start_with(sink, remembered(again), "run-5").may_duplicate == 2 + 1
 
 
 def test_lost_progress_is_seeded_too_where_another_sink_recreated_the_topic(lost: tuple[OneSink, Memory]) -> None:

@@ -383,6 +383,11 @@ class ReadAhead:
 
 
 def read_stream(
-    spark: Spark, source: Any, _group: str, frontier: Mapping[SourcePartition, PartitionProgress], _max: int
+    spark: Spark,
+    source: Any,
+    _group: str,
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    _max: int,
+    _patience_s: float,
 ) -> Stream:
     return Stream(spark, source.topics, {each: state.next for each, state in frontier.items()})

@@ -17,6 +17,7 @@ from typing_extensions import override
 from model import machine
 from model.rules import Calm
 from sinkpipeline.core import reset as core_reset
+from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
@@ -427,15 +428,14 @@ def attempts_given_up_are_forgotten() -> list[Patch]:
     return [put(delivery, "is_certain", is_certain)]
 
 
-@mutation("a seed that was written in doubt is taken for certain progress by the next attempt", machine.Losses)
-def doubtful_seeds_are_forgotten() -> list[Patch]:
-    original = SinkStarter._attempt
+@mutation("a seed is taken for certain progress by the next attempt, or by the next start", machine.Losses)
+def seeds_are_forgotten() -> list[Patch]:
+    original = core_starting.take_over
 
-    def attempt(self: Any, *args: Any, **named: Any) -> Any:
-        self._may_duplicate = None
-        return original(self, *args, **named)
+    def take_over(*args: Any, **named: Any) -> Any:
+        return replace(original(*args, **named), restored=None)
 
-    return [put(SinkStarter, "_attempt", attempt)]
+    return [put(core_starting, "take_over", take_over)]
 
 
 @mutation("what a driver remembers is exact though another one may have taken the sink", machine.Losses)

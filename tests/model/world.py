@@ -89,7 +89,7 @@ class World:
         self._tampered: frozenset[str] = frozenset()
         self._foreign = False
         self._told: SinkPipelineError | None = None
-        self._announced: dict[tuple[Driver, str], int] = {}
+        self._announced: dict[tuple[str, int], int] = {}
         """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
         """How far a thread has read a progress topic."""
@@ -159,23 +159,24 @@ class World:
     def note(self, driver: Driver, reports: list[SinkReport]) -> None:
         """One of a driver's reports has changed."""
         for report in reports:
-            self._note_report(driver, report)
+            self._note_report(report)
         status = render(reports, identity="i", generation=None, previous=None, now_ms=0)
         merged = write_over(self.document, status, own=self._written_by in (None, driver))
         if merged is not None:
             self.document, self._written_by = merged, driver
             self.reports = {report.name: report for report in reports}
 
-    def _note_report(self, driver: Driver, report: SinkReport) -> None:
+    def _note_report(self, report: SinkReport) -> None:
         if report.error is not None and report.error is not self._told:
             self._told = report.error
             self.scheduler.tell(f"{report.name}: {report.state.value}: {report.error}")
             self._check_cause(report.error)
-        if report.may_duplicate is not None:
-            # Each driver that seeds speaks of its own duplicates only.
-            announced = self._announced.get((driver, report.name), 0)
-            self._announced[driver, report.name] = report.may_duplicate
-            self.judges[report.name].may_repeat += report.may_duplicate - announced
+        if report.may_duplicate is not None and report.progress is not None and report.progress.meta is not None:
+            # What earlier drivers announced is in it, until a reset: each may repeat what it says beyond that.
+            key = report.name, report.progress.meta.epoch
+            beyond = max(0, report.may_duplicate - self._announced.get(key, 0))
+            self._announced[key] = self._announced.get(key, 0) + beyond
+            self.judges[report.name].may_repeat += beyond
 
     # What is done to topics
 

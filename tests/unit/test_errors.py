@@ -27,11 +27,11 @@ NAMED_BY_THE_DESIGN = {
 
 MANIFEST = {Reason.USAGE_INVALID, Reason.MANIFEST_INVALID, Reason.NOT_SERVED, Reason.EXPRESSION_INVALID}
 TRANSIENT = {
-    Reason.BROKER_UNREACHABLE,
     Reason.PROGRESS_UNREADABLE,
     Reason.DEAD_LETTERS_UNREADABLE,
     Reason.FENCED_REPEATEDLY,
     Reason.TRANSACTION_FAILED,
+    *(OUTAGES := {Reason.BROKER_UNREACHABLE, Reason.SOURCE_SLOW}),
     Reason.KAFKA_ERROR,
     Reason.TOPICS_CHANGED,
     Reason.BATCH_FAILED,
@@ -52,7 +52,8 @@ def test_every_reason_has_an_exit_code_and_a_verdict_about_retries(reason: Reaso
         expected = ExitCode.REFUSED
     assert reason.exit_code is expected
     assert reason.retry == (reason in TRANSIENT)
-    assert reason.counted == (reason is not Reason.BROKER_UNREACHABLE)
+    assert reason.counted == (reason not in OUTAGES)
+    assert not (reason.heals and reason.exit_code is not ExitCode.REFUSED), "only a refusal waits to be lifted"
 
 
 def test_exit_codes_are_those_of_the_design() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,11 @@ ERROR = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "look")
 
 
 IDENTITY = "shop.orders"
+
+
+def restored(rows: int) -> Progress:
+    assert PROGRESS.meta is not None
+    return replace(PROGRESS, meta=replace(PROGRESS.meta, restored=rows))
 
 
 def sink(name: str = "one", state: SinkState = SinkState.RUNNING, **facts: Any) -> SinkReport:
@@ -181,9 +187,9 @@ def test_phase_is_computed_from_the_sinks(states: str, expected: Phase) -> None:
     [
         ([sink()], "True", "Transactional", ""),
         ([sink(), sink("weak", exactly_once=False)], "False", "AtLeastOnceRequested", "AtLeastOnce for weak"),
-        ([sink(may_duplicate=7)], "Unknown", "ProgressRestored", "one: at most 7 rows"),
-        ([sink(may_duplicate=0)], "Unknown", "ProgressRestored", "one: at most 0 rows"),
-        ([sink(exactly_once=False, may_duplicate=7)], "False", "AtLeastOnceRequested", "AtLeastOnce for one"),
+        ([sink(progress=restored(7))], "Unknown", "ProgressRestored", "one: at most 7 rows"),
+        ([sink(progress=restored(0))], "Unknown", "ProgressRestored", "one: at most 0 rows"),
+        ([sink(exactly_once=False, progress=restored(7))], "False", "AtLeastOnceRequested", "AtLeastOnce for one"),
     ],
 )
 def test_exactly_once_condition(reports: Sequence[SinkReport], status: str, reason: str, fact: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sinkpipeline.core.errors import ExitCode, Reason
-from sinkpipeline.core.failure import FailurePolicy, Failures
+from sinkpipeline.core.failure import FailurePolicy, Failures, Health
 from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.child.driverpod import Child, Death
 from sinkpipeline_operator.kube.times import milliseconds
@@ -95,7 +95,7 @@ class Restarts:
                 wait_s = 0.0
             case ExitCode.FAILED:
                 failures = replace(failures, outages=counted.outages).after_failure(
-                    policy, healthy_s, counted=_counts(death.reason)
+                    policy, Health.of(healthy_s), counted=_counts(death.reason)
                 )
                 wait_s = failures.backoff_s(policy)
             case ExitCode.SUPERSEDED:

@@ -38,7 +38,7 @@ _LOG = logging.getLogger("sinkpipeline.operator")
 _THREADS = 4
 _TOLD = (
     "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "deadLetters", "lastProgressTime", "epoch",
-    "dataTopicId", "progressTopicId",
+    "dataTopicId", "progressTopicId", "mayBeDuplicated",
 )  # fmt: skip
 
 

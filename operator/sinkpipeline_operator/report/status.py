@@ -26,7 +26,7 @@ _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
 }
-_MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
+_MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime", "mayBeDuplicated")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 
 
@@ -100,6 +100,9 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
     }
     if known.decision.anew:
         sink.pop("circuit", None)
+    if "frontier" in (seen := known.observed.get(name) or {}) and "mayBeDuplicated" not in seen:
+        # A reset has ended it.
+        sink.pop("mayBeDuplicated", None)
     sink["state"] = _state(known, sink).value
     if sink["state"] in (SinkState.STARTING.value, SinkState.SUSPENDED.value):
         sink.pop("error", None)

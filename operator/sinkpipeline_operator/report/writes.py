@@ -13,7 +13,7 @@ EVERY_S = 60.0
 _CONDITION = ("type", "status", "reason", "observedGeneration")
 _TELLING = frozenset({"SpecValid", "SparkApplicationReady", "Stalled"})
 """Conditions whose message changes only when somebody has done something; other messages may hold counts."""
-_SINK = ("name", "state", "guarantee", "circuit", "epoch", "dataTopicId", "progressTopicId")
+_SINK = ("name", "state", "guarantee", "circuit", "epoch", "dataTopicId", "progressTopicId", "mayBeDuplicated")
 
 
 def is_due(before: Mapping[str, Any], after: Mapping[str, Any], since_s: float) -> bool:

@@ -97,6 +97,12 @@ TABLE = (
         codes=("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "_ISR_INSUFF"),
         exceptions=("NotEnoughReplicasException", "NotEnoughReplicasAfterAppendException"),
     ),
+    Cause(
+        reason=Reason.SOURCE_SLOW,
+        remedy="look for a partition without a leader, a quota of this client, or a slow link; fetch.min.bytes and "
+        "max.partition.fetch.bytes in source.kafka.properties say how much is fetched at once",
+        spark=("Cannot fetch record for offset",),
+    ),
     # What may pass, and is tried a few times.
     Cause(
         reason=Reason.KAFKA_ERROR,

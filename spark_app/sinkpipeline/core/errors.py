@@ -29,6 +29,8 @@ class _Consequence:
     exit_code: ExitCode
     retry: bool
     """Whether the driver tries again by itself, with backoff; a refusal waits for a person or for the world."""
+    heals: bool = False
+    """Whether a refusal may be lifted from outside, with nothing changed here: a right granted, a topic created."""
     counted: bool = True
     """Whether trying again counts towards the circuit. An outage of the cluster does not: it is no fault of the sink,
     and would leave every sink of the cluster to a person."""
@@ -36,6 +38,7 @@ class _Consequence:
 
 _MANIFEST = _Consequence(ExitCode.MANIFEST, retry=False)
 _REFUSED = _Consequence(ExitCode.REFUSED, retry=False)
+_HEALS = _Consequence(ExitCode.REFUSED, retry=False, heals=True)
 _TRANSIENT = _Consequence(ExitCode.FAILED, retry=True)
 _OUTAGE = _Consequence(ExitCode.FAILED, retry=True, counted=False)
 _SUPERSEDED = _Consequence(ExitCode.SUPERSEDED, retry=False)
@@ -80,6 +83,7 @@ class Reason(str, enum.Enum):
     SUPERSEDED = "Superseded"
     # May pass by itself.
     BROKER_UNREACHABLE = "BrokerUnreachable"
+    SOURCE_SLOW = "SourceSlow"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     DEAD_LETTERS_UNREADABLE = "DeadLettersUnreadable"
     FENCED_REPEATEDLY = "FencedRepeatedly"
@@ -99,6 +103,10 @@ class Reason(str, enum.Enum):
         return _consequence(self).retry
 
     @property
+    def heals(self) -> bool:
+        return _consequence(self).heals
+
+    @property
     def counted(self) -> bool:
         return _consequence(self).counted
 
@@ -109,8 +117,20 @@ def _consequence(reason: Reason) -> _Consequence:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED
-        case Reason.BROKER_UNREACHABLE:
+        case Reason.BROKER_UNREACHABLE | Reason.SOURCE_SLOW:
             return _OUTAGE
+        case (
+            Reason.AUTHENTICATION_FAILED
+            | Reason.AUTHORIZATION_FAILED
+            | Reason.SOURCE_TOPIC_MISSING
+            | Reason.TOPIC_CREATION_FAILED
+            | Reason.TOPIC_IDS_UNAVAILABLE
+            | Reason.PROGRESS_TOPIC_INVALID
+            | Reason.IDENTITY_IN_USE
+            | Reason.RECORD_REFUSED
+            | Reason.KAFKA_REFUSED
+        ):
+            return _HEALS
         case (
             Reason.PROGRESS_UNREADABLE
             | Reason.DEAD_LETTERS_UNREADABLE

@@ -29,6 +29,7 @@ _SINK_KEYS = (
     "epoch",
     "dataTopicId",
     "progressTopicId",
+    "mayBeDuplicated",
     "rowsDelivered",
     "deadLettered",
     "dropped",

@@ -77,6 +77,10 @@ class Meta:
     progress: str | None = None
     created: str | None = None
     """The id of the data topic that a start of this sink has created, if one has; what nobody created isn't deleted."""
+    restored: int | None = None
+    """At most so many rows were delivered twice, as progress was restored from what a status remembered; until a reset.
+
+    None: it never was, as far as is known; a release that didn't write this may have restored it."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(
@@ -148,6 +152,7 @@ def encode_meta(meta: Meta) -> bytes:
             "data": meta.data,
             "progress": meta.progress,
             **({} if meta.created is None else {"created": meta.created}),
+            **({} if meta.restored is None else {"restored": meta.restored}),
         },
         separators=(",", ":"),
     ).encode()
@@ -382,4 +387,5 @@ def _decode_meta(value: bytes, where: str) -> Meta:
         data=document.get("data"),
         progress=document.get("progress"),
         created=document.get("created"),
+        restored=_count(document, "restored", where) if document.get("restored") is not None else None,
     )

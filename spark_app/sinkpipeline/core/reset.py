@@ -221,6 +221,7 @@ def reset_progress(plan: ResetPlan, meta: Meta, progress_topic_id: str, at: int)
             source=MappingProxyType({**source, **plan.source}),
             data=None,
             progress=progress_topic_id,
+            restored=None,
         ),
         partitions=MappingProxyType(partitions),
     )

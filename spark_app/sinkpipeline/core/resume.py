@@ -141,6 +141,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "dropped": sum(state.dropped for state in states),
         "lost": sum(state.lost for state in states),
         "deadLetters": dead_letters(states),
+        **({} if memory.restored is None else {"mayBeDuplicated": memory.restored}),
     }
 
 

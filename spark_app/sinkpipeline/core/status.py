@@ -31,7 +31,16 @@ _OF_TOPICS = frozenset(
 )
 
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
-_OF_PROGRESS = (*_COUNTS, "deadLetters", "frontier", "lastProgressTime", "epoch", "dataTopicId", "progressTopicId")
+_OF_PROGRESS = (
+    *_COUNTS,
+    "deadLetters",
+    "frontier",
+    "lastProgressTime",
+    "epoch",
+    "dataTopicId",
+    "progressTopicId",
+    "mayBeDuplicated",
+)
 """What a sink's document has of its progress."""
 
 
@@ -68,13 +77,16 @@ class SinkReport:
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
-    may_duplicate: int | None = None
-    """Set where this run was seeded from a memory: at most so many rows may be duplicated."""
     drift: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
         return self.state is SinkState.RUNNING
+
+    @property
+    def may_duplicate(self) -> int | None:
+        """Set where its progress was once restored from a memory: at most so many rows may be duplicated."""
+        return None if self.progress is None or self.progress.meta is None else self.progress.meta.restored
 
 
 def render(
@@ -184,6 +196,8 @@ def _progress(progress: Progress) -> dict[str, Any]:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
         document |= {"epoch": meta.epoch, "dataTopicId": meta.data, "progressTopicId": meta.progress}
+        if meta.restored is not None:
+            document["mayBeDuplicated"] = meta.restored
     return document
 
 
@@ -349,6 +363,7 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         data=None if data is None else _text(data),
         progress=None if progress is None else _text(progress),
         rows=_count(found["rowsDelivered"]),
+        restored=None if found.get("mayBeDuplicated") is None else _count(found["mayBeDuplicated"]),
     )
 
 

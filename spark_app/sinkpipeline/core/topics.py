@@ -52,6 +52,8 @@ class Memory:
     rows: int
     created: str | None = None
     """As in `meta`; a status doesn't tell."""
+    restored: int | None = None
+    """As in `meta`."""
 
 
 def remember(progress: Progress) -> Memory | None:
@@ -67,6 +69,7 @@ def remember(progress: Progress) -> Memory | None:
         progress=meta.progress,
         rows=progress.rows,
         created=meta.created,
+        restored=meta.restored,
     )
 
 
@@ -83,6 +86,7 @@ def recall(memory: Memory, owner: Owner) -> Progress:
         source=memory.source,
         data=memory.data,
         progress=memory.progress,
+        restored=memory.restored,
     )
     return Progress(meta=meta, partitions=memory.partitions)
 

@@ -63,8 +63,6 @@ class StartedSink:
     max_message_bytes: int
     """The data topic's limit of one record batch."""
     recreated_progress_topic: bool
-    may_duplicate: int | None
-    """Of a seeded start: at most so many rows may be duplicated. None where the progress is certain."""
     drift: tuple[str, ...]
     max_age_ms: int | None = None
     """How far back a row's timestamp may be in the data topic; None where it doesn't say."""
@@ -73,6 +71,11 @@ class StartedSink:
     """Whether the data topic is compacted, and so refuses a row without a key."""
     max_dead_letter_bytes: int = DEFAULT_TOPIC_LIMIT
     """Likewise of the dead-letter topic; the brokers' default where that is missing."""
+
+    @property
+    def may_duplicate(self) -> int | None:
+        """At most so many rows may be duplicated, as progress was once restored; None where it is certain."""
+        return None if self.progress.meta is None else self.progress.meta.restored
 
 
 @dataclass(kw_only=True)
@@ -85,8 +88,6 @@ class SinkStarter(SinkTakeover):
     _exact: Memory | None = field(default=None, init=False)
     _is_proved: bool = field(default=False, init=False)
     """Whether what this driver remembers was shown to be all that there is, since it last started."""
-    _may_duplicate: int | None = field(default=None, init=False)
-    """Of the seed that an attempt has written: the next one finds it, and could take it for certain progress."""
 
     def start(self, memory: Memory | None, *, held: TransactionalProducer | None = None) -> StartedSink:
         """Steps 0 to 6.
@@ -103,7 +104,6 @@ class SinkStarter(SinkTakeover):
         started = self._repeat(lambda: self._attempt(memory, held))
         self.started_before = True
         self._is_proved = False
-        self._may_duplicate = None
         return started
 
     def _attempt(self, memory: Memory | None, held: TransactionalProducer | None) -> StartedSink:
@@ -169,9 +169,10 @@ class SinkStarter(SinkTakeover):
                 progress=progress_topic.id,
                 created=created,
             )
+            if seeding is not None:
+                again = None if exact else _may_duplicate(partitions, view)
+                meta = replace(meta, restored=_sum(seeding.restored, again))
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
-            if seeding is not None and not exact:
-                self._may_duplicate = _may_duplicate(partitions, view)
             failpoints.failpoint("starting-before-first-start")
             hold.control.write(settings.progress.name, encode(settings.id, progress))
         return StartedSink(
@@ -187,7 +188,6 @@ class SinkStarter(SinkTakeover):
             needs_key=is_compacted(data_config),
             max_dead_letter_bytes=client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
             recreated_progress_topic=recreated,
-            may_duplicate=self._may_duplicate,
             drift=(*decision.drift, *dead_letter_drift),
         )
 
@@ -300,6 +300,10 @@ _FOR_EVER_MS = 2**62
 
 def now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _sum(earlier: int | None, now: int | None) -> int | None:
+    return earlier if now is None else now + (earlier or 0)
 
 
 def _may_duplicate(begin: Mapping[SourcePartition, PartitionProgress], view: SourceView) -> int:

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.failure import FETCH_PATIENCE_S
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
@@ -179,7 +180,10 @@ def _reach_nobody(spark: SparkSession) -> None:
             connection=Connection(bootstrap_servers=servers), topics=("training",), properties=patience
         )
         beginning = {SourcePartition("training", 0): PartitionProgress(epoch=0, next=0, at=0)}
-        with suppress(PySparkException), _started(read_stream(spark, source, "training", beginning, 1)) as query:
+        with (
+            suppress(PySparkException),
+            _started(read_stream(spark, source, "training", beginning, 1, FETCH_PATIENCE_S)) as query,
+        ):
             query.awaitTermination(_DEADLINE_S)  # type: ignore[arg-type]
         java: Any = spark._jvm  # noqa: SLF001
         bytes_ = "org.apache.kafka.common.serialization.ByteArrayDeserializer"

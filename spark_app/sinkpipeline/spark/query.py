@@ -63,11 +63,13 @@ class SinkQuery:
         on_progress: Callable[[Progress, int], None],
         *,
         counted: bool,
+        patience_s: float,
     ) -> None:
-        """`counted`: how Arrow batches are bounded, see `wire`."""
+        """`counted`: how Arrow batches are bounded, see `wire`; `patience_s`: how long a task waits for the source."""
         self._spark = spark
         self._query_settings = query
         self._counted = counted
+        self._patience_s = patience_s
         self._settings = starter.settings
         self.delivery = SinkDelivery(starter, started, on_progress)
         self.error: Exception | None = None
@@ -91,6 +93,7 @@ class SinkQuery:
                 self._settings.group_id,
                 self.delivery.frontier,
                 self._query_settings.max_offsets_per_trigger,
+                self._patience_s,
             )
             rows = self._query_settings.rows
             # Here and not in each batch, which would be planned twice, and its rows projected twice.
@@ -123,18 +126,22 @@ class SinkQuery:
             return True
         return bool(ended)
 
-    def check_world(self) -> None:
+    def check_world(self) -> bool:
         """Between batches: are the topics still the same ones, is the sink still ours? Does nothing during a batch.
+
+        Returns:
+            Whether it looked.
 
         Raises:
             Restart, SinkPipelineError: as SinkDelivery.
         """
         if not self._lock.acquire(blocking=False):
-            return
+            return False
         try:
             self.delivery.check_world()
         finally:
             self._lock.release()
+        return True
 
     def stop(self) -> None:
         """Lets the running batch finish, and ends the query."""
@@ -201,6 +208,8 @@ def spark_error(error: Exception) -> SinkPipelineError:
     if cause is None:
         remedy = "the log file has Spark's own account; the batch is tried again"
         return SinkPipelineError(Reason.BATCH_FAILED, f"Spark failed{told}", remedy)
+    if cause.reason is Reason.SOURCE_SLOW:
+        return SinkPipelineError(cause.reason, f"the source gave no record in time; Spark failed{told}", cause.remedy)
     if cause.reason is Reason.BROKER_UNREACHABLE:
         return SinkPipelineError(cause.reason, f"no answer from the source's brokers; Spark failed{told}", cause.remedy)
     return SinkPipelineError(cause.reason, f"Spark failed{told}", cause.remedy)

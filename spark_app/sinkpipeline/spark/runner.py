@@ -17,7 +17,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.failure import FailurePolicy, Failures
+from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
@@ -30,6 +30,7 @@ from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.delivery import OversizedRecord, Restart
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone
+from sinkpipeline.spark.source import broker_waits_s
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 
@@ -72,13 +73,19 @@ class SinkRunner:
         """The control id of the last start, where the memory is exact."""
         self._policy = policy
         self._failures = Failures()
-        self._healthy_since: float | None = None
-        """When this start first proved to work: a batch delivered, or topics and progress as they should be."""
+        self._health = Health()
+        """Of the last start."""
+        self._proved = False
+        """Whether the last start has shown to work at all: something delivered, or topics and progress as they should
+        be."""
         self._started = False
         self._owes_a_start = False
         """Whether a stop has to wait for one more start, which settles what the last one left open."""
         self._counted = True
         """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
+        self._parked = False
+        self._broker_waits_s = broker_waits_s(starter.settings.source)
+        self._patience_s = fetch_patience_s(self._broker_waits_s)
         self._ends: Mapping[SourcePartition, int] | None = None
         self._on_change = on_change
         self._stop = threading.Event()
@@ -116,7 +123,8 @@ class SinkRunner:
 
     @property
     def ended(self) -> bool:
-        return not self._thread.is_alive()
+        """Whether nothing more is to be expected of it: also while it waits as long as others go on."""
+        return self._parked or not self._thread.is_alive()
 
     def start(self) -> None:
         if self._circuit is None:
@@ -164,6 +172,8 @@ class SinkRunner:
                     if not self._start_again(restart):
                         return
                 except SinkPipelineError as error:
+                    in_vain = error.reason is Reason.SOURCE_SLOW and not self._health.was_seen
+                    self._patience_s = fetch_patience_s(self._broker_waits_s, self._patience_s if in_vain else None)
                     if not self._may_try_again(error):
                         return
                 except (Py4JError, ConnectionError) as error:
@@ -185,7 +195,7 @@ class SinkRunner:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
         # Also before a stop: nobody after this driver knows its frontier for certain, if the progress topic is lost.
         self._owes_a_start = True
-        if self._healthy_since is None and not self._stop.is_set():
+        if not self._proved and not self._stop.is_set():
             return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
         self._change(state=SinkState.STARTING)
@@ -193,7 +203,7 @@ class SinkRunner:
         return True
 
     def _start_and_run(self) -> None:
-        self._healthy_since = None
+        self._health, self._proved = Health(), False
         self._owes_a_start = False
         started = self._starter.start(self._memory, held=self._held)
         self._let_go()
@@ -204,11 +214,11 @@ class SinkRunner:
             )
         if started.may_duplicate is not None:
             _LOG.warning(
-                "%s: ProgressRestored: going on from the earlier status; at most %d rows may be duplicated",
+                "%s: ProgressRestored: the progress was restored from an earlier status; at most %d rows may be "
+                "duplicated since",
                 self.id.sink,
                 started.may_duplicate,
             )
-            self._change(may_duplicate=started.may_duplicate)
         self._change(progress=started.progress, drift=started.drift)
         self._started = True
         if self._stop.is_set():
@@ -216,7 +226,13 @@ class SinkRunner:
             self._change(error=None)
             return
         query = SinkQuery(
-            self._spark, self._query_settings, self._starter, started, self._progressed, counted=self._counted
+            self._spark,
+            self._query_settings,
+            self._starter,
+            started,
+            self._progressed,
+            counted=self._counted,
+            patience_s=self._patience_s,
         )
         with self._lock:
             self._query = query
@@ -234,14 +250,16 @@ class SinkRunner:
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""
-        checked = time.monotonic()
+        checked, batches = time.monotonic(), 0
         while not query.wait(_WAIT_S):
             if self._stop.is_set():
                 self._end(query)
                 return
+            if query.batches > batches:
+                batches = query.batches
+                self._health = self._health.seen_at(time.monotonic())
             if time.monotonic() - checked >= _CHECK_EVERY_S:
-                query.check_world()
-                self._is_healthy()
+                self._look(query)
                 checked = time.monotonic()
         if query.error is not None:
             raise query.error
@@ -256,13 +274,17 @@ class SinkRunner:
         query.check_world()
         query.delivery.snapshot()
 
-    def _is_healthy(self) -> None:
-        if self._healthy_since is None:
-            self._healthy_since = time.monotonic()
+    def _look(self, query: SinkQuery) -> None:
+        """Between batches. A look alone says that it works only where no record waits, or a batch was delivered."""
+        if not query.check_world():
+            return
+        self._proved = True
+        if self._health.was_seen or self.report.lag == 0:
+            self._health = self._health.seen_at(time.monotonic())
 
     def _progressed(self, progress: Progress, rows: int) -> None:
         self.rows_this_run += rows
-        self._is_healthy()
+        self._proved = True
         self._change(progress=progress)
 
     def _remember(self, query: SinkQuery) -> None:
@@ -274,6 +296,21 @@ class SinkRunner:
         held, self._held = self._held, None
         if held is not None:
             held.close()
+
+    def _wait_for_others(self, error: SinkPipelineError) -> bool:
+        """A refusal that somebody may have lifted, as by granting a right, is looked at again while other sinks go on.
+
+        Where none goes on the driver ends, and whoever runs it decides.
+        """
+        _LOG.info("%s: is looked at again in %.0f s", self.id.sink, self._policy.max_backoff_s)
+        self._parked = True
+        self._on_change()
+        self._stop.wait(self._policy.max_backoff_s)
+        if self._stop.is_set():
+            return False
+        self._parked = False
+        _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value)
+        return True
 
     def _count_failure(self, error: SinkPipelineError) -> None:
         with self._lock:
@@ -292,12 +329,10 @@ class SinkRunner:
         if not error.reason.retry:
             _LOG.error("%s: %s", self.id.sink, error)
             self._change(state=SinkState.FAILED, error=error)
-            return False
-        since = self._healthy_since
-        healthy_s = 0.0 if since is None else time.monotonic() - since
+            return error.reason.heals and self._wait_for_others(error)
         # An address that has never answered may be wrong; a sink that has worked waits for its cluster.
         counted = error.reason.counted or not (self._started or self._memory is not None)
-        self._failures = self._failures.after_failure(self._policy, healthy_s, counted=counted)
+        self._failures = self._failures.after_failure(self._policy, self._health, counted=counted)
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(
                 Reason.CIRCUIT_OPEN,

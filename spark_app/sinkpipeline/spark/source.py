@@ -13,13 +13,12 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SourceSettings
 
 _REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+(?:Authorization|Authentication))Exception: (.*)")
-_TIMEOUT_MS = str(int(REQUEST_TIMEOUT_S * 1000))
-_TIMEOUTS = dict.fromkeys(("request.timeout.ms", "default.api.timeout.ms"), _TIMEOUT_MS)
-"""The Java client waits that long for a leader that is gone before it looks for the new one: by default a minute."""
+_TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
+_FETCH_MAX_WAIT = "fetch.max.wait.ms"
 
 _SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (Invalid value .*)")
 _DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
@@ -31,15 +30,20 @@ def read_stream(
     group_id_prefix: str,
     frontier: Mapping[SourcePartition, PartitionProgress],
     max_offsets_per_trigger: int,
+    patience_s: float,
 ) -> DataFrame:
-    """The stream that begins at `frontier`, which must name every partition of the source, and no other."""
+    """The stream that begins at `frontier`, which must name every partition of the source, and no other.
+
+    `patience_s`: how long a task waits for the next records, before it fails.
+    """
     offsets: dict[str, dict[str, int]] = {}
     for partition, state in sorted(frontier.items()):
         offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
-    # Ours only together: the one may not be longer than the other.
-    properties = (
-        source.properties if _TIMEOUTS.keys() & source.properties.keys() else {**_TIMEOUTS, **source.properties}
-    )
+    # The Java client waits so long for a leader that is gone before it looks for the new one: by default a minute. Ours
+    # only together: the one may not be longer than the other.
+    patience_ms = str(int(patience_s * 1000))
+    timeouts = {} if set(_TIMEOUTS) & source.properties.keys() else dict.fromkeys(_TIMEOUTS, patience_ms)
+    properties = {**timeouts, **source.properties}
     options = {
         # Spark asks for the offsets twice with every poll; the client's default of 500 records makes that often.
         "kafka.max.poll.records": "10000",
@@ -54,7 +58,7 @@ def read_stream(
         # What is lost is found and counted by us; false would skip it in silence.
         "failOnDataLoss": "true",
         # By default two minutes, and so eight until a batch without a leader for a partition has failed.
-        "kafkaConsumer.pollTimeoutMs": _TIMEOUT_MS,
+        "kafkaConsumer.pollTimeoutMs": patience_ms,
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
@@ -64,6 +68,11 @@ def read_stream(
     else:
         options["subscribe"] = ",".join(source.topics)
     return spark.readStream.format("kafka").options(**options).load()
+
+
+def broker_waits_s(source: SourceSettings) -> float:
+    """For how long the source's brokers may hold back an answer, until there are `fetch.min.bytes` of records."""
+    return int(source.properties.get(_FETCH_MAX_WAIT, "500")) / 1000
 
 
 def security_options(connection: Connection) -> dict[str, str]:

@@ -107,7 +107,6 @@ class ScriptedDriver:
             lag=told.lag,
             circuit_opened_at=told.circuit_opened_at,
             error=None if told.error is None else _error(told.error),
-            may_duplicate=told.may_duplicate,
         )
 
     def _progress(self, told: SinkScript) -> Progress:
@@ -137,6 +136,7 @@ class ScriptedDriver:
                 source={topic: "source-1"},
                 data=told.data_id,
                 progress=told.progress_id,
+                restored=told.may_duplicate,
             ),
             partitions=states,
         )

@@ -1,0 +1,167 @@
+"""One sink's life over tries that last long: played on a clock of its own, with no Spark."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.status import SinkState
+from sinkpipeline.spark import runner
+
+HOUR_S = 3600.0
+
+
+@dataclass
+class World:
+    """What the sink meets, and the time that it takes."""
+
+    batch_s: float
+    """How long a batch tries before it fails."""
+    commits_s: float = 0.0
+    """For how long batches are delivered before that one."""
+    refusals: list[Reason] = field(default_factory=list)
+    """Of its starts, one after the other."""
+    slow_s: float = 0.0
+    """How long the source lets a query wait."""
+    ends_after: int = 50
+    now: float = 0.0
+    starts: int = 0
+    patience: list[float] = field(default_factory=list)
+    """Of its queries."""
+    waits: list[float] = field(default_factory=list)
+    """Between its starts."""
+
+
+class Clock:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+
+class Stop(threading.Event):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._world.now += timeout or 0.0
+        self._world.waits.append(timeout or 0.0)
+        return self.is_set()
+
+
+class Query:
+    def __init__(self, world: World, patience_s: float) -> None:
+        self._world, self._began, self._patience_s = world, world.now, patience_s
+        world.patience.append(patience_s)
+        self.delivery = SimpleNamespace(progress=Progress(), exact=False)
+        self.error: SinkPipelineError | None = None
+        self.batches = 0
+
+    def wait(self, timeout_s: float) -> bool:
+        self._world.now += timeout_s
+        ran = self._world.now - self._began
+        if self._patience_s < self._world.slow_s:
+            self.error = SinkPipelineError(Reason.SOURCE_SLOW, "no record in time", "x")
+            return True
+        if ran < self._world.commits_s:
+            self.batches += 1
+        elif ran >= self._world.commits_s + self._world.batch_s:
+            self.error = SinkPipelineError(Reason.BATCH_FAILED, "a worker was killed, four times", "x")
+            return True
+        return False
+
+    def check_world(self) -> bool:
+        """A batch holds the lock, but for the time before Spark begins the first one."""
+        return self._world.now - self._began < 5
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
+    """A sink with a record that waits, until its thread ends."""
+
+    def start(_memory: object, **_held: object) -> Any:
+        world.starts += 1
+        if world.refusals:
+            raise SinkPipelineError(world.refusals.pop(0), "refused", "lift it")
+        if world.starts > world.ends_after:
+            sink._stop.set()
+        source = SourcePartition("in", 0)
+        progress = Progress(partitions={source: PartitionProgress(epoch=0, next=0)})
+        return SimpleNamespace(
+            recreated_progress_topic=False, may_duplicate=None, progress=progress, drift=(), control=Closed()
+        )
+
+    for name, stand_in in {
+        "SinkQuery": lambda *_a, patience_s, **_k: Query(world, patience_s),
+        "time": Clock(world),
+        "jvm_is_gone": lambda _spark: False,
+        "InheritableThread": threading.Thread,
+    }.items():
+        monkeypatch.setattr(runner, name, stand_in)
+    identity = SimpleNamespace(sink="out")
+    source = SimpleNamespace(properties={})
+    settings = SimpleNamespace(id=identity, owner=None, exactly_once=True, source=source)
+    starter: Any = SimpleNamespace(settings=settings, start=start)
+    nothing: Any = None
+    sink = runner.SinkRunner(
+        spark=nothing, query=nothing, starter=starter, memory=None, policy=FailurePolicy(), on_change=lambda: None
+    )
+    sink._stop = Stop(world)
+    sink.set_ends({SourcePartition("in", 0): 10})
+    sink._run()
+    return sink
+
+
+class Closed:
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("batch_s", [30.0, 660.0, HOUR_S])
+def test_a_batch_that_always_fails_opens_the_circuit_however_long_it_takes(
+    batch_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(batch_s)
+    sink = life(world, monkeypatch)
+    assert sink.report.error is not None
+    assert (sink.report.error.reason, world.starts) == (Reason.CIRCUIT_OPEN, 5)
+
+
+def test_a_batch_that_fails_each_day_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, commits_s=HOUR_S)
+    assert life(world, monkeypatch).report.state is SinkState.SUSPENDED
+    assert world.starts == world.ends_after + 1
+
+
+def test_a_refusal_that_may_be_lifted_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, refusals=[Reason.AUTHORIZATION_FAILED] * 9)
+    sink = life(world, monkeypatch)
+    assert sink.report.error is not None
+    assert sink.report.error.reason is Reason.CIRCUIT_OPEN, "it ran, and its batches failed"
+    assert (world.starts, world.waits.count(FailurePolicy().max_backoff_s)) == (9 + 5, 9)
+
+
+def test_any_other_refusal_waits_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, refusals=[Reason.DATA_TOPIC_LOST])
+    sink = life(world, monkeypatch)
+    assert (sink.report.state, world.starts) == (SinkState.FAILED, 1)
+
+
+def test_a_slow_source_is_given_more_time_with_each_try_and_opens_no_circuit(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, commits_s=60, slow_s=150, ends_after=7)
+    sink = life(world, monkeypatch)
+    assert sink.report.state is SinkState.SUSPENDED
+    # A batch came through with 160 s; the next failure is another one's, and begins anew.
+    assert world.patience == [10, 20, 40, 80, 160, 10, 20]
