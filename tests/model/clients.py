@@ -344,7 +344,11 @@ class AdminClient:
 
     def list_topics(self, topic: str = "", *, timeout: float) -> SimpleNamespace:
         topics = dict(cluster().broker.topics)
-        return ask("describe", lambda: SimpleNamespace(brokers={1: topic}, topics=topics), timeout_s=timeout)
+        return ask(
+            "describe",
+            lambda: SimpleNamespace(brokers={1: topic}, topics=topics, cluster_id="model"),
+            timeout_s=timeout,
+        )
 
     def describe_topics(
         self, names: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -38,6 +39,15 @@ _ATTEMPT_S = 3.0
 _REFUSAL_S = 1.0
 """A refused log-in is told within half a second: after this time it is worth asking for."""
 _PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What a cluster says of itself."""
+
+    id: str | None
+    """The same by whatever address it was reached; None where the brokers have none."""
+    brokers: int
 
 
 class Admin:
@@ -105,12 +115,16 @@ class Admin:
         )
 
     def brokers(self, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
-        """The number of brokers: the cheapest proof that the cluster answers. A refusal is told at once."""
+        """The number of brokers."""
+        return self.cluster(timeout_s).brokers
+
+    def cluster(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Cluster:
+        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
-                brokers = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S))).brokers
+                found = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S)))
             except KafkaException as exception:
                 refusal = self._refusal("connecting")
                 if refusal is not None or left <= _REFUSAL_S:
@@ -118,7 +132,7 @@ class Admin:
                 time.sleep(_POLL_S)
             else:
                 self._answered()
-                return len(brokers)
+                return Cluster(id=found.cluster_id, brokers=len(found.brokers))
 
     @repeated
     def topic_names(self) -> frozenset[str]:

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from sinkpipeline.core import starting
+from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode, encode_sentinel
@@ -38,6 +39,7 @@ from sinkpipeline.core.topics import (
     remember,
 )
 from sinkpipeline.kafka import failpoints
+from sinkpipeline.kafka.apart import check_ids_apart, check_names_apart
 from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
@@ -112,6 +114,7 @@ class SinkStarter(SinkTakeover):
             memory = self._found or memory
         view = view_source(settings.source, self.source_admin)
         # 0.
+        check_names_apart(settings, self.source_admin, self.admin)
         progress_topic, recreated = self._prepare(view, memory, held)
         exact = self._exact is not None
         # 1.
@@ -132,7 +135,7 @@ class SinkStarter(SinkTakeover):
                 data_topic = self.admin.create_topic(settings.data)
                 created = data_topic.id
             data_config = self.admin.topic_config(data_topic.name)
-            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters()
+            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
@@ -191,12 +194,13 @@ class SinkStarter(SinkTakeover):
             drift=(*decision.drift, *dead_letter_drift),
         )
 
-    def _prepare_dead_letters(self) -> tuple[Topic | None, tuple[str, ...]]:
+    def _prepare_dead_letters(self, view: SourceView) -> tuple[Topic | None, tuple[str, ...]]:
         """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
         wanted = self.settings.dead_letter
         if wanted is None:
             return None, ()
         topic = describe(self.admin, wanted.topic.name)
+        check_ids_apart(self.settings, view.topics, {Role.DEAD: None if topic is None else topic.id})
         decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
         if decision.create:
             self.admin.create_topic(wanted.topic)
@@ -213,11 +217,14 @@ class SinkStarter(SinkTakeover):
             decision, _ = self._decide(Progress(), None, view, memory)
             recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
-        elif (seen := self._look(progress_topic)) is not None:
-            decision, _ = self._decide(seen, progress_topic, view, memory)
-            needs_proof = decision.beginning is Beginning.SEED
         else:
+            # Before the look, which writes into it.
+            check_ids_apart(self.settings, view.topics, {Role.PROGRESS: progress_topic.id})
+            seen = self._look(progress_topic)
             needs_proof = True
+            if seen is not None:
+                decision, _ = self._decide(seen, progress_topic, view, memory)
+                needs_proof = decision.beginning is Beginning.SEED
         if held is not None and needs_proof and not self._prove(held):
             self._exact = None
         return progress_topic, recreated
@@ -246,6 +253,7 @@ class SinkStarter(SinkTakeover):
         starting.check_source(progress.meta if progress.exists else None, view.topics)
         check_visible(settings.source, self.source_admin, progress.meta, view.topics)
         data_topic = self._describe_data_topic()
+        check_ids_apart(settings, view.topics, {Role.DATA: None if data_topic is None else data_topic.id})
         decision = decide(
             progress=progress,
             progress_topic=progress_topic,

@@ -2,7 +2,7 @@
 
 Refused: a pipeline that reads what it writes (an endless loop), two sinks that write the same topic (every record
 twice), rows or dead letters in a progress topic (compaction would delete them), dead letters among rows. Known here is
-only what the manifest says: one cluster under two names can only be noticed by who connects.
+only what the manifest says: one cluster under two names is noticed by who connects (`core/crossing.py`).
 """
 
 from collections.abc import Iterator, Sequence
