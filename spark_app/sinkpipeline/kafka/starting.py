@@ -40,6 +40,7 @@ from sinkpipeline.core.topics import (
 )
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import check_ids_apart, check_names_apart
+from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
@@ -102,7 +103,13 @@ class SinkStarter(SinkTakeover):
             SinkPipelineError: every refusal of the protocol and of the topic policy.
         """
         self._exact = None if held is None else memory
-        started = self._repeat(lambda: self._attempt(memory, held))
+        is_new = memory is None and not self.started_before
+        started = agreed(
+            lambda: self._repeat(lambda: self._attempt(memory, held)),
+            self.renew_clients,
+            # Of a sink that nobody remembers, a missing source topic is a name that is wrong.
+            VERDICTS - {Reason.SOURCE_TOPIC_MISSING} if is_new else VERDICTS,
+        )
         self.started_before = True
         self._is_proved = False
         self._may_duplicate = None

@@ -176,6 +176,12 @@ class SinkTakeover:
     def _log(self) -> ProgressLog:
         return ProgressLog(self.settings.connection, self.settings.progress.name, self.settings.group_id)
 
+    def renew_clients(self) -> None:
+        """Clients that begin anew, with any of the brokers."""
+        is_one = self.admin is self.source_admin
+        self.admin = Admin(self.settings.connection)
+        self.source_admin = self.admin if is_one else Admin(self.settings.source.connection)
+
     def _describe_progress_topic(self) -> Topic | None:
         return describe(self.admin, self.settings.progress.name)
 
