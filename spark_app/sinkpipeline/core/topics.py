@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 
 
@@ -199,6 +199,27 @@ def check_progress_topic(topic: Topic) -> None:
             f"progress topic {topic.name} has cleanup.policy={policy}, so the broker may delete progress",
             remedy,
         )
+
+
+def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta | None]) -> str | None:
+    """Why a data topic outlives the sink that delivers into it; None where it is to be deleted with it.
+
+    Args:
+        sink: whose data topic it is.
+        topic: as it is there.
+        meta: the sink's own.
+        others: by key, every `meta` of the progress topic, the sink's own perhaps among them; None is unreadable.
+    """
+    if meta.created != topic.id:
+        return "this sink has not created it"
+    for key, other in sorted(others.items()):
+        if key == sink.meta_key:
+            continue
+        if other is None:
+            return f"{key} in the progress topic can't be read, and may deliver into it"
+        if other.data == topic.id:
+            return f"{other.owner} delivers into it, or has done so ({key})"
+    return None
 
 
 def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:

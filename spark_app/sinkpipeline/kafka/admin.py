@@ -50,6 +50,15 @@ class Cluster:
     brokers: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Creation:
+    """A topic that is there after its creation was asked for."""
+
+    topic: Topic
+    is_ours: bool
+    """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
+
+
 class Admin:
     """One admin client of one cluster. Safe to share between threads.
 
@@ -231,15 +240,17 @@ class Admin:
         return self._translate(exception, f"creating topic {request.name}", needs, Reason.TOPIC_CREATION_FAILED)
 
     @repeated
-    def create_topic(self, request: TopicRequest) -> Topic:
+    def create_topic(self, request: TopicRequest) -> Creation:
         """Creates a topic and waits until it can be described; one that is there already is success.
 
         Raises:
             SinkPipelineError: also TopicCreationFailed.
         """
         future = self._create(request)
+        is_ours = False
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
+            is_ours = True
         except TimeoutError as error:
             raise self._no_answer(f"creating topic {request.name}") from error
         except KafkaException as exception:
@@ -251,7 +262,7 @@ class Admin:
         while time.monotonic() < deadline:
             topic = self.topics([request.name])[request.name]
             if topic is not None:
-                return topic
+                return Creation(topic=topic, is_ours=is_ours)
             time.sleep(_POLL_S)
         raise SinkPipelineError(
             Reason.TOPIC_CREATION_FAILED,

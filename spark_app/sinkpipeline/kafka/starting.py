@@ -88,6 +88,8 @@ class SinkStarter(SinkTakeover):
     _exact: Memory | None = field(default=None, init=False)
     _is_proved: bool = field(default=False, init=False)
     """Whether what this driver remembers was shown to be all that there is, since it last started."""
+    _created: str | None = field(default=None, init=False)
+    """The id of the data topic that this driver has created last, for certain."""
     _may_duplicate: int | None = field(default=None, init=False)
     """Of the seed that an attempt has written: the next one finds it, and could take it for certain progress."""
 
@@ -137,17 +139,17 @@ class SinkStarter(SinkTakeover):
                     f"the progress of {settings.id} was deleted while the outcome of a transaction was in doubt",
                     "nobody knows how far the sink got; say where to go on with `sinkpipeline reset --status-file`",
                 )
-            created = _created(progress, seeding)
-            if data_topic is None:
-                data_topic = self.admin.create_topic(settings.data)
-                created = data_topic.id
-            data_config = self.admin.topic_config(data_topic.name)
             dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
+            if data_topic is None:
+                data_topic = self._create_data_topic()
+            data_config = self.admin.topic_config(data_topic.name)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
             remembered_source = {} if seeding is None else seeding.source
             meta = self._announce(previous, epoch=epoch, source={**remembered_source, **view.topics})
+            # With the announcement: should this attempt be killed, the next one finds the topic there.
+            meta = replace(meta, created=self._created or _created(progress, seeding))
             # 3. to 5.
             remembered = memory.partitions if memory is not None else {}
             progress = self._take_over(hold, progress, meta, {*remembered, *view.beginnings})
@@ -177,7 +179,6 @@ class SinkStarter(SinkTakeover):
                 source=MappingProxyType({**meta.source, **view.topics}),
                 data=data_topic.id,
                 progress=progress_topic.id,
-                created=created,
             )
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
             if seeding is not None and not exact:
@@ -200,6 +201,13 @@ class SinkStarter(SinkTakeover):
             may_duplicate=self._may_duplicate,
             drift=(*decision.drift, *dead_letter_drift),
         )
+
+    def _create_data_topic(self) -> Topic:
+        creation = self.admin.create_topic(self.settings.data)
+        if creation.is_ours:
+            self._created = creation.topic.id
+        failpoints.failpoint("starting-after-data-topic")
+        return creation.topic
 
     def _prepare_dead_letters(self, view: SourceView) -> tuple[Topic | None, tuple[str, ...]]:
         """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
@@ -289,10 +297,9 @@ class SinkStarter(SinkTakeover):
 
 
 def _created(progress: Progress, seeding: Memory | None) -> str | None:
-    """The id of the data topic that an earlier start of this sink created."""
-    if seeding is not None:
-        return seeding.created
-    return None if progress.meta is None else progress.meta.created
+    """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
+    announced = None if progress.meta is None else progress.meta.created
+    return announced if seeding is None else seeding.created or announced
 
 
 def client_limit(config: Mapping[str, str]) -> int:
