@@ -35,6 +35,7 @@ from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
+from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 
@@ -196,8 +197,9 @@ class ProgressLog:
 
         def read() -> Progress:
             nonce = str(uuid.uuid4())
-            producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
-            producer.flush()
+            with explained(self.topic, self._servers):
+                producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
+                producer.flush()
             return self._search(sink, nonce, patience_s=patience_s)
 
         try:

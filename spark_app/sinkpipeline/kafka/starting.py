@@ -41,7 +41,7 @@ from sinkpipeline.core.topics import (
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import check_ids_apart, check_names_apart
 from sinkpipeline.kafka.looks import VERDICTS, agreed
-from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
 
@@ -253,7 +253,7 @@ class SinkStarter(SinkTakeover):
         if not self._is_proved:
             try:
                 held.write(self.settings.progress.name, [(SENTINEL_KEY, encode_sentinel(self.new_run()))])
-            except (Fenced, InDoubt, RecordRefused) as trouble:
+            except (Fenced, InDoubt) as trouble:
                 _LOG.info("%s: what this driver remembers is not certain any more: %s", self.settings.id, trouble)
                 return False
             self._is_proved = True
