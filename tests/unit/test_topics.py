@@ -16,10 +16,12 @@ from sinkpipeline.core.topics import (
     Memory,
     Topic,
     TopicRequest,
+    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
     drift,
+    durability,
     progress_request,
     why_kept,
 )
@@ -328,3 +330,29 @@ def test_a_data_topic_outlives_its_sink_where_others_need_it(
 ) -> None:
     reason = why_kept(SINK, DATA, meta, others)
     assert reason is None if kept is None else kept in (reason or "")
+
+
+# Durability
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "facts"),
+    [
+        (3, "2", []),
+        (0, None, []),
+        (3, None, []),
+        (1, "1", ["1 of 3 replicas", "min.insync.replicas"]),
+        (2, "2", ["2 of 3 replicas"]),
+        (3, "1", ["a record that 1 has"]),
+    ],
+)
+def test_what_is_to_be_feared_for_a_topics_records(replicas: int, in_sync: str | None, facts: list[str]) -> None:
+    config = {} if in_sync is None else {"min.insync.replicas": in_sync}
+    told = durability(replace(DATA, replication_factor=replicas, config=config))
+    assert len(told) == bool(facts)
+    assert all(fact in told[0] for fact in facts)
+
+
+def test_of_a_topic_that_is_not_there_yet_only_what_was_asked_for_is_known() -> None:
+    assert durability(as_requested(REQUEST)) == ()
+    assert "1 of 3" in durability(as_requested(progress_request("progress", 1)))[0]

@@ -16,10 +16,13 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
     Beginning,
     DeadLetterDecision,
+    Topic,
     TopicDecision,
+    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
+    durability,
 )
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
@@ -138,7 +141,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         source=source,
         refuse_existing_data=sink.refuse_existing_data,
     )
-    dead_letters = _dead_letters(sink, admin)
+    dead_letter_topic, dead_letters = _dead_letters(sink, admin)
     for request, create in (
         (sink.data, decision.create_data),
         (sink.progress, decision.create_progress),
@@ -153,18 +156,23 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
             )
         if create:
             admin.check_creation(request)
-    warnings = (*decision.drift, *dead_letters.drift, *_one_of_several(found))
+    kept = [data or as_requested(sink.data), progress_topic or as_requested(sink.progress)]
+    if dead_letter_topic is not None or dead_letters.create:
+        kept += [dead_letter_topic or as_requested(each.topic) for each in (sink.dead_letter,) if each is not None]
+    # One broker alone is for trying things out, and has no other replicas to give.
+    fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
+    warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
     return Finding(sink.id, decision, None, warnings, creates_dead_letters=dead_letters.create)
 
 
-def _dead_letters(sink: SinkSettings, admin: Admin) -> DeadLetterDecision:
+def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:
     wanted = sink.dead_letter
     if wanted is None:
-        return DeadLetterDecision(create=False)
+        return None, DeadLetterDecision(create=False)
     topic = describe(admin, wanted.topic.name)
     if topic is not None:
         _require(admin, topic.name, ("WRITE",))
-    return decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
+    return topic, decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
 
 
 def _listed(names: Sequence[str]) -> str:
