@@ -41,7 +41,7 @@ def answers(*told: Reason | None) -> Callable[[], str]:
         ([LOST, RECREATED], Reason.TOPICS_CHANGED),
         ([LOST, UNREACHABLE], UNREACHABLE),
         ([UNREACHABLE], UNREACHABLE),
-        ([Reason.PROGRESS_LOST], Reason.PROGRESS_LOST),
+        ([Reason.PROGRESS_CORRUPT], Reason.PROGRESS_CORRUPT),
     ],
 )
 def test_a_verdict_needs_several_looks_that_agree(

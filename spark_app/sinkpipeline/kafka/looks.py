@@ -20,7 +20,17 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 _LOG = logging.getLogger("sinkpipeline.start")
 T = TypeVar("T")
 
-VERDICTS = frozenset({Reason.DATA_TOPIC_LOST, Reason.SOURCE_TOPIC_MISSING, Reason.SOURCE_RECREATED})
+VERDICTS = frozenset(
+    {
+        Reason.DATA_TOPIC_LOST,
+        Reason.SOURCE_TOPIC_MISSING,
+        Reason.SOURCE_RECREATED,
+        # A leader that has been replaced, and doesn't know, tells an end of its own.
+        Reason.SOURCE_DATA_LOST,
+        # Ids are compared for it, too.
+        Reason.PROGRESS_LOST,
+    }
+)
 _LOOKS = 3
 _BETWEEN_S = float(os.environ.get("SINKPIPELINE_LOOK_AGAIN_S", "15"))
 

@@ -3,7 +3,8 @@
     0 refuse what needs no fence, by a decide read; create the progress topic
     1 init the control id                          (fences another driver's writes of meta)
     2 resume read; refuse again; create the data topic, and the dead-letter topic
-    3 commit meta with our run                     (who comes later sees it; who was before learns it when fenced)
+    3 commit meta with our run, and with the data topic if we created it
+                                                   (who comes later sees it; who was before learns it when fenced)
     4 init every partition id                      (fences late tasks, and aborts what they left open)
     5 resume read of what was written since 2
     6 commit the frontier of every partition with meta, as one transaction: a first start, a seed, or a snapshot
