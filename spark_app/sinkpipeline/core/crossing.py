@@ -1,6 +1,6 @@
 """What the topics of one pipeline can't be to each other, as who has connected sees them.
 
-`core/manifest/routing.py` has the same rules for what the manifest says. It compares addresses, and one cluster can
+`core/manifest/routing.py` applies the same rules to what the manifest says. It compares addresses, and one cluster can
 have several. Here clusters are compared by their ids and then topics by their names, which works for topics that don't
 exist yet; and topics by their ids, which works where a proxy tells another cluster id or other names.
 """
@@ -16,7 +16,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 
 class Role(enum.Enum):
-    """What a sink keeps in a topic; the value is where the manifest names it."""
+    """What a sink keeps in a topic; the value is where the manifest names it. The less it matters, the earlier."""
 
     DEAD = "deadLetter.topic.name"
     DATA = "kafka.topic.name"
@@ -73,8 +73,16 @@ _APART = {
     Role.PROGRESS: "keep rows and progress in different topics",
     Role.DEAD: "give dead letters a topic of their own",
 }
-_WHO_MOVES = tuple(Role)
-"""Of two roles that one topic can't have, the first in this order needs another topic."""
+
+
+def who_moves(role: Role, other: Role) -> Role | None:
+    """Which of two roles, of different sinks, needs another topic than the other; None where one topic can have both.
+
+    Sinks may keep their progress in one topic, and their dead letters in one; nothing else.
+    """
+    if role is other:
+        return role if role is Role.DATA else None
+    return next(each for each in Role if each in (role, other))
 
 
 def check_source(source: SourcePlaces, uses: Iterable[Use]) -> None:
@@ -106,17 +114,13 @@ def check_sinks(uses: Iterable[Use], others: Iterable[Use]) -> None:
     known = list(others)
     for use in uses:
         for other in known:
-            if use.sink == other.sink or not use.place.is_same(other.place) or _may_share(use.role, other.role):
+            moves = who_moves(use.role, other.role)
+            if use.sink == other.sink or not use.place.is_same(other.place) or moves is None:
                 continue
-            told, beside = sorted((use, other), key=lambda each: _WHO_MOVES.index(each.role))
+            told, beside = (use, other) if use.role is moves else (other, use)
             one = _one_cluster(told.place.servers, beside.place.servers)
             fact = f"is {beside.role.value} {beside.place.name} of sink {beside.sink} too{one}"
             raise _invalid(told, fact, _APART[told.role])
-
-
-def _may_share(role: Role, other: Role) -> bool:
-    """Sinks may keep their progress in one topic, and their dead letters in one; nothing else."""
-    return role is other and role is not Role.DATA
 
 
 def _one_cluster(servers: str, others: str) -> str:
