@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.naming import SENTINEL_KEY
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin, Cluster
+from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.purify import preflight, purify
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
@@ -30,10 +32,13 @@ def loop(sink: OneSink) -> SinkSettings:
     return sink.settings(source={"connection": other_name(sink), "topics": (), "pattern": f"{sink.name}.*"})
 
 
-def start(settings: SinkSettings) -> None:
+def start(settings: SinkSettings, claims: Claims | None = None) -> None:
     admins = {each: Admin(each) for each in (settings.source.connection, settings.connection)}
     starter = SinkStarter(
-        settings=settings, source_admin=admins[settings.source.connection], admin=admins[settings.connection]
+        settings=settings,
+        source_admin=admins[settings.source.connection],
+        admin=admins[settings.connection],
+        claims=claims or Claims(),
     )
     starter.start(None).control.close()
 
@@ -93,3 +98,15 @@ def test_two_names_alone_are_no_fault(sink: OneSink) -> None:
     [finding] = purify([settings])
     assert finding.error is None
     start(settings)
+
+
+def test_of_two_sinks_that_meet_on_a_topic_the_later_one_is_refused(sink: OneSink) -> None:
+    """Where nobody could compare them before: their clusters were not reached together."""
+    first = sink.settings()
+    apart = replace(first.progress, name=f"{sink.name}-progress-2")
+    second = replace(first, id=replace(sink.id, sink="second"), connection=other_name(sink), progress=apart)
+    claims = Claims()
+    start(first, claims)
+    refusal(lambda: start(second, claims), Reason.MANIFEST_INVALID)
+    assert topics.progress_truth(sink.servers, apart.name).keys() <= {SENTINEL_KEY}
+    start(first, claims)

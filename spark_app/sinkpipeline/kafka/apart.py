@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -12,6 +13,26 @@ from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 
 _ONE = "one"
 """In place of the id of a cluster that is reached by one connection, and so need not be asked for it."""
+
+
+class Claims:
+    """The topics of the sinks of this process, by the ids that their starts have found. For several threads."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, tuple[Use, ...]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, sink: SinkSettings, ids: Mapping[Role, str | None]) -> None:
+        """Takes the topics for a sink, in place of those that it had.
+
+        Raises:
+            SinkPipelineError: ManifestInvalid where another sink has one of them.
+        """
+        uses = tuple(uses_of(sink, None, ids))
+        with self._lock:
+            others = [use for name, taken in self._uses.items() if name != sink.id.sink for use in taken]
+            check_sinks(uses, others)
+            self._uses[sink.id.sink] = uses
 
 
 def uses_of(

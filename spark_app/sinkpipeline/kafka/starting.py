@@ -40,7 +40,7 @@ from sinkpipeline.core.topics import (
     remember,
 )
 from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.apart import check_ids_apart, check_names_apart
+from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
@@ -83,6 +83,8 @@ class StartedSink:
 class SinkStarter(SinkTakeover):
     """Starts one sink, as often as its driver asks."""
 
+    claims: Claims = field(default_factory=Claims)
+    """Of all sinks of this driver."""
     started_before: bool = field(default=False, init=False)
     _found: Memory | None = field(default=None, init=False)
     """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
@@ -143,6 +145,14 @@ class SinkStarter(SinkTakeover):
             dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
             if data_topic is None:
                 data_topic = self._create_data_topic()
+            self.claims.take(
+                settings,
+                {
+                    Role.DATA: data_topic.id,
+                    Role.PROGRESS: progress_topic.id,
+                    Role.DEAD: None if dead_letter_topic is None else dead_letter_topic.id,
+                },
+            )
             data_config = self.admin.topic_config(data_topic.name)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
