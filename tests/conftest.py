@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+# A verdict on topics is confirmed soon, also by commands and drivers: read where the product is imported.
+os.environ.setdefault("SINKPIPELINE_LOOK_AGAIN_S", "0.2")
 
 import pytest
 from hypothesis import settings

@@ -178,7 +178,7 @@ class Demo:
         story, kubernetes = self._story, self._kubernetes
         story.step(f"Deleting the data topic {self._data} while the pipeline runs")
         self._broker.delete(self._data)
-        kubernetes.wait_for("the pipeline has Failed", REACTION_S, self._has_failed)
+        kubernetes.wait_for("the pipeline has Failed", 2 * REACTION_S, self._has_failed)
         self._get()
         message = kubernetes.condition(self._name, "Stalled").get("message", "")
         story.typed(f"kubectl get sinkpipeline {self._name} -o jsonpath=... (the condition Stalled)")

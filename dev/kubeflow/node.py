@@ -38,7 +38,7 @@ MESSAGE_BYTES: Final = 4096
 """kubelet: container/runtime.go, MaxContainerTerminationMessageLength."""
 
 # What a process needs of this one's environment; the rest, such as KUBECONFIG, is not the driver's.
-INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "JAVA_HOME")
+INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "JAVA_HOME", "SINKPIPELINE_LOOK_AGAIN_S")
 
 
 @dataclass(frozen=True)

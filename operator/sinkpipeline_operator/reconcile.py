@@ -23,7 +23,13 @@ from sinkpipeline_operator.kube.client import PIPELINE, Cluster, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.observe.observer import Observer, Seen
-from sinkpipeline_operator.report.events import TOPIC_RECREATED, Recorder, events_of, events_of_removal
+from sinkpipeline_operator.report.events import (
+    TOPIC_RECREATED,
+    Recorder,
+    events_of,
+    events_of_deletion,
+    events_of_removal,
+)
 from sinkpipeline_operator.report.metrics import Metrics
 from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report
 from sinkpipeline_operator.report.writes import is_due
@@ -46,6 +52,8 @@ class _Remembered:
     seen: Seen | None = None
     looked_at: float = 0.0
     wrote_at: float | None = None
+    announced: tuple[str, ...] | None = None
+    """The data topics of whose deletion people were told; None where nobody was told yet."""
     hearing: Hearing
     token: str | None = field(default=None, repr=False)
     """The driver's, as it was last seen."""
@@ -116,7 +124,7 @@ class Reconciler:
         memory.token = seen.token or memory.token
         if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):
             return 0.0
-        removal = self._removal(seen, decision)
+        removal = self._removal(seen, decision, memory)
         if removal is not None and removal.done:
             self._tell_what_stays(seen, removal)
             self._actions.settle_finalizer(seen, wanted=False)
@@ -124,10 +132,15 @@ class Reconciler:
         known = self._known(seen, decision, self._hear(seen, memory.hearing))
         if removal is not None and removal.error is not None:
             known = replace(known, trouble=removal.error)
+            # What was seen before may be so no more.
+            memory.announced = None
+        doomed = memory.announced if removal is None or removal.doomed is None else removal.doomed
+        known = replace(known, doomed=doomed or ())
         status = report(known)
         self._actions.before_noting(seen, decision)
-        if is_due(seen.status, status, _since(memory)):
+        if is_due(seen.status, status, _since(memory)) or doomed != memory.announced:
             self._write(seen, status, memory, decision)
+        self._announce(seen, doomed, memory)
         self._metrics.show(seen.ref, status)
         failpoint("operator-after-status")
         self._actions.take(replace_status(seen, status), decision)
@@ -146,6 +159,15 @@ class Reconciler:
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._recorder.post(seen.resource, event, seen.observation.now_ms)
+
+    def _announce(self, seen: Seen, doomed: tuple[str, ...] | None, memory: _Remembered) -> None:
+        """Data topics are deleted after they stand in the status, and were told by an event."""
+        if doomed is None or doomed == memory.announced:
+            return
+        for event in events_of_deletion(doomed):
+            _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+            self._recorder.post(seen.resource, event, seen.observation.now_ms)
+        memory.announced = doomed
 
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
         if removal.error is None and _is_to_be_removed(seen):
@@ -187,7 +209,7 @@ class Reconciler:
             paused=observation.paused,
         )
 
-    def _removal(self, seen: Seen, decision: Decision) -> Removal | None:
+    def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
         """How the removal of what the pipeline made in Kafka stands; None where there is none to be made, or yet."""
         finalizers = seen.resource["metadata"].get("finalizers") or []
         if not seen.observation.deleting or FINALIZER not in finalizers or decision.standing is not Standing.STOPPED:
@@ -199,7 +221,7 @@ class Reconciler:
             fact = "the operator has no access to Kafka" if self._kafka is None else "the manifest can't be read"
             remedy = "set spec.deletionPolicy to Retain to delete the resource alone"
             return Removal(done=False, error=seen.trouble or SinkPipelineError(Reason.MANIFEST_INVALID, fact, remedy))
-        return self._kafka.remove(question)
+        return self._kafka.remove(question, memory.announced)
 
     def _question(self, seen: Seen) -> Question | None:
         if seen.pipeline is None or seen.run is None:

@@ -113,4 +113,6 @@ def test_one_bootstrap_server_of_three_is_warned_of(cluster: LocalKafka, tmp_pat
         run.eventually(lambda: f"WARNING {warning}" in run.stderr, "the run warns")
     document["spec"]["source"]["kafka"]["bootstrapServers"] = f"{one},{others}"
     app.write(document)
-    assert "warning" not in app.call("validate", "-f", str(app.manifest)).stdout
+    again = app.call("validate", "-f", str(app.manifest)).stdout
+    assert "names one of 3 brokers" not in again
+    assert f"sink {name}: warning: {name}-out has 1 of 3 replicas: a broker that is lost" in again

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.admin import Admin, Creation
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.removal import SinkRemoval
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
 from support.sink.starts import once, refusal
@@ -21,8 +27,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
 def remove(sink: OneSink, settings: SinkSettings | None = None) -> None:
-    admin = Admin(sink.connection)
-    SinkRemoval(settings=settings or sink.settings(), source_admin=admin, admin=admin).carry_out()
+    removal(settings or sink.settings()).carry_out()
+
+
+def removal(settings: SinkSettings) -> SinkRemoval:
+    admin = Admin(settings.connection)
+    return SinkRemoval(settings=settings, source_admin=admin, admin=admin)
 
 
 def with_rows(sink: OneSink) -> None:
@@ -146,3 +156,108 @@ def test_progress_that_contradicts_itself_is_removed_too(filled: OneSink) -> Non
     topics.produce(filled.servers, filled.progress, [(key.encode(), b'{"v":1,"epoch":7}')])
     remove(filled)
     assert left(filled) == {}
+
+
+# Whose the data topic is
+
+
+def beside(sink: OneSink, **changes: Any) -> SinkSettings:
+    """Another pipeline that delivers into the same data topic."""
+    name = f"{sink.name}-beside"
+    return sink.settings(id=SinkId(name, "out"), owner=Owner(cluster="file", name=name), **changes)
+
+
+def start(settings: SinkSettings) -> StartedSink:
+    admin = Admin(settings.connection)
+    started = SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None)
+    started.control.close()
+    return started
+
+
+def test_of_two_that_ask_for_a_topic_at_once_one_has_created_it(sink: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    barrier = Barrier(2)
+    create = Admin.create_topic
+
+    def at_once(admin: Admin, request: TopicRequest) -> Creation:
+        if request.name == sink.data:
+            # Both have seen that it is missing.
+            barrier.wait(30)
+        return create(admin, request)
+
+    monkeypatch.setattr(Admin, "create_topic", at_once)
+    apart = replace(sink.settings().progress, name=f"{sink.name}-progress-2")
+    both = [sink.settings(), beside(sink, progress=apart)]
+    with ThreadPoolExecutor(2) as pool:
+        metas = [started.progress.meta for started in pool.map(start, both)]
+    created = [None if meta is None else meta.created for meta in metas]
+    assert sorted(created, key=str) == sorted([None, topics.topic_id(sink.servers, sink.data)], key=str)
+
+    loser = both[created.index(None)]
+    assert removal(loser).doomed() is None
+    remove(sink, loser)
+    assert exists(sink, sink.data)
+
+
+def test_a_topic_whose_creation_was_not_confirmed_stays(filled: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = Admin._create
+    unconfirmed = {filled.data}
+
+    def lose_the_answer(admin: Admin, request: TopicRequest, **how: bool) -> Future[None]:
+        future = create(admin, request, **how)
+        if request.name not in unconfirmed:
+            return future
+        unconfirmed.remove(request.name)
+        future.result(30)
+        lost: Future[None] = Future()
+        lost.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return lost
+
+    monkeypatch.setattr(Admin, "_create", lose_the_answer)
+    with_rows(filled)
+    remove(filled)
+    assert left(filled) == {}
+    assert len(filled.delivered()) == 20
+
+
+def test_a_topic_into_which_another_pipeline_delivers_stays(filled: OneSink) -> None:
+    with_rows(filled)
+    assert removal(filled.settings()).doomed() == filled.data
+    start(beside(filled))
+    assert removal(filled.settings()).doomed() is None
+    remove(filled)
+    assert left(filled) == {}
+    assert exists(filled, filled.data)
+
+
+def test_a_topic_goes_once_the_other_pipeline_is_removed(filled: OneSink) -> None:
+    with_rows(filled)
+    start(beside(filled))
+    remove(filled, beside(filled))
+    assert exists(filled, filled.data)
+    remove(filled)
+    assert not exists(filled, filled.data)
+
+
+@pytest.mark.parametrize("point", ["starting-after-meta", "starting-before-first-start"])
+def test_who_created_a_topic_and_was_killed_on_its_first_start_has_created_it(
+    filled: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash() -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        once(point, crash, patched)
+        with pytest.raises(RuntimeError, match="killed"):
+            filled.start()
+    with_rows(filled)
+    remove(filled)
+    assert not exists(filled, filled.data)
+
+
+def test_who_is_fenced_after_the_creation_knows_of_it(filled: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fence() -> None:
+        TransactionalProducer(filled.connection, filled.id.control_id).close()
+
+    once("starting-after-data-topic", fence, monkeypatch)
+    with_rows(filled)
+    assert filled.truth()["meta"]["created"] == topics.topic_id(filled.servers, filled.data)

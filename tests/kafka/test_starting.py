@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -605,3 +608,39 @@ def test_a_retry_that_cannot_read_says_that_it_does_not_know(sink: OneSink) -> N
     assert receipt.error is not None
     assert receipt.error.reason is Reason.TOPICS_CHANGED
     assert receipt.in_doubt, "an earlier attempt may have committed"
+
+
+# How large a pipeline may be
+
+
+def of_many_topics(sink: OneSink, count: int) -> None:
+    """The sink has read so many topics that its `meta` is larger than the client's and the broker's default limits."""
+    meta = sink.truth()["meta"]
+    gone = {f"orders-of-shop-{number}": str(uuid.uuid4())[:22] for number in range(count)}
+    document = json.dumps({**meta, "source": {**gone, **meta["source"]}}).encode()
+    assert len(document) > 1_048_588
+    large = {"message.max.bytes": "100000000", "compression.type": "zstd"}
+    producer = TransactionalProducer(sink.connection, topics.unique("foreign"), large)
+    producer.write(sink.progress, [(sink.id.meta_key, document)])
+    producer.close()
+
+
+def test_a_meta_of_more_than_a_megabyte_is_written(filled: OneSink) -> None:
+    filled.start()
+    of_many_topics(filled, 30_000)
+    deliver(filled, filled.start("run-2"), range(3))
+    assert len(filled.truth()["meta"]["source"]) == 30_001
+    assert filled.frontier() == {0: 3}
+
+
+def test_a_progress_topic_that_is_too_small_for_a_record_says_how_to_widen_it(filled: OneSink) -> None:
+    filled.start()
+    of_many_topics(filled, 30_000)
+    topics.alter_topic(filled.servers, filled.progress, {"max.message.bytes": "2000"})
+    error = refusal(lambda: filled.start("run-2"), Reason.PROGRESS_TOPIC_INVALID)
+    typed = re.search(r"--entity-name (\S+) --add-config (max.message.bytes)=([0-9]+)", error.remedy)
+    assert typed is not None
+    assert typed[1] == filled.progress
+    topics.alter_topic(filled.servers, filled.progress, {typed[2]: typed[3]})
+    filled.start("run-3")
+    assert filled.truth()["meta"]["run"] == "run-3"

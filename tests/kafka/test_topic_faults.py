@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.progress import PartitionProgress, encode_partition
-from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka import producers
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.delivery import Restart
@@ -174,3 +177,41 @@ def test_progress_beyond_our_own_in_a_re_created_topic_is_somebody_elses(filled:
         ahead = encode_partition(PartitionProgress(epoch=0, next=9))
         topics.produce(filled.servers, filled.progress, [(filled.id.partition_key(filled.at()).encode(), ahead)])
         refusal(driver.start, Reason.PROGRESS_CORRUPT)
+
+
+# A broker that tells what was so
+
+
+class StaleBroker:
+    """A driver's clients ask a broker that doesn't know a topic; those that it makes from now on ask another one."""
+
+    def __init__(self, driver: Driver, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        clients = (driver.starter.admin, driver.starter.source_admin)
+        ask = Admin.topics
+
+        def topics_of(admin: Admin, names: Collection[str]) -> dict[str, Topic | None]:
+            found = ask(admin, names)
+            if admin in clients and missing in found:
+                self.asked += 1
+                found[missing] = None
+            return found
+
+        monkeypatch.setattr(Admin, "topics", topics_of)
+
+
+@pytest.mark.parametrize("what", ["source", "data"])
+@pytest.mark.parametrize("running", [True, False], ids=["running", "starting"])
+def test_one_stale_answer_is_no_verdict(
+    filled: OneSink, what: str, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Driver(filled) as driver:
+        driver.batch(5)
+        stale = StaleBroker(driver, getattr(filled, what), monkeypatch)
+        if running:
+            driver.delivery.check_world()
+        else:
+            driver.start()
+        assert stale.asked > 0
+        driver.until(30)
+    assert sorted(filled.delivered(), key=int) == NUMBERS

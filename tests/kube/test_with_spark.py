@@ -134,6 +134,7 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline) -> None:
     pipeline.until_ready()
     pipeline.until_delivered()
     pipeline.delete()
+    assert f"the data topic {pipeline.data} is deleted" in pipeline.events("DataTopicDeleted")
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None
     assert topics.topic_id(pipeline.servers, f"{pipeline.name}-dlq") is not None, "what nobody has looked at stays"

@@ -7,7 +7,7 @@ that the product makes anyway, so each of them is one request at one moment.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -40,6 +40,8 @@ class Cluster:
     on_read: Callable[[str, int], None] = lambda *_: None
     refuses_row: Callable[[], bool] = lambda: False
     """Whether the cluster refuses the next row of a plain producer."""
+    topics_known: Callable[[], Collection[str] | None] = lambda: None
+    """The topics of which the broker that answers next knows; None: all that are there."""
 
 
 _cluster: Cluster | None = None
@@ -344,14 +346,22 @@ class AdminClient:
 
     def list_topics(self, topic: str = "", *, timeout: float) -> SimpleNamespace:
         topics = dict(cluster().broker.topics)
-        return ask("describe", lambda: SimpleNamespace(brokers={1: topic}, topics=topics), timeout_s=timeout)
+        return ask(
+            "describe",
+            lambda: SimpleNamespace(brokers={1: topic}, topics=topics, cluster_id="model"),
+            timeout_s=timeout,
+        )
 
     def describe_topics(
         self, names: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False
     ) -> dict[str, Future[Any]]:
         allowed = [AclOperation.READ, AclOperation.WRITE] if include_authorized_operations else None
 
+        known = cluster().topics_known()
+
         def describe(name: str) -> SimpleNamespace:
+            if known is not None and name not in known:
+                raise Refused(KafkaError.UNKNOWN_TOPIC_OR_PART, name)
             topic = cluster().broker.topic(name)
             replicas = SimpleNamespace(replicas=[1])
             return SimpleNamespace(

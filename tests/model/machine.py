@@ -374,6 +374,25 @@ class Readers(Compaction):
         self.world.scheduler.go_alone(reader, lambda: reader.label == "describe", steps=250)
 
 
+class OldAnswers(Calm):
+    """A broker that is cut off from its controller answers now and then, and doesn't know the sinks' topics."""
+
+    @rule(answers=st.integers(1, 2), seconds=st.sampled_from([0.0, 1.0]), start=st.booleans())
+    def old_answers(self, answers: int, seconds: float, *, start: bool) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.old_answers = answers
+        if start:
+            self.start_another()
+
+
+class TwoNames(Drivers):
+    """The source and the sinks are one cluster by two names, and the sinks write into the source."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, loops=True), records)
+
+
 class TombstonesMet(Tombstones, Attempts):
     """A key is removed while attempts of its task come and go."""
 
@@ -444,5 +463,7 @@ class AtLeastOnce(Protocol, Refusals):
     """The other guarantee: nothing is missing."""
 
 
-class Everything(Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets):
+class Everything(
+    Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets, OldAnswers
+):
     """And what people and retention do to topics."""

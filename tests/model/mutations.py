@@ -23,7 +23,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress, ProgressFold
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, producers, progress_log, reset, starting
+from sinkpipeline.kafka import consumers, looks, producers, progress_log, reset, starting
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
@@ -478,6 +478,19 @@ def epoch_of_the_memory_is_ignored() -> list[Patch]:
         return original(progress=progress, memory=memory, **named)
 
     return [put(starting, "decide", decide)]
+
+
+# Topics
+
+
+@mutation("one answer that a topic is missing is believed", machine.OldAnswers)
+def one_look_is_a_verdict() -> list[Patch]:
+    return [put(looks, "_LOOKS", 1)]
+
+
+@mutation("clusters are told apart by their addresses", machine.TwoNames)
+def addresses_are_clusters() -> list[Patch]:
+    return [put(starting, "check_names_apart", nothing), put(starting, "check_ids_apart", nothing)]
 
 
 # Dead letters

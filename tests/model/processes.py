@@ -67,7 +67,9 @@ class Driver:
     def _make_runner(self, settings: SinkSettings) -> None:
         sink = settings.id.sink
         admin = Admin(settings.connection)
-        starter = SinkStarter(settings=settings, source_admin=admin, admin=admin)
+        source = settings.source.connection
+        source_admin = admin if source == settings.connection else Admin(source)
+        starter = SinkStarter(settings=settings, source_admin=source_admin, admin=admin)
         self.starters[sink] = starter
         self.runs[sink] = starter._runs
         self.runners[sink] = SinkRunner(

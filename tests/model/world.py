@@ -28,6 +28,7 @@ SOURCE = "source"
 PROGRESS = "progress"
 
 _CONNECTION = Connection(bootstrap_servers="model:9092")
+_OTHER_NAME = Connection(bootstrap_servers="model-by-another-name:9092")
 _PATIENCE_S = 400.0
 """In which whatever can be delivered is delivered once nothing goes wrong any more: a few transaction time-outs."""
 _FOREIGN_S = 900.0
@@ -47,6 +48,8 @@ class Shape:
     marker_delay_s: float = 0.0
     remembers: bool = True
     """Whether a new driver is given the status document of the earlier ones."""
+    loops: bool = False
+    """Whether the sinks write into the source, which is one cluster with them by another name."""
 
 
 class Kind(enum.Enum):
@@ -71,7 +74,11 @@ class World:
         self.broker.on_commit = self._judge
         self.broker.refuses = _is_refused
         self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
-        self.judges = {settings.id.sink: Judge(self.broker, self._judged(settings)) for settings in self.sinks}
+        self.judges = {
+            settings.id.sink: Judge(self.broker, self._judged(settings))
+            for settings in self.sinks
+            if not self.shape.loops
+        }
         self.drivers: list[Driver] = []
         self.people: list[Person] = []
         self.reports: dict[str, SinkReport] = {}
@@ -79,11 +86,13 @@ class World:
         self.document: Mapping[str, Any] | None = None
         """The status document, as `--status-file` has it."""
         self._written_by: Driver | None = None
-        self.justified: set[Reason] = set()
+        self.justified: set[Reason] = {Reason.MANIFEST_INVALID} if self.shape.loops else set()
         """Refusals for which something was done that calls for them."""
         self.violation: Violation | None = None
         self.rows_to_refuse = 0
         """The cluster refuses so many rows of plain producers."""
+        self.old_answers = 0
+        """So many descriptions of topics are as old as the source."""
         self.held = False
         """Whether a thread was held, or an answer: then time-outs may pass that nobody else has caused."""
         self._tampered: frozenset[str] = frozenset()
@@ -104,6 +113,7 @@ class World:
                 on_fenced=self._note_fenced,
                 on_read=self._note_read,
                 refuses_row=self._refuses_row,
+                topics_known=self._topics_known,
             )
         )
         self.broker.create(SOURCE, self.shape.partitions)
@@ -275,6 +285,10 @@ class World:
         self.rows_to_refuse -= 1
         return self.rows_to_refuse >= 0
 
+    def _topics_known(self) -> tuple[str, ...] | None:
+        self.old_answers -= 1
+        return (SOURCE,) if self.old_answers >= 0 else None
+
     # What must be so
 
     def fail(self, violation: Violation) -> None:
@@ -295,7 +309,7 @@ class World:
         """
         for thread in self.scheduler.threads:
             thread.held = False
-        self.rows_to_refuse = 0
+        self.rows_to_refuse = self.old_answers = 0
         # Also where all was delivered, somebody may be about to do harm.
         self.scheduler.run(seconds=_LAST_WORDS_S)
         self.raise_violation()
@@ -342,8 +356,16 @@ class World:
         try:
             for judge in self.judges.values():
                 judge.check()
+            self._check_source()
         except Violation as violation:
             self.fail(violation)
+
+    def _check_source(self) -> None:
+        """Nothing of ours stands in the source: it would be read, and written, again and again."""
+        topic = self.broker.topics.get(SOURCE)
+        for log in () if topic is None else topic.logs:
+            if any(record.transaction is not None for record in log.history):
+                raise Violation("a sink writes what it reads")
 
     def _check_cause(self, error: SinkPipelineError) -> None:
         """A refusal has a cause, and a read gives up only where something holds it back."""
@@ -423,8 +445,13 @@ def _settings(number: int, shape: Shape) -> SinkSettings:
         id=SinkId("i", name),
         owner=Owner(cluster="file", name="model"),
         source=SourceSettings(connection=_CONNECTION, topics=(SOURCE,), starting_offsets=StartingOffsets.EARLIEST),
-        connection=_CONNECTION,
-        data=TopicRequest(name=f"data-{name}", partitions=2, replication_factor=1, config=MappingProxyType({})),
+        connection=_OTHER_NAME if shape.loops else _CONNECTION,
+        data=TopicRequest(
+            name=SOURCE if shape.loops else f"data-{name}",
+            partitions=2,
+            replication_factor=1,
+            config=MappingProxyType({}),
+        ),
         progress=progress_request(PROGRESS, 1),
         dead_letter=DeadLetterSettings(
             topic=TopicRequest(name=f"dlq-{name}", partitions=1, replication_factor=1, config=MappingProxyType({}))

@@ -11,7 +11,14 @@ from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.kube.client import ApiRefused, Conflict, Kind, Ref
-from sinkpipeline_operator.report.events import MAX_MESSAGE, Event, Recorder, events_of, events_of_removal
+from sinkpipeline_operator.report.events import (
+    MAX_MESSAGE,
+    Event,
+    Recorder,
+    events_of,
+    events_of_deletion,
+    events_of_removal,
+)
 
 NOW = 1_750_000_000_000
 PIPELINE = {
@@ -113,6 +120,11 @@ def test_dead_letters_are_told_with_all_that_a_person_needs() -> None:
 
 def test_a_removal_tells_which_topics_stay() -> None:
     assert [each.message.split()[3] for each in events_of_removal(["b", "a", "b"])] == ["a", "b"]
+
+
+def test_a_deletion_tells_which_data_topics_go() -> None:
+    told = [(each.reason, each.message.split()[3]) for each in events_of_deletion(["b", "a", "b"])]
+    assert told == [("DataTopicDeleted", "a"), ("DataTopicDeleted", "b")]
 
 
 @pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])

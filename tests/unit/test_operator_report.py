@@ -209,3 +209,12 @@ def test_the_generation_is_observed_however_the_pipeline_stands() -> None:
         status = report(facts)
         assert status["observedGeneration"] == 7
         assert {each["observedGeneration"] for each in status["conditions"]} == {7}
+
+
+def test_data_topics_are_named_before_they_are_deleted() -> None:
+    going = known(Standing.STOPPED, "Deleting", deleting=True, doomed=("orders", "orders-2"))
+    ready = condition_of(report(going), "Ready")
+    assert (ready["reason"], "orders, orders-2" in ready["message"]) == ("Deleting", True)
+    trouble = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
+    ready = condition_of(report(replace(going, trouble=trouble)), "Ready")
+    assert ready["message"].startswith("BrokerUnreachable")

@@ -28,6 +28,7 @@ from sinkpipeline.core.progress import (
     encode_partition,
     encode_sentinel,
     is_sentinel,
+    newest_metas,
 )
 from sinkpipeline.core.starting import overlay
 from sinkpipeline.core.tally import Tally, checked
@@ -393,3 +394,21 @@ def test_a_removed_key_is_not_no_news() -> None:
     # Neither the old value nor the beginning.
     assert P0 not in overlay(known, tail).partitions
     assert overlay(overlay(known, tail), fold([p(P0, at(6))])).removed == frozenset()
+
+
+def test_the_newest_meta_of_every_sink_is_found() -> None:
+    """Also one of a newer release, of which nothing else is known."""
+    one, two, three = (SinkId(name, "out") for name in ("a", "b", "c"))
+    owner = Owner(cluster="c", name="n")
+    old, new = (Meta(epoch=epoch, run="r", owner=owner, partitions={}) for epoch in (1, 2))
+    records = [
+        (one.meta_key.encode(), encode_meta(old), 0),
+        (one.meta_key.encode(), encode_meta(new), 1),
+        (one.partition_key(SourcePartition("t", 0)).encode(), b"{}", 2),
+        (two.meta_key.encode(), encode_meta(old), 3),
+        (two.meta_key.encode(), None, 4),
+        (three.meta_key.encode(), b'{"v":2}', 5),
+        (b"sinkpipeline/v1/sentinel", b"{}", 6),
+        (None, b"{}", 7),
+    ]
+    assert newest_metas(records) == {one.meta_key: new, three.meta_key: None}

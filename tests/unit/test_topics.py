@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.topics import (
     Beginning,
     Memory,
     Topic,
     TopicRequest,
+    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
     drift,
+    durability,
     progress_request,
+    why_kept,
 )
 
 P0 = SourcePartition("raw", 0)
@@ -300,3 +303,56 @@ def test_a_dead_letter_topic_that_would_lose_letters_is_told(policy: str) -> Non
     decision = decide_dead_letters(replace(DATA, config={"cleanup.policy": policy}), REQUEST, auto_create=True)
     assert decision.drift == ("data is compacted: of the dead letters of a key all but the last one are lost",)
     assert decide_dead_letters(DATA, REQUEST, auto_create=True).drift == ()
+
+
+# Removal
+
+SINK = SinkId("shop", "out")
+MINE = Meta(epoch=0, run="r", owner=Owner(cluster="c", name="n"), partitions={}, data="data-1", created="data-1")
+OTHER = "sinkpipeline/v1/other/out/meta"
+
+
+@pytest.mark.parametrize(
+    ("meta", "others", "kept"),
+    [
+        (MINE, {}, None),
+        (MINE, {SINK.meta_key: MINE}, None),
+        (MINE, {OTHER: replace(MINE, data="data-2")}, None),
+        (MINE, {OTHER: replace(MINE, data=None)}, None),
+        (replace(MINE, created=None), {}, "has not created it"),
+        (replace(MINE, created="data-2"), {}, "has not created it"),
+        (MINE, {SINK.meta_key: MINE, OTHER: replace(MINE, created=None)}, "delivers into it"),
+        (MINE, {OTHER: None}, "can't be read"),
+    ],
+)
+def test_a_data_topic_outlives_its_sink_where_others_need_it(
+    meta: Meta, others: Mapping[str, Meta | None], kept: str | None
+) -> None:
+    reason = why_kept(SINK, DATA, meta, others)
+    assert reason is None if kept is None else kept in (reason or "")
+
+
+# Durability
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "facts"),
+    [
+        (3, "2", []),
+        (0, None, []),
+        (3, None, []),
+        (1, "1", ["1 of 3 replicas", "min.insync.replicas"]),
+        (2, "2", ["2 of 3 replicas"]),
+        (3, "1", ["a record that 1 has"]),
+    ],
+)
+def test_what_is_to_be_feared_for_a_topics_records(replicas: int, in_sync: str | None, facts: list[str]) -> None:
+    config = {} if in_sync is None else {"min.insync.replicas": in_sync}
+    told = durability(replace(DATA, replication_factor=replicas, config=config))
+    assert len(told) == bool(facts)
+    assert all(fact in told[0] for fact in facts)
+
+
+def test_of_a_topic_that_is_not_there_yet_only_what_was_asked_for_is_known() -> None:
+    assert durability(as_requested(REQUEST)) == ()
+    assert "1 of 3" in durability(as_requested(progress_request("progress", 1)))[0]

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,6 +74,8 @@ class Removal:
 
     done: bool
     error: SinkPipelineError | None = None
+    doomed: tuple[str, ...] | None = None
+    """The data topics that are to be deleted, before anything is; None where nobody has looked."""
 
 
 class KafkaView:
@@ -111,20 +113,25 @@ class KafkaView:
         # What is much older may be of before a driver that has run since.
         return found if age_s < 2 * self._every_s else None
 
-    def remove(self, question: Question) -> Removal | None:
+    def remove(self, question: Question, announced: Collection[str] | None) -> Removal | None:
         """Removes the pipeline's sinks for good, in the background; None while that goes on.
 
         After an error it is tried again when it is asked for again.
+
+        Args:
+            question: about the pipeline.
+            announced: the data topics of whose deletion people were told; no other is deleted. None: it is only looked
+                which ones that would be.
         """
         with self._lock:
             removal = self._removals.get(question.ref)
-            if removal is not None and removal.done:
+            if removal is not None and (removal.done or (announced is None and removal.doomed is not None)):
                 return removal
             if question.ref in self._asked:
                 return None
             self._asked.add(question.ref)
             self._removals.pop(question.ref, None)
-            self._pool.submit(self._remove, question)
+            self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
         return removal
 
     def forget(self, ref: Ref) -> None:
@@ -132,12 +139,19 @@ class KafkaView:
             self._found.pop(ref, None)
             self._removals.pop(ref, None)
 
-    def _remove(self, question: Question) -> None:
+    def _remove(self, question: Question, announced: frozenset[str] | None) -> None:
         removal = Removal(done=True)
         try:
+            sinks = []
             for sink in self._settings(question):
                 admin = Admin(sink.connection)
-                SinkRemoval(settings=sink, source_admin=admin, admin=admin).carry_out()
+                sinks.append(SinkRemoval(settings=sink, source_admin=admin, admin=admin, announced=announced))
+            if announced is None:
+                doomed = (each.doomed() for each in sinks)
+                removal = Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
+            else:
+                for each in sinks:
+                    each.carry_out()
         except SinkPipelineError as error:
             # Somebody else's progress is none of ours: there is nothing to remove.
             removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)

@@ -67,6 +67,21 @@ def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
         )
 
 
+def events_of_deletion(doomed: Iterable[str]) -> Iterator[Event]:
+    """What is said before data topics are deleted.
+
+    Args:
+        doomed: their names.
+    """
+    for topic in sorted({*doomed}):
+        yield Event(
+            _NORMAL,
+            "DataTopicDeleted",
+            f"the data topic {topic} is deleted now with all that is in it: this pipeline created it, and nobody else "
+            "who keeps progress beside its own delivers into it",
+        )
+
+
 def _of_step(decision: Decision) -> Iterator[Event]:
     match decision.step:
         case Step.NOTE if decision.death is not None:

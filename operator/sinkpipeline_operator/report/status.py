@@ -59,6 +59,8 @@ class Known:
     topics: Condition | None = None
     """What the operator itself found of the topics; None leaves it to the driver, or to the earlier status."""
     deleting: bool = False
+    doomed: tuple[str, ...] = ()
+    """Data topics that are deleted with the resource."""
     suspended: bool = False
     paused: bool = False
 
@@ -173,8 +175,9 @@ def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) ->
     # What is wrong says more than what isn't known.
     broken = next((each for status in ("False", "Unknown") for each in parts if each.status == status), None)
     if known.deleting or known.suspended:
-        why = "" if known.trouble is None else _cut(str(known.trouble))
-        return Condition("False", "Deleting" if known.deleting else "Suspended", why)
+        doomed = f"deletes the data topics that it created: {', '.join(known.doomed)}" if known.doomed else ""
+        why = doomed if known.trouble is None else str(known.trouble)
+        return Condition("False", "Deleting" if known.deleting else "Suspended", _cut(why))
     if broken is not None:
         return Condition("False", broken.reason, broken.message)
     waiting = [sink["name"] for sink in sinks if sink["state"] != SinkState.RUNNING.value]

@@ -90,9 +90,15 @@ def writer_of(key: str) -> str | None:
         return None
     if len(parts) == _PARTITION_KEY_PARTS and parts[4] == "p":
         return "/".join(parts[:4] + parts[5:])
-    if len(parts) == _META_KEY_PARTS and parts[4] == "meta":
+    if is_meta_key(key):
         return "/".join([*parts[:4], "control"])
     return None
+
+
+def is_meta_key(key: str) -> bool:
+    """Whether a progress key is the one under which some sink's driver says what it is."""
+    parts = key.split("/")
+    return key.startswith(f"{PROTOCOL_PREFIX}/") and len(parts) == _META_KEY_PARTS and parts[4] == "meta"
 
 
 def _is_canonical(number: str) -> bool:

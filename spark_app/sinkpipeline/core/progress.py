@@ -18,7 +18,7 @@ from typing import Any
 from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition, is_meta_key
 from sinkpipeline.core.tally import Tally, checked
 
 VERSION = 1
@@ -242,6 +242,23 @@ class ProgressFold:
             removed=frozenset(self._removed),
             faults=MappingProxyType(faults),
         )
+
+
+def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Meta | None]:
+    """By key, the newest `meta` of every sink that has one; None for one that this version can't read."""
+    metas: dict[str, Meta | None] = {}
+    for key, value, offset in records:
+        text = (key or b"").decode(errors="replace")
+        if not is_meta_key(text):
+            continue
+        if value is None:
+            metas.pop(text, None)
+            continue
+        try:
+            metas[text] = _decode_meta(value, f"record {text} at offset {offset}")
+        except SinkPipelineError:
+            metas[text] = None
+    return metas
 
 
 def check_forward(

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -38,6 +39,24 @@ _ATTEMPT_S = 3.0
 _REFUSAL_S = 1.0
 """A refused log-in is told within half a second: after this time it is worth asking for."""
 _PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What a cluster says of itself."""
+
+    id: str | None
+    """The same by whatever address it was reached; None where the brokers have none."""
+    brokers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Creation:
+    """A topic that is there after its creation was asked for."""
+
+    topic: Topic
+    is_ours: bool
+    """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
 
 
 class Admin:
@@ -105,12 +124,16 @@ class Admin:
         )
 
     def brokers(self, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
-        """The number of brokers: the cheapest proof that the cluster answers. A refusal is told at once."""
+        """The number of brokers."""
+        return self.cluster(timeout_s).brokers
+
+    def cluster(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Cluster:
+        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
-                brokers = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S))).brokers
+                found = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S)))
             except KafkaException as exception:
                 refusal = self._refusal("connecting")
                 if refusal is not None or left <= _REFUSAL_S:
@@ -118,7 +141,7 @@ class Admin:
                 time.sleep(_POLL_S)
             else:
                 self._answered()
-                return len(brokers)
+                return Cluster(id=found.cluster_id, brokers=len(found.brokers))
 
     @repeated
     def topic_names(self) -> frozenset[str]:
@@ -217,15 +240,17 @@ class Admin:
         return self._translate(exception, f"creating topic {request.name}", needs, Reason.TOPIC_CREATION_FAILED)
 
     @repeated
-    def create_topic(self, request: TopicRequest) -> Topic:
+    def create_topic(self, request: TopicRequest) -> Creation:
         """Creates a topic and waits until it can be described; one that is there already is success.
 
         Raises:
             SinkPipelineError: also TopicCreationFailed.
         """
         future = self._create(request)
+        is_ours = False
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
+            is_ours = True
         except TimeoutError as error:
             raise self._no_answer(f"creating topic {request.name}") from error
         except KafkaException as exception:
@@ -237,7 +262,7 @@ class Admin:
         while time.monotonic() < deadline:
             topic = self.topics([request.name])[request.name]
             if topic is not None:
-                return topic
+                return Creation(topic=topic, is_ours=is_ours)
             time.sleep(_POLL_S)
         raise SinkPipelineError(
             Reason.TOPIC_CREATION_FAILED,

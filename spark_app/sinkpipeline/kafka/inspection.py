@@ -46,7 +46,7 @@ def _inspect(sink: SinkSettings, memory: Memory | None, report: SinkReport) -> S
         report = replace(report, progress=progress)
     try:
         topics = source_topics(sink.source, source_admin)
-        report = replace(report, lag=_lag(source_admin, progress, topics))
+        report = replace(report, lag=_lag(sink, source_admin, progress, topics))
         starting.check_source(progress.meta if progress.exists else None, _ids(topics.values()))
         check_visible(sink.source, source_admin, progress.meta, topics)
         decision = decide(
@@ -72,12 +72,12 @@ def _progress(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]
         return topic, log.observe(sink.id)
 
 
-def _lag(admin: Admin, progress: Progress, topics: Collection[str]) -> int | None:
-    """Of the partitions that are known; None where there are none."""
+def _lag(sink: SinkSettings, admin: Admin, progress: Progress, topics: Collection[str]) -> int | None:
+    """Of the partitions that are known, up to where a driver would read; None where there are none."""
     known = {each: state for each, state in progress.partitions.items() if each.topic in topics}
     if not known:
         return None
-    ends = admin.end_offsets(known, read_committed=True)
+    ends = admin.end_offsets(known, read_committed=sink.source.read_committed)
     return sum(max(0, ends[each] - state.next) for each, state in known.items())
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,12 +29,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, writer_of
-from sinkpipeline.core.progress import Progress, ProgressFold, check, encode_sentinel, is_sentinel
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_of
+from sinkpipeline.core.progress import Meta, Progress, ProgressFold, check, encode_sentinel, is_sentinel, newest_metas
 from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
+from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 
@@ -155,6 +156,27 @@ class ProgressLog:
         """Reads to the end offset and writes nothing; never a basis for creating or starting anything."""
         return self._search(sink, None)
 
+    def metas(self, sink: SinkId, producer: TransactionalProducer | None = None) -> Mapping[str, Meta | None]:
+        """The newest `meta` of every sink that keeps its progress here, by key; None for one that can't be read.
+
+        Reads the whole log.
+
+        Args:
+            sink: who asks.
+            producer: holds its control id; then all is seen that was committed before. Without it nothing is written.
+        """
+        nonce = None if producer is None else self._fenced_sentinel(producer)
+        extent = self._extent()
+        found = self._read(
+            sink,
+            extent.low,
+            nonce=nonce,
+            bound=extent.high if nonce is None else None,
+            holding=None if producer is None else producer.transactional_id,
+            wanted=lambda key: is_meta_key(key.decode(errors="replace")),
+        )
+        return newest_metas(found.records)
+
     def decide(
         self,
         sink: SinkId,
@@ -175,8 +197,9 @@ class ProgressLog:
 
         def read() -> Progress:
             nonce = str(uuid.uuid4())
-            producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
-            producer.flush()
+            with explained(self.topic, self._servers):
+                producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, None)])
+                producer.flush()
             return self._search(sink, nonce, patience_s=patience_s)
 
         try:
@@ -246,13 +269,17 @@ class ProgressLog:
         bound: int | None = None,
         holding: str | None = None,
         patience_s: float | None = None,
+        wanted: Callable[[bytes], bool] | None = None,
     ) -> _Found:
         """Reads from `start` on: to the sentinel and what is committed by then, or to `bound`, perhaps beyond.
 
         What the compaction took before a slow reader got there was superseded beyond the sentinel: it must not end
         there, or it would miss both.
+
+        `wanted` says which keys to return; by default those of the sink.
         """
         prefix = sink.prefix.encode()
+        is_wanted = wanted or (lambda key: key.startswith(prefix))
         found: list[_Record] = []
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
@@ -266,7 +293,7 @@ class ProgressLog:
                     position = offset_of(message) + 1
                     if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
                         bound = self._after(position)
-                    elif (message.key() or b"").startswith(prefix):
+                    elif is_wanted(message.key() or b""):
                         found.append(_Record(message.key(), message.value(), position - 1))
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)

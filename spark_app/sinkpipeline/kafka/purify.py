@@ -9,18 +9,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core import starting
+from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
     Beginning,
     DeadLetterDecision,
+    Topic,
     TopicDecision,
+    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
+    durability,
 )
-from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.admin import Admin, Cluster
+from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
@@ -73,33 +78,43 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     for sink in sinks:
         _check_properties(sink)
     source = sinks[0].source.connection
-    brokers = {source: Admin(source).brokers(_PREFLIGHT_S)}
+    found = {source: Admin(source).cluster(_PREFLIGHT_S)}
     errors = []
     for connection in dict.fromkeys(sink.connection for sink in sinks if sink.connection != source):
         try:
-            brokers[connection] = Admin(connection).brokers(_PREFLIGHT_S)
+            found[connection] = Admin(connection).cluster(_PREFLIGHT_S)
         except SinkPipelineError as error:
             errors.append(error)
-    if not any(sink.connection in brokers for sink in sinks):
+    if not any(sink.connection in found for sink in sinks):
         raise errors[0]
-    return tuple(_one_of_several(brokers))
+    check_apart(sinks, {connection: cluster.id for connection, cluster in found.items()})
+    return tuple(_one_of_several(found))
 
 
 def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
     """Checks each sink: connection, rights, source topics, the topics that exist, observed progress."""
+    before: list[Use] = []
     for sink in sinks:
         try:
-            yield _purify(sink)
+            yield _purify(sink, before)
         except SinkPipelineError as error:
             yield Finding(sink.id, None, error)
 
 
-def _purify(sink: SinkSettings) -> Finding:
+def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
+    """`before`: the topics of the sinks before it, to which its own are added."""
     _check_properties(sink)
     source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
-    counts = {sink.source.connection: source_admin.brokers(_PREFLIGHT_S)}
-    counts[sink.connection] = brokers = admin.brokers(_PREFLIGHT_S)
+    found = {sink.source.connection: source_admin.cluster(_PREFLIGHT_S)}
+    found[sink.connection] = cluster = admin.cluster(_PREFLIGHT_S)
+    brokers = cluster.brokers
+    # Before anything is asked of topics: a topic that isn't there yet would make the loop.
+    check_source(places_of(sink.source, found[sink.source.connection].id), uses_of(sink, cluster.id))
     topics = source_topics(sink.source, source_admin)
+    uses = list(uses_of(sink, cluster.id, _ids(sink, admin)))
+    check_source(places_of(sink.source, None, {name: topic.id for name, topic in topics.items()}), uses)
+    check_sinks(uses, before)
+    before += uses
     for name in topics:
         _require(source_admin, name, ("READ",))
     data = describe(admin, sink.data.name)
@@ -126,7 +141,7 @@ def _purify(sink: SinkSettings) -> Finding:
         source=source,
         refuse_existing_data=sink.refuse_existing_data,
     )
-    dead_letters = _dead_letters(sink, admin)
+    dead_letter_topic, dead_letters = _dead_letters(sink, admin)
     for request, create in (
         (sink.data, decision.create_data),
         (sink.progress, decision.create_progress),
@@ -141,18 +156,23 @@ def _purify(sink: SinkSettings) -> Finding:
             )
         if create:
             admin.check_creation(request)
-    warnings = (*decision.drift, *dead_letters.drift, *_one_of_several(counts))
+    kept = [data or as_requested(sink.data), progress_topic or as_requested(sink.progress)]
+    if dead_letter_topic is not None or dead_letters.create:
+        kept += [dead_letter_topic or as_requested(each.topic) for each in (sink.dead_letter,) if each is not None]
+    # One broker alone is for trying things out, and has no other replicas to give.
+    fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
+    warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
     return Finding(sink.id, decision, None, warnings, creates_dead_letters=dead_letters.create)
 
 
-def _dead_letters(sink: SinkSettings, admin: Admin) -> DeadLetterDecision:
+def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:
     wanted = sink.dead_letter
     if wanted is None:
-        return DeadLetterDecision(create=False)
+        return None, DeadLetterDecision(create=False)
     topic = describe(admin, wanted.topic.name)
     if topic is not None:
         _require(admin, topic.name, ("WRITE",))
-    return decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
+    return topic, decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -164,12 +184,18 @@ def _check_properties(sink: SinkSettings) -> None:
     PlainProducer(sink.connection, sink.properties).close()
 
 
-def _one_of_several(brokers: Mapping[Connection, int]) -> Iterator[str]:
+def _ids(sink: SinkSettings, admin: Admin) -> dict[Role, str | None]:
+    found = admin.topics([use.place.name for use in uses_of(sink, None)])
+    topics = {use.role: found[use.place.name] for use in uses_of(sink, None)}
+    return {role: None if topic is None else topic.id for role, topic in topics.items()}
+
+
+def _one_of_several(clusters: Mapping[Connection, Cluster]) -> Iterator[str]:
     """Told before a run, because nobody sees it until that broker is down."""
-    for connection, count in brokers.items():
-        if count > 1 and "," not in connection.bootstrap_servers:
+    for connection, cluster in clusters.items():
+        if cluster.brokers > 1 and "," not in connection.bootstrap_servers:
             yield (
-                f"bootstrapServers {connection.bootstrap_servers} names one of {count} brokers: "
+                f"bootstrapServers {connection.bootstrap_servers} names one of {cluster.brokers} brokers: "
                 "while that one is down nothing can start; name at least two"
             )
 

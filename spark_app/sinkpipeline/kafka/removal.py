@@ -1,9 +1,10 @@
 """Removing a sink for good: what `deletionPolicy: Delete` asks for.
 
 A removal is a start (steps 0 to 5, `kafka/takeover.py`), so that no driver and no late task writes any more. Then the
-data topic is deleted, only where a start of this sink created it and it is still that one; and last all of the sink's
-records are tombstoned in one transaction. In this order whoever is killed in between finds everything that is still to
-be done. Source topics and progress topics are never deleted: others read and write them.
+data topic is deleted, only where a start of this sink created it, it is still that one, and no other sink that keeps
+its progress in the same topic has delivered into it; and last all of the sink's records are tombstoned in one
+transaction. In this order whoever is killed in between finds everything that is still to be done. Source topics and
+progress topics are never deleted: others read and write them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Meta, Progress
+from sinkpipeline.core.topics import why_kept
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.takeover import SinkTakeover
+from sinkpipeline.kafka.takeover import Hold, SinkTakeover
 
 _LOG = logging.getLogger("sinkpipeline.removal")
 
@@ -25,11 +28,15 @@ _LOG = logging.getLogger("sinkpipeline.removal")
 class SinkRemoval(SinkTakeover):
     """Removes one sink; done as often as one likes."""
 
+    announced: frozenset[str] | None = None
+    """The data topics of whose deletion somebody was told; None: nobody has to be."""
+
     def carry_out(self) -> None:
         """Does it.
 
         Raises:
-            SinkPipelineError: IdentityInUse where the progress is somebody else's, Superseded, and as the reads.
+            SinkPipelineError: IdentityInUse where the progress is somebody else's, Superseded, TopicsChanged where a
+                deletion was not announced, and as the reads.
         """
         self._repeat(self._attempt)
 
@@ -44,7 +51,7 @@ class SinkRemoval(SinkTakeover):
                 epoch = 0 if progress.meta is None else progress.meta.epoch
                 meta = self._announce(progress.meta, epoch=epoch, source={})
                 progress = self._take_over(hold, progress, meta, progress.partitions)
-                self._delete_data_topic(meta)
+                self._delete_data_topic(hold, meta)
                 failpoints.failpoint("removal-before-tombstones")
                 keys = {self.settings.id.partition_key(each) for each in progress.partitions} | {*progress.faults}
                 tombstones = sorted({*keys, self.settings.id.meta_key})
@@ -52,16 +59,43 @@ class SinkRemoval(SinkTakeover):
                 _LOG.info("%s: its progress is removed", self.settings.id)
         hold.control.close()
 
-    def _delete_data_topic(self, meta: Meta) -> None:
+    def doomed(self) -> str | None:
+        """The data topic that a removal would delete, as far as can be seen while others write; None where it stays.
+
+        Writes nothing, and fences nobody.
+
+        Raises:
+            SinkPipelineError: IdentityInUse where the progress is somebody else's, and as the reads.
+        """
+        name = self.settings.data.name
+        topic = self.admin.topics([name])[name]
+        if topic is None or self._describe_progress_topic() is None:
+            return None
+        with self._log() as log:
+            metas = log.metas(self.settings.id)
+        meta = metas.get(self.settings.id.meta_key)
+        self._meet(meta)
+        return None if meta is None or why_kept(self.settings.id, topic, meta, metas) is not None else name
+
+    def _delete_data_topic(self, hold: Hold, meta: Meta) -> None:
+        """Nobody can ask a cluster who else has written to a topic: who does it elsewhere is not seen here."""
         name = self.settings.data.name
         topic = self.admin.topics([name])[name]
         if topic is None:
             return
-        if meta.created is None or meta.created != topic.id:
-            _LOG.info("%s: data topic %s was not created here, and stays", self.settings.id, name)
+        others = hold.log.metas(self.settings.id, hold.control)
+        reason = why_kept(self.settings.id, topic, meta, others)
+        if reason is not None:
+            _LOG.info("%s: data topic %s stays: %s", self.settings.id, name, reason)
             return
-        self.admin.delete_topic(name)
+        if self.announced is not None and name not in self.announced:
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED,
+                f"data topic {name} is to be deleted, which was not so when that was asked before",
+                "none; it is told, and then tried again",
+            )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
+        self.admin.delete_topic(name)
 
     @override
     def _log(self) -> ProgressLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,6 +26,10 @@ class SourceSettings:
     read_committed: bool = True
     group_id_prefix: str = "sinkpipeline"
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of this name, on the source's cluster, is a source topic."""
+        return topic in self.topics if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

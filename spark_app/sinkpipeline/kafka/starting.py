@@ -3,7 +3,8 @@
     0 refuse what needs no fence, by a decide read; create the progress topic
     1 init the control id                          (fences another driver's writes of meta)
     2 resume read; refuse again; create the data topic, and the dead-letter topic
-    3 commit meta with our run                     (who comes later sees it; who was before learns it when fenced)
+    3 commit meta with our run, and with the data topic if we created it
+                                                   (who comes later sees it; who was before learns it when fenced)
     4 init every partition id                      (fences late tasks, and aborts what they left open)
     5 resume read of what was written since 2
     6 commit the frontier of every partition with meta, as one transaction: a first start, a seed, or a snapshot
@@ -23,6 +24,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from sinkpipeline.core import starting
+from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode, encode_sentinel
@@ -38,7 +40,9 @@ from sinkpipeline.core.topics import (
     remember,
 )
 from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
+from sinkpipeline.kafka.looks import VERDICTS, agreed
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
 
@@ -82,12 +86,16 @@ class StartedSink:
 class SinkStarter(SinkTakeover):
     """Starts one sink, as often as its driver asks."""
 
+    claims: Claims = field(default_factory=Claims)
+    """Of all sinks of this driver."""
     started_before: bool = field(default=False, init=False)
     _found: Memory | None = field(default=None, init=False)
     """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
     _exact: Memory | None = field(default=None, init=False)
     _is_proved: bool = field(default=False, init=False)
     """Whether what this driver remembers was shown to be all that there is, since it last started."""
+    _created: str | None = field(default=None, init=False)
+    """The id of the data topic that this driver has created last, for certain."""
 
     def start(self, memory: Memory | None, *, held: TransactionalProducer | None = None) -> StartedSink:
         """Steps 0 to 6.
@@ -101,7 +109,13 @@ class SinkStarter(SinkTakeover):
             SinkPipelineError: every refusal of the protocol and of the topic policy.
         """
         self._exact = None if held is None else memory
-        started = self._repeat(lambda: self._attempt(memory, held))
+        is_new = memory is None and not self.started_before
+        started = agreed(
+            lambda: self._repeat(lambda: self._attempt(memory, held)),
+            self.renew_clients,
+            # Of a sink that nobody remembers, a missing source topic is a name that is wrong.
+            VERDICTS - {Reason.SOURCE_TOPIC_MISSING} if is_new else VERDICTS,
+        )
         self.started_before = True
         self._is_proved = False
         return started
@@ -112,6 +126,7 @@ class SinkStarter(SinkTakeover):
             memory = self._found or memory
         view = view_source(settings.source, self.source_admin)
         # 0.
+        check_names_apart(settings, self.source_admin, self.admin)
         progress_topic, recreated = self._prepare(view, memory, held)
         exact = self._exact is not None
         # 1.
@@ -127,17 +142,25 @@ class SinkStarter(SinkTakeover):
                     f"the progress of {settings.id} was deleted while the outcome of a transaction was in doubt",
                     "nobody knows how far the sink got; say where to go on with `sinkpipeline reset --status-file`",
                 )
-            created = _created(progress, seeding)
+            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
             if data_topic is None:
-                data_topic = self.admin.create_topic(settings.data)
-                created = data_topic.id
+                data_topic = self._create_data_topic()
+            self.claims.take(
+                settings,
+                {
+                    Role.DATA: data_topic.id,
+                    Role.PROGRESS: progress_topic.id,
+                    Role.DEAD: None if dead_letter_topic is None else dead_letter_topic.id,
+                },
+            )
             data_config = self.admin.topic_config(data_topic.name)
-            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters()
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
             remembered_source = {} if seeding is None else seeding.source
             meta = self._announce(previous, epoch=epoch, source={**remembered_source, **view.topics})
+            # With the announcement: should this attempt be killed, the next one finds the topic there.
+            meta = replace(meta, created=self._created or _created(progress, seeding))
             # 3. to 5.
             remembered = memory.partitions if memory is not None else {}
             progress = self._take_over(hold, progress, meta, {*remembered, *view.beginnings})
@@ -167,7 +190,6 @@ class SinkStarter(SinkTakeover):
                 source=MappingProxyType({**meta.source, **view.topics}),
                 data=data_topic.id,
                 progress=progress_topic.id,
-                created=created,
             )
             if seeding is not None:
                 again = None if exact else _may_duplicate(partitions, view)
@@ -191,12 +213,20 @@ class SinkStarter(SinkTakeover):
             drift=(*decision.drift, *dead_letter_drift),
         )
 
-    def _prepare_dead_letters(self) -> tuple[Topic | None, tuple[str, ...]]:
+    def _create_data_topic(self) -> Topic:
+        creation = self.admin.create_topic(self.settings.data)
+        if creation.is_ours:
+            self._created = creation.topic.id
+        failpoints.failpoint("starting-after-data-topic")
+        return creation.topic
+
+    def _prepare_dead_letters(self, view: SourceView) -> tuple[Topic | None, tuple[str, ...]]:
         """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
         wanted = self.settings.dead_letter
         if wanted is None:
             return None, ()
         topic = describe(self.admin, wanted.topic.name)
+        check_ids_apart(self.settings, view.topics, {Role.DEAD: None if topic is None else topic.id})
         decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
         if decision.create:
             self.admin.create_topic(wanted.topic)
@@ -213,11 +243,14 @@ class SinkStarter(SinkTakeover):
             decision, _ = self._decide(Progress(), None, view, memory)
             recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
-        elif (seen := self._look(progress_topic)) is not None:
-            decision, _ = self._decide(seen, progress_topic, view, memory)
-            needs_proof = decision.beginning is Beginning.SEED
         else:
+            # Before the look, which writes into it.
+            check_ids_apart(self.settings, view.topics, {Role.PROGRESS: progress_topic.id})
+            seen = self._look(progress_topic)
             needs_proof = True
+            if seen is not None:
+                decision, _ = self._decide(seen, progress_topic, view, memory)
+                needs_proof = decision.beginning is Beginning.SEED
         if held is not None and needs_proof and not self._prove(held):
             self._exact = None
         return progress_topic, recreated
@@ -231,7 +264,7 @@ class SinkStarter(SinkTakeover):
         if not self._is_proved:
             try:
                 held.write(self.settings.progress.name, [(SENTINEL_KEY, encode_sentinel(self.new_run()))])
-            except (Fenced, InDoubt, RecordRefused) as trouble:
+            except (Fenced, InDoubt) as trouble:
                 _LOG.info("%s: what this driver remembers is not certain any more: %s", self.settings.id, trouble)
                 return False
             self._is_proved = True
@@ -246,6 +279,7 @@ class SinkStarter(SinkTakeover):
         starting.check_source(progress.meta if progress.exists else None, view.topics)
         check_visible(settings.source, self.source_admin, progress.meta, view.topics)
         data_topic = self._describe_data_topic()
+        check_ids_apart(settings, view.topics, {Role.DATA: None if data_topic is None else data_topic.id})
         decision = decide(
             progress=progress,
             progress_topic=progress_topic,
@@ -274,10 +308,9 @@ class SinkStarter(SinkTakeover):
 
 
 def _created(progress: Progress, seeding: Memory | None) -> str | None:
-    """The id of the data topic that an earlier start of this sink created."""
-    if seeding is not None:
-        return seeding.created
-    return None if progress.meta is None else progress.meta.created
+    """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
+    announced = None if progress.meta is None else progress.meta.created
+    return announced if seeding is None else seeding.created or announced
 
 
 def client_limit(config: Mapping[str, str]) -> int:

@@ -19,6 +19,7 @@ from sinkpipeline.core.progress import Meta, Progress, encode
 from sinkpipeline.core.topics import Topic, check_progress_topic
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
@@ -123,7 +124,7 @@ class SinkTakeover:
     @contextmanager
     def _hold(self, topic: Topic) -> Iterator[Hold]:
         """Step 1. `control` is left to the caller if all goes well."""
-        control = TransactionalProducer(self.settings.connection, self.settings.id.control_id)
+        control = ControlProducer(self.settings.connection, self.settings.id.control_id)
         try:
             failpoints.failpoint("starting-after-control-init")
             with self._log() as log:
@@ -175,6 +176,12 @@ class SinkTakeover:
 
     def _log(self) -> ProgressLog:
         return ProgressLog(self.settings.connection, self.settings.progress.name, self.settings.group_id)
+
+    def renew_clients(self) -> None:
+        """Clients that begin anew, with any of the brokers."""
+        is_one = self.admin is self.source_admin
+        self.admin = Admin(self.settings.connection)
+        self.source_admin = self.admin if is_one else Admin(self.settings.source.connection)
 
     def _describe_progress_topic(self) -> Topic | None:
         return describe(self.admin, self.settings.progress.name)

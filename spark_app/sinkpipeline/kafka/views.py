@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import MappingProxyType
@@ -37,8 +36,7 @@ def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
     """
     names: Iterable[str] = source.topics
     if source.pattern is not None:
-        pattern = re.compile(source.pattern)
-        names = sorted(name for name in admin.topic_names() if pattern.fullmatch(name))
+        names = sorted(filter(source.reads, admin.topic_names()))
         if not names:
             raise SinkPipelineError(
                 Reason.SOURCE_TOPIC_MISSING,

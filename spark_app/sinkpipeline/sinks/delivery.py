@@ -29,6 +29,7 @@ from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
+from sinkpipeline.kafka.looks import agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.sinks.contract import BatchPlan
@@ -150,7 +151,7 @@ class SinkDelivery:
         Raises:
             SinkPipelineError: SourceTopicMissing, SourceRecreated, DataTopicLost, BrokerUnreachable, Superseded.
         """
-        self._check_topics()
+        self._look_at_topics()
         self._observe()
 
     def explained(self, error: SinkPipelineError) -> Exception:
@@ -158,7 +159,7 @@ class SinkDelivery:
         if error.reason is Reason.SUPERSEDED:
             return error
         try:
-            self._check_topics()
+            self._look_at_topics()
             self._check_retained()
         except Restart as restart:
             return restart
@@ -239,6 +240,9 @@ class SinkDelivery:
             low, high = beginnings[partition], ends[partition]
             if not low <= state.next <= high:
                 raise Restart(f"the source has offsets {low} to {high} of {partition}, the frontier is {state.next}")
+
+    def _look_at_topics(self) -> None:
+        agreed(self._check_topics, self._starter.renew_clients)
 
     def _check_topics(self) -> None:
         """Compares the ids of source, data and progress topics with those of the start."""

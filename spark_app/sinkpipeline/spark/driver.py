@@ -19,6 +19,7 @@ from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
@@ -89,6 +90,7 @@ class Driver:
                 trigger_ms=self.pipeline.spec.trigger.interval.milliseconds,
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
             )
+            claims = Claims()
             self._runners = [
                 SinkRunner(
                     spark=spark,
@@ -97,6 +99,7 @@ class Driver:
                         settings=sink,
                         source_admin=admins[sink.source.connection],
                         admin=admins[sink.connection],
+                        claims=claims,
                     ),
                     memory=self.resume.memories.get(sink.id.sink),
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),

@@ -2,12 +2,14 @@
 
 Refused: a pipeline that reads what it writes (an endless loop), two sinks that write the same topic (every record
 twice), rows or dead letters in a progress topic (compaction would delete them), dead letters among rows. Known here is
-only what the manifest says: one cluster under two names can only be noticed by who connects.
+only what the manifest says: one cluster under two names is noticed by who connects (`core/crossing.py`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
+from sinkpipeline.core.crossing import Role, who_moves
 from sinkpipeline.core.manifest.kafka import KafkaConnection
 from sinkpipeline.core.manifest.problems import Fault
 from sinkpipeline.core.manifest.sinks import Sink
@@ -36,11 +38,21 @@ class _Route:
     def fault(self, section: str, right: str, wrong: str) -> Fault:
         return Fault(right, wrong, ("sinks", self.index, "kafka", section, "name"))
 
+    def topic_of(self, role: Role) -> str | None:
+        return {Role.DATA: self.data, Role.PROGRESS: self.progress, Role.DEAD: self.dead}[role]
+
+    def fault_beside(self, role: Role, wrong: str) -> Fault:
+        """Of a topic that another sink uses for something else."""
+        if role is Role.DEAD:
+            return self.dead_fault(wrong)
+        return self.fault("topic", "keep rows and progress in different topics", wrong)
+
     def dead_fault(self, wrong: str) -> Fault:
         return Fault(_APART, wrong, ("sinks", self.index, "deadLetter", "topic", "name"))
 
 
 _APART = "give dead letters a topic of their own"
+_CALLED = {Role.DATA: "topic", Role.PROGRESS: "progress topic", Role.DEAD: "dead-letter topic"}
 
 
 def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault]:
@@ -78,13 +90,12 @@ def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:
     for other in routes:
         if other.index == route.index or not route.connection.shares_a_broker_with(other.connection):
             continue
-        if other.index < route.index and route.data == other.data:
-            yield route.fault("topic", "give each sink its own topic", f'is the topic of sink "{other.name}" too')
-        if route.data == other.progress and route.data != route.progress:
-            yield route.fault(
-                "topic", "keep rows and progress in different topics", f'is the progress topic of sink "{other.name}"'
-            )
-        if route.dead == other.data and route.dead != route.data:
-            yield route.dead_fault(f'is the topic of sink "{other.name}"')
-        if route.dead == other.progress and route.dead != route.progress:
-            yield route.dead_fault(f'is the progress topic of sink "{other.name}"')
+        for role, other_role in product(Role, Role):
+            name = route.topic_of(role)
+            if name is None or name != other.topic_of(other_role) or who_moves(role, other_role) is not role:
+                continue
+            if role is other_role and other.index < route.index:
+                yield route.fault("topic", "give each sink its own topic", f'is the topic of sink "{other.name}" too')
+            elif role is not other_role and name != route.topic_of(other_role):
+                # Else it was told that the sink's own topics are one.
+                yield route.fault_beside(role, f'is the {_CALLED[other_role]} of sink "{other.name}"')
