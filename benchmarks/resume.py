@@ -26,7 +26,8 @@ from rich.table import Table
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, encode_partition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from support.app.command import App, manifest

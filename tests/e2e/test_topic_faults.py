@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from servers.local_kafka import LocalKafka
-from sinkpipeline.core.progress import encode_meta
+from sinkpipeline.core.progress_records import encode_meta
 from support.app.command import App, last_line, manifest, sink
 from support.app.stopped import StoppedPipeline
 from support.kafka import topics

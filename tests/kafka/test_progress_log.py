@@ -10,15 +10,8 @@ from confluent_kafka import TopicPartition
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
-from sinkpipeline.core.progress import (
-    Meta,
-    Owner,
-    PartitionProgress,
-    Progress,
-    encode,
-    encode_partition,
-    encode_sentinel,
-)
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress_records import encode, encode_partition, encode_sentinel
 from sinkpipeline.kafka import progress_log
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, encode_partition, encode_sentinel
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
 from sinkpipeline.kafka import progress_log, takeover
 from sinkpipeline.sinks.delivery import Restart
 from support.kafka import topics

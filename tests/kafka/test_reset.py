@@ -11,7 +11,8 @@ import pytest
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import StartingOffsets
-from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
+from sinkpipeline.core.progress import Owner, PartitionProgress
+from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.reset import Note, ResetPlan
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.core.topics import Memory

@@ -19,7 +19,8 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
-from sinkpipeline.core.progress import Owner, PartitionProgress, encode_partition
+from sinkpipeline.core.progress import Owner, PartitionProgress
+from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin

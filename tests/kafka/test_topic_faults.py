@@ -7,7 +7,8 @@ from collections.abc import Collection
 import pytest
 
 from sinkpipeline.core.errors import Reason
-from sinkpipeline.core.progress import PartitionProgress, encode_partition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka import producers
 from sinkpipeline.kafka.admin import Admin

@@ -21,7 +21,8 @@ from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import Progress, ProgressFold
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.topics import TopicDecision
 from sinkpipeline.kafka import consumers, looks, producers, progress_log, reset, starting
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer

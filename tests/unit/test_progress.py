@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
-from sinkpipeline.core.progress import (
-    Meta,
-    Owner,
-    PartitionProgress,
-    Progress,
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance, check, check_not_removed
+from sinkpipeline.core.progress_records import (
     ProgressFold,
-    advance,
-    check,
-    check_not_removed,
     encode,
     encode_meta,
     encode_partition,

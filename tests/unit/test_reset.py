@@ -13,16 +13,8 @@ from hypothesis import strategies as st
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import (
-    Meta,
-    Owner,
-    PartitionProgress,
-    Progress,
-    ProgressFold,
-    check,
-    encode,
-    encode_partition,
-)
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, check
+from sinkpipeline.core.progress_records import ProgressFold, encode, encode_partition
 from sinkpipeline.core.reset import (
     Move,
     Note,

@@ -10,7 +10,8 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, advance, decode_partition, encode_partition
+from sinkpipeline.core.progress import PartitionProgress, advance
+from sinkpipeline.core.progress_records import decode_partition, encode_partition
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
+from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import SourceView, partition_counts
 from sinkpipeline.core.targets import Targets, usage_invalid
 from sinkpipeline.core.topics import Memory, Topic, check_not_copied, check_remembered

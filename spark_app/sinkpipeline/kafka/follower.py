@@ -5,7 +5,8 @@ from __future__ import annotations
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Progress, ProgressFold
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import NO_COORDINATOR, make_consumer, offset_of, read_failed, take
 

@@ -17,7 +17,6 @@ last stable offset can be held back by a foreign open transaction, below our own
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,7 +29,8 @@ from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_of
-from sinkpipeline.core.progress import Meta, Progress, ProgressFold, check, encode_sentinel, is_sentinel, newest_metas
+from sinkpipeline.core.progress import Meta, Progress, check
+from sinkpipeline.core.progress_records import ProgressFold, encode_sentinel, is_sentinel, newest_metas
 from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
@@ -38,13 +38,13 @@ from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, p
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.standstill import Standstill
 
 READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
 
 _COMMIT_IS_SHORTER_S = 1.0
 _TELL_AFTER_S = 3.0
-_ANSWER_S = 10.0
 _LOG = logging.getLogger("sinkpipeline.progress")
 _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
@@ -284,7 +284,7 @@ class ProgressLog:
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
         patience_s = READ_DEADLINE_S if patience_s is None else patience_s
-        waiting = _Waiting(patience_s)
+        still = Standstill(patience_s)
         while bound is None or position < bound:
             before = position
             for message in take(self._consumer, _POLL_S):
@@ -297,15 +297,15 @@ class ProgressLog:
                         found.append(_Record(message.key(), message.value(), position - 1))
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)
-                    waiting.at_the_end = end == position
+                    still.at_the_end = end == position
                     if bound is None:
                         # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
                         # sentinel may have compacted ours away, and then the position proves as much.
                         bound = self._uncommitted_end()
             if position > before:
-                waiting = _Waiting(patience_s, at_the_end=waiting.at_the_end)
+                still = Standstill(patience_s, at_the_end=still.at_the_end)
             elif bound is None or position < bound:
-                self._held_back(sink, position, waiting, holding)
+                self._held_back(sink, position, still, holding)
         return _Found(found, position)
 
     def _after(self, position: int) -> int:
@@ -320,21 +320,21 @@ class ProgressLog:
             fold.apply(*record)
         return fold.result(found.end, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, holding: str | None) -> None:
+    def _held_back(self, sink: SinkId, position: int, still: Standstill, holding: str | None) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
-        if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
+        if still.at_the_end and holding is not None and still.is_due("fence", _COMMIT_IS_SHORTER_S):
             self._fence_writer(sink, position, holding)
-        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
+        if still.at_the_end and still.is_due("tell", _TELL_AFTER_S):
             writer = self._writer_at(position) or "somebody unknown"
             _LOG.warning("waiting for the open transaction of %s, at offset %d of %s", writer, position, self.topic)
-        if waiting.is_over():
-            if waiting.at_the_end:
+        if still.is_over():
+            if still.at_the_end:
                 writer = self._writer_at(position) or "somebody unknown"
-                raise OpenTransaction(self.topic, position, waiting.patience_s, writer)
+                raise OpenTransaction(self.topic, position, still.patience_s, writer)
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
                 f"progress topic {self.topic} could not be read beyond offset {position}: "
-                f"no answer from {self._servers} within {waiting.limit_s:.0f} s",
+                f"no answer from {self._servers} within {still.limit_s:.0f} s",
                 "check that the partition has a leader",
             )
 
@@ -380,29 +380,3 @@ class ProgressLog:
                 if isinstance(writer, bytes):
                     return writer.decode(errors="replace")
             return writer_of((message.key() or b"").decode(errors="replace"))
-
-
-class _Waiting:
-    """How long a read has stood still at one position."""
-
-    def __init__(self, patience_s: float, *, at_the_end: bool = False) -> None:
-        self.patience_s = patience_s
-        self.at_the_end = at_the_end
-        """Whether the broker said that nothing committed is beyond the position: a transaction there is open."""
-        self._since = time.monotonic()
-        self._done: set[str] = set()
-
-    def is_due(self, step: str, after_s: float) -> bool:
-        """True once, when the read has stood still for so long."""
-        due = step not in self._done and time.monotonic() - self._since > after_s
-        if due:
-            self._done.add(step)
-        return due
-
-    @property
-    def limit_s(self) -> float:
-        """`patience_s`; a broker that doesn't answer at all is given the time for another connection."""
-        return self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
-
-    def is_over(self) -> bool:
-        return time.monotonic() - self._since > self.limit_s

@@ -27,7 +27,8 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
-from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, encode, encode_sentinel
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
+from sinkpipeline.core.progress_records import encode, encode_sentinel
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import (
     Beginning,

@@ -15,7 +15,8 @@ from typing import TypeVar
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Meta, Progress, encode
+from sinkpipeline.core.progress import Meta, Progress
+from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.topics import Topic, check_progress_topic
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin

@@ -24,7 +24,8 @@ from sinkpipeline.core.batch import (
 )
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed, encode
+from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
+from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.failpoints import failpoint

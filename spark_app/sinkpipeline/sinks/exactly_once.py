@@ -23,7 +23,8 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import check_forward, check_not_removed, encode_partition
+from sinkpipeline.core.progress import check_forward, check_not_removed
+from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.kafka.failpoints import failpoint

@@ -11,7 +11,8 @@ from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import DeadLetter, parse
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress, encode
+from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings

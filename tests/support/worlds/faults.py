@@ -13,7 +13,8 @@ from servers.local_kafka import LocalKafka
 from servers.tcp_proxy import TcpProxy
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, Progress, encode
+from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.progress_records import encode
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.starting import StartedSink
