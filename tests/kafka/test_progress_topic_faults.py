@@ -15,7 +15,7 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, encode_partition, encode_sentinel
-from sinkpipeline.kafka import progress_log, takeover
+from sinkpipeline.kafka import progress_log, takeover, waiting
 from sinkpipeline.sinks.delivery import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
@@ -319,7 +319,7 @@ def test_a_broker_that_does_not_answer_for_long_ends_a_start_and_leaves_nothing_
 ) -> None:
     deliver(filled, filled.start(), range(10))
     monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 1.5)
-    monkeypatch.setattr(progress_log, "_ANSWER_S", 1.5)
+    monkeypatch.setattr(waiting, "_ANSWER_S", 1.5)
     consumed = progress_log.take
 
     def pause_and_take(*arguments: Any) -> Any:

@@ -8,7 +8,6 @@ is still on its way. So it holds their transactional id, writes a sentinel under
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -28,6 +27,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take, uncommitted
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.waiting import Waiting
 
 _LOG = logging.getLogger("sinkpipeline.dlq")
 
@@ -141,7 +141,7 @@ class DeadLetterLog:
             return
         self._assign(partition, begin)
         position = begin
-        waiting = _Waiting()
+        waiting = Waiting(READ_DEADLINE_S)
         patience = Patience(self._connection)
         while position < end:
             before = position
@@ -156,7 +156,7 @@ class DeadLetterLog:
                     waiting.at_the_end |= error.code() == KafkaError._PARTITION_EOF
                     position = max(position, self._after(error, message, partition))
             if position > before:
-                waiting = _Waiting()
+                waiting = Waiting(READ_DEADLINE_S)
             elif position < end:
                 patience.check()
                 self._held_back(partition, position, waiting)
@@ -182,8 +182,8 @@ class DeadLetterLog:
             self._knows_leaders = True
         self._consumer.assign([TopicPartition(self.topic.name, partition, offset)])
 
-    def _held_back(self, partition: int, position: int, waiting: _Waiting) -> None:
-        if waiting.at_the_end and waiting.tells():
+    def _held_back(self, partition: int, position: int, waiting: Waiting) -> None:
+        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
             _LOG.warning(
                 "waiting for the open transaction of %s, at offset %d of %s, partition %d",
                 self._writer_at(partition, position),
@@ -240,23 +240,3 @@ class DeadLetterLog:
             Reason.DEAD_LETTERS_UNREADABLE,
             needs=f"Read on topic {self.topic.name}",
         )
-
-
-class _Waiting:
-    """How long a read has stood still at one position."""
-
-    def __init__(self) -> None:
-        self.at_the_end = False
-        """Whether the broker said that nothing committed is beyond the position: a transaction there is open."""
-        self._since = time.monotonic()
-        self._told = False
-
-    @property
-    def waited_s(self) -> float:
-        return time.monotonic() - self._since
-
-    def tells(self) -> bool:
-        """True once, after a while."""
-        due = not self._told and self.waited_s > _TELL_AFTER_S
-        self._told = self._told or due
-        return due

@@ -17,7 +17,6 @@ last stable offset can be held back by a foreign open transaction, below our own
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,21 +29,22 @@ from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_of
-from sinkpipeline.core.progress import Meta, Progress, ProgressFold, check, encode_sentinel, is_sentinel, newest_metas
+from sinkpipeline.core.progress import Meta, Progress, ProgressFold, check, encode_sentinel, is_sentinel
 from sinkpipeline.core.records import Headers
+from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.waiting import Waiting
 
 READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
 
 _COMMIT_IS_SHORTER_S = 1.0
 _TELL_AFTER_S = 3.0
-_ANSWER_S = 10.0
 _LOG = logging.getLogger("sinkpipeline.progress")
 _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
@@ -284,7 +284,7 @@ class ProgressLog:
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
         patience_s = READ_DEADLINE_S if patience_s is None else patience_s
-        waiting = _Waiting(patience_s)
+        waiting = Waiting(patience_s)
         while bound is None or position < bound:
             before = position
             for message in take(self._consumer, _POLL_S):
@@ -303,7 +303,7 @@ class ProgressLog:
                         # sentinel may have compacted ours away, and then the position proves as much.
                         bound = self._uncommitted_end()
             if position > before:
-                waiting = _Waiting(patience_s, at_the_end=waiting.at_the_end)
+                waiting = Waiting(patience_s, at_the_end=waiting.at_the_end)
             elif bound is None or position < bound:
                 self._held_back(sink, position, waiting, holding)
         return _Found(found, position)
@@ -320,7 +320,7 @@ class ProgressLog:
             fold.apply(*record)
         return fold.result(found.end, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, position: int, waiting: _Waiting, holding: str | None) -> None:
+    def _held_back(self, sink: SinkId, position: int, waiting: Waiting, holding: str | None) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
         if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
             self._fence_writer(sink, position, holding)
@@ -380,29 +380,3 @@ class ProgressLog:
                 if isinstance(writer, bytes):
                     return writer.decode(errors="replace")
             return writer_of((message.key() or b"").decode(errors="replace"))
-
-
-class _Waiting:
-    """How long a read has stood still at one position."""
-
-    def __init__(self, patience_s: float, *, at_the_end: bool = False) -> None:
-        self.patience_s = patience_s
-        self.at_the_end = at_the_end
-        """Whether the broker said that nothing committed is beyond the position: a transaction there is open."""
-        self._since = time.monotonic()
-        self._done: set[str] = set()
-
-    def is_due(self, step: str, after_s: float) -> bool:
-        """True once, when the read has stood still for so long."""
-        due = step not in self._done and time.monotonic() - self._since > after_s
-        if due:
-            self._done.add(step)
-        return due
-
-    @property
-    def limit_s(self) -> float:
-        """`patience_s`; a broker that doesn't answer at all is given the time for another connection."""
-        return self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
-
-    def is_over(self) -> bool:
-        return time.monotonic() - self._since > self.limit_s
