@@ -100,7 +100,8 @@ def test_one_bootstrap_server_of_three_is_warned_of(cluster: LocalKafka, tmp_pat
     name = unique("single")
     source = ReplicatedStream(cluster.bootstrap_servers, f"{name}-in").create()
     # The second one is refused, so that neither command goes on to start Spark's JVM for nothing.
-    document = manifest(one, name, [source.topic], sinks=[sink(name), sink(f"{name}-refused", replicationFactor=9)])
+    sinks = [sink(name, replicationFactor=2), sink(f"{name}-refused", replicationFactor=9)]
+    document = manifest(one, name, [source.topic], sinks=sinks)
     app = App(tmp_path, document)
     warning = f"bootstrapServers {one} names one of 3 brokers: while that one is down nothing can start"
 
@@ -115,4 +116,5 @@ def test_one_bootstrap_server_of_three_is_warned_of(cluster: LocalKafka, tmp_pat
     app.write(document)
     again = app.call("validate", "-f", str(app.manifest)).stdout
     assert "names one of 3 brokers" not in again
-    assert f"sink {name}: warning: {name}-out has 1 of 3 replicas: a broker that is lost" in again
+    assert f"sink {name}: warning: {name}-out has 2 of 3 replicas: a broker that is lost" in again
+    assert f"warning: {name}-progress" not in again, "the brokers' own default is not known before"

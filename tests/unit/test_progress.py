@@ -22,8 +22,8 @@ from sinkpipeline.core.progress_records import (
     encode_partition,
     encode_sentinel,
     is_sentinel,
-    newest_metas,
 )
+from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.core.starting import overlay
 from sinkpipeline.core.tally import Tally, checked
 

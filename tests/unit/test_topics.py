@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.removal import why_kept
 from sinkpipeline.core.topics import (
     Beginning,
     Memory,
     Topic,
     TopicRequest,
-    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
     drift,
-    durability,
     progress_request,
-    why_kept,
 )
 
 P0 = SourcePartition("raw", 0)

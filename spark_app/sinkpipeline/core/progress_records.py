@@ -6,12 +6,12 @@ For each key the last record in log order is the truth.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition, is_meta_key
+from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
 from sinkpipeline.core.tally import Tally, checked
 
@@ -108,7 +108,7 @@ class ProgressFold:
 
     def _take(self, text: str, value: bytes | None, where: str) -> None:
         if text == self._sink.meta_key:
-            self._meta = None if value is None else _decode_meta(value, where)
+            self._meta = None if value is None else decode_meta(value, where)
             return
         partition = self._sink.parse_partition_key(text)
         if partition is None:
@@ -138,23 +138,6 @@ class ProgressFold:
             removed=frozenset(self._removed),
             faults=MappingProxyType(faults),
         )
-
-
-def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Meta | None]:
-    """By key, the newest `meta` of every sink that has one; None for one that this version can't read."""
-    metas: dict[str, Meta | None] = {}
-    for key, value, offset in records:
-        text = (key or b"").decode(errors="replace")
-        if not is_meta_key(text):
-            continue
-        if value is None:
-            metas.pop(text, None)
-            continue
-        try:
-            metas[text] = _decode_meta(value, f"record {text} at offset {offset}")
-        except SinkPipelineError:
-            metas[text] = None
-    return metas
 
 
 def _object(value: bytes, where: str) -> dict[str, Any]:
@@ -210,7 +193,12 @@ def _tally(document: Mapping[str, Any], name: str, where: str) -> Tally:
         raise corrupt(f"{where} has {name} that are no counts: {error}") from error
 
 
-def _decode_meta(value: bytes, where: str) -> Meta:
+def decode_meta(value: bytes, where: str) -> Meta:
+    """What `encode_meta` has made.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown.
+    """
     document = _object(value, where)
     owner, source, partitions = document.get("owner"), document.get("source"), document.get("partitions")
     if not isinstance(owner, dict):

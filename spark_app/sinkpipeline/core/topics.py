@@ -12,12 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
-
-REPLICAS = 3
-IN_SYNC = 2
-"""With which one broker can be lost, and another one be down, without losing a record that was acknowledged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,27 +205,6 @@ def check_progress_topic(topic: Topic) -> None:
         )
 
 
-def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta | None]) -> str | None:
-    """Why a data topic outlives the sink that delivers into it; None where it is to be deleted with it.
-
-    Args:
-        sink: whose data topic it is.
-        topic: as it is there.
-        meta: the sink's own.
-        others: by key, every `meta` of the progress topic, the sink's own perhaps among them; None is unreadable.
-    """
-    if meta.created != topic.id:
-        return "this sink has not created it"
-    for key, other in sorted(others.items()):
-        if key == sink.meta_key:
-            continue
-        if other is None:
-            return f"{key} in the progress topic can't be read, and may deliver into it"
-        if other.data == topic.id:
-            return f"{other.owner} delivers into it, or has done so ({key})"
-    return None
-
-
 def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
     """What differs between a requested topic and the one that is there, a sentence each."""
     differences = []
@@ -246,32 +221,6 @@ def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
         if topic.config and topic.config.get(name) != value
     ]
     return tuple(differences)
-
-
-def durability(topic: Topic) -> tuple[str, ...]:
-    """What is to be feared for the records of a topic, by its own facts; nothing where they are not known."""
-    in_sync = topic.config.get("min.insync.replicas")
-    facts = []
-    if 0 < topic.replication_factor < REPLICAS:
-        facts.append(f"has {topic.replication_factor} of {REPLICAS} replicas")
-    if in_sync is not None and int(in_sync) < IN_SYNC:
-        facts.append(f"acknowledges a record that {in_sync} has (min.insync.replicas)")
-    if not facts:
-        return ()
-    fear = "a broker that is lost can take acknowledged records with it"
-    remedy = f"use replication factor {REPLICAS} and min.insync.replicas={IN_SYNC}"
-    return (f"{topic.name} {' and '.join(facts)}: {fear}; {remedy}",)
-
-
-def as_requested(request: TopicRequest) -> Topic:
-    """A topic that is not there yet, as far as its request says what it will be."""
-    return Topic(
-        name=request.name,
-        id="",
-        partitions=request.partitions or 0,
-        replication_factor=request.replication_factor or 0,
-        config=request.config,
-    )
 
 
 def _without_progress(

@@ -27,7 +27,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take, uncommitted
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.standstill import Standstill
+from sinkpipeline.kafka.waiting import Waiting
 
 _LOG = logging.getLogger("sinkpipeline.dlq")
 
@@ -141,7 +141,7 @@ class DeadLetterLog:
             return
         self._assign(partition, begin)
         position = begin
-        still = Standstill(READ_DEADLINE_S)
+        waiting = Waiting(READ_DEADLINE_S)
         patience = Patience(self._connection)
         while position < end:
             before = position
@@ -153,13 +153,13 @@ class DeadLetterLog:
                         yield message
                     position = max(position, offset + 1)
                 else:
-                    still.at_the_end |= error.code() == KafkaError._PARTITION_EOF
+                    waiting.at_the_end |= error.code() == KafkaError._PARTITION_EOF
                     position = max(position, self._after(error, message, partition))
             if position > before:
-                still = Standstill(READ_DEADLINE_S)
+                waiting = Waiting(READ_DEADLINE_S)
             elif position < end:
                 patience.check()
-                self._held_back(partition, position, still)
+                self._held_back(partition, position, waiting)
 
     def _after(self, error: KafkaError, event: Message, partition: int) -> int:
         """Where an event says that the read stands; 0 where it says nothing of that."""
@@ -182,8 +182,8 @@ class DeadLetterLog:
             self._knows_leaders = True
         self._consumer.assign([TopicPartition(self.topic.name, partition, offset)])
 
-    def _held_back(self, partition: int, position: int, still: Standstill) -> None:
-        if still.at_the_end and still.is_due("tell", _TELL_AFTER_S):
+    def _held_back(self, partition: int, position: int, waiting: Waiting) -> None:
+        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
             _LOG.warning(
                 "waiting for the open transaction of %s, at offset %d of %s, partition %d",
                 self._writer_at(partition, position),
@@ -191,10 +191,10 @@ class DeadLetterLog:
                 self.topic.name,
                 partition,
             )
-        if not still.is_over():
+        if waiting.waited_s <= READ_DEADLINE_S:
             return
         what = f"partition {partition} of {self.topic.name} could not be read beyond offset {position}"
-        if still.at_the_end:
+        if waiting.at_the_end:
             raise SinkPipelineError(
                 Reason.DEAD_LETTERS_UNREADABLE,
                 f"{what} within {READ_DEADLINE_S:.0f} s: an open transaction of "

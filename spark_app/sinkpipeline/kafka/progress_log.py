@@ -30,15 +30,16 @@ from typing_extensions import Self, override
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_of
 from sinkpipeline.core.progress import Meta, Progress, check
-from sinkpipeline.core.progress_records import ProgressFold, encode_sentinel, is_sentinel, newest_metas
+from sinkpipeline.core.progress_records import ProgressFold, encode_sentinel, is_sentinel
 from sinkpipeline.core.records import Headers
+from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
-from sinkpipeline.kafka.standstill import Standstill
+from sinkpipeline.kafka.waiting import Waiting
 
 READ_DEADLINE_S = 90.0
 """Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
@@ -284,7 +285,7 @@ class ProgressLog:
         self._consumer.assign([TopicPartition(self.topic, 0, start)])
         position = start
         patience_s = READ_DEADLINE_S if patience_s is None else patience_s
-        still = Standstill(patience_s)
+        waiting = Waiting(patience_s)
         while bound is None or position < bound:
             before = position
             for message in take(self._consumer, _POLL_S):
@@ -297,15 +298,15 @@ class ProgressLog:
                         found.append(_Record(message.key(), message.value(), position - 1))
                 elif (end := self._end_of_partition(message, error)) is not None:
                     position = max(position, end)
-                    still.at_the_end = end == position
+                    waiting.at_the_end = end == position
                     if bound is None:
                         # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
                         # sentinel may have compacted ours away, and then the position proves as much.
                         bound = self._uncommitted_end()
             if position > before:
-                still = Standstill(patience_s, at_the_end=still.at_the_end)
+                waiting = Waiting(patience_s, at_the_end=waiting.at_the_end)
             elif bound is None or position < bound:
-                self._held_back(sink, position, still, holding)
+                self._held_back(sink, position, waiting, holding)
         return _Found(found, position)
 
     def _after(self, position: int) -> int:
@@ -320,21 +321,21 @@ class ProgressLog:
             fold.apply(*record)
         return fold.result(found.end, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, position: int, still: Standstill, holding: str | None) -> None:
+    def _held_back(self, sink: SinkId, position: int, waiting: Waiting, holding: str | None) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
-        if still.at_the_end and holding is not None and still.is_due("fence", _COMMIT_IS_SHORTER_S):
+        if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
             self._fence_writer(sink, position, holding)
-        if still.at_the_end and still.is_due("tell", _TELL_AFTER_S):
+        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
             writer = self._writer_at(position) or "somebody unknown"
             _LOG.warning("waiting for the open transaction of %s, at offset %d of %s", writer, position, self.topic)
-        if still.is_over():
-            if still.at_the_end:
+        if waiting.is_over():
+            if waiting.at_the_end:
                 writer = self._writer_at(position) or "somebody unknown"
-                raise OpenTransaction(self.topic, position, still.patience_s, writer)
+                raise OpenTransaction(self.topic, position, waiting.patience_s, writer)
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
                 f"progress topic {self.topic} could not be read beyond offset {position}: "
-                f"no answer from {self._servers} within {still.limit_s:.0f} s",
+                f"no answer from {self._servers} within {waiting.limit_s:.0f} s",
                 "check that the partition has a leader",
             )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
+from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
@@ -18,11 +19,9 @@ from sinkpipeline.core.topics import (
     DeadLetterDecision,
     Topic,
     TopicDecision,
-    as_requested,
     check_progress_topic,
     decide,
     decide_dead_letters,
-    durability,
 )
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of

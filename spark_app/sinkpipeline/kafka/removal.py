@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Meta, Progress
-from sinkpipeline.core.topics import why_kept
+from sinkpipeline.core.removal import why_kept
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.takeover import Hold, SinkTakeover

@@ -1,4 +1,4 @@
-"""How long a read has stood still, and what is due meanwhile."""
+"""How long somebody waits who reads to a bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 _ANSWER_S = 10.0
 
 
-class Standstill:
+class Waiting:
     """How long a read has stood still at one position."""
 
     def __init__(self, patience_s: float, *, at_the_end: bool = False) -> None:
@@ -17,9 +17,13 @@ class Standstill:
         self._since = time.monotonic()
         self._done: set[str] = set()
 
+    @property
+    def waited_s(self) -> float:
+        return time.monotonic() - self._since
+
     def is_due(self, step: str, after_s: float) -> bool:
         """True once, when the read has stood still for so long."""
-        due = step not in self._done and time.monotonic() - self._since > after_s
+        due = step not in self._done and self.waited_s > after_s
         if due:
             self._done.add(step)
         return due
@@ -30,4 +34,4 @@ class Standstill:
         return self.patience_s if self.at_the_end else max(self.patience_s, _ANSWER_S)
 
     def is_over(self) -> bool:
-        return time.monotonic() - self._since > self.limit_s
+        return self.waited_s > self.limit_s

@@ -1,0 +1,49 @@
+"""What a removal deletes: a data topic is nobody's but the sink's that has created it, unless somebody else uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.naming import SinkId, is_meta_key
+from sinkpipeline.core.progress import Meta
+from sinkpipeline.core.progress_records import decode_meta
+from sinkpipeline.core.topics import Topic
+
+
+def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Meta | None]:
+    """By key, the newest `meta` of every sink that has one; None for one that this version can't read."""
+    metas: dict[str, Meta | None] = {}
+    for key, value, offset in records:
+        text = (key or b"").decode(errors="replace")
+        if not is_meta_key(text):
+            continue
+        if value is None:
+            metas.pop(text, None)
+            continue
+        try:
+            metas[text] = decode_meta(value, f"record {text} at offset {offset}")
+        except SinkPipelineError:
+            metas[text] = None
+    return metas
+
+
+def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta | None]) -> str | None:
+    """Why a data topic outlives the sink that delivers into it; None where it is to be deleted with it.
+
+    Args:
+        sink: whose data topic it is.
+        topic: as it is there.
+        meta: the sink's own.
+        others: by key, every `meta` of the progress topic, the sink's own perhaps among them; None is unreadable.
+    """
+    if meta.created != topic.id:
+        return "this sink has not created it"
+    for key, other in sorted(others.items()):
+        if key == sink.meta_key:
+            continue
+        if other is None:
+            return f"{key} in the progress topic can't be read, and may deliver into it"
+        if other.data == topic.id:
+            return f"{other.owner} delivers into it, or has done so ({key})"
+    return None
