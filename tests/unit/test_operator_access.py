@@ -1,0 +1,27 @@
+"""Both clients reach the API server at one address, as one account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kubernetes.config import incluster_config
+
+from sinkpipeline_operator.kube.client import access_of, connect
+from sinkpipeline_operator.watch.handlers import connection
+
+
+def test_in_a_pod_kopf_has_the_address_and_the_token_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first")
+    authority.write_text("a certificate")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+    api = connect()
+    found = connection(access_of(api))
+    assert (found.server, found.ca_path, found.token) == ("https://10.96.0.1:443", str(authority), "first")
+    assert (found.scheme, found.insecure, found.certificate_path) == ("Bearer", False, None)
+    assert "first" not in repr(access_of(api))
