@@ -113,6 +113,10 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
         seen(child=child(), pods=(ended(137),)),
         *(Step.NOTE, Standing.STOPPING, "DriverDied"),
     ),
+    "its driver has ended, and its pod's phase doesn't know yet": (
+        seen(child=child(), pods=(pod("Running", exit_code=137),)),
+        *(Step.NOTE, Standing.STOPPING, "DriverDied"),
+    ),
     # Waiting
     "backing off": (seen(restarts=after(1)), Step.WAIT, Standing.BACKING_OFF, "DriverDied"),
     "backed off": (seen(now_ms=NOW + 5_000, restarts=after(1)), Step.START, Standing.STARTING, "Starting"),
@@ -212,6 +216,27 @@ def test_what_a_death_is_called(pods: DriverPod, reason: str) -> None:
     death = death_of(ENDED, pods)
     assert death is not None
     assert (death.reason, death.exit_code) == (reason, pods.exit_code)
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "reason"),
+    [
+        (0, "", "Done"),
+        (137, "OOMKilled", "DriverOutOfMemory"),
+        (3, "Error", "DriverDied"),
+        (None, "", "DriverPodLost"),
+    ],
+)
+def test_what_a_death_is_called_whose_pod_is_gone(code: int | None, word: str, reason: str) -> None:
+    death = death_of(replace(ENDED, exit_code=code, exit_reason=word), None)
+    assert death is not None
+    assert (death.reason, death.exit_code) == (reason, code)
+    noted = Restarts().after(death, ENDED, healthy_s=0, policy=POLICY, now_ms=NOW)
+    assert noted.consecutive == (0 if code in (0, 3) else 1)
+
+
+def test_a_driver_that_was_given_up_and_still_runs_is_not_dead() -> None:
+    assert death_of(replace(ENDED, exit_code=0), pod("Running")) is None
 
 
 @pytest.mark.parametrize("text", ["", "java.lang.OutOfMemoryError", "{}", '{"reason": 1}', "[]", "null"])
