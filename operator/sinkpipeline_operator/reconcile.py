@@ -36,7 +36,7 @@ from sinkpipeline_operator.report.events import (
 )
 from sinkpipeline_operator.report.metrics import Metrics
 from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report
-from sinkpipeline_operator.report.writes import is_due
+from sinkpipeline_operator.report.writes import Pace, Tokens
 from sinkpipeline_operator.settings import Settings
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -53,7 +53,7 @@ class _Remembered:
 
     seen: Seen | None = None
     looked_at: float = 0.0
-    wrote_at: float | None = None
+    pace: Pace = field(default_factory=Pace)
     hearing: Hearing
     refusal: Wait | None = None
     """Why the last start could not be made."""
@@ -84,6 +84,7 @@ class Reconciler:
         self._recorder = recorder
         self._metrics = metrics
         self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._tokens = Tokens()
         self._memory: dict[Ref, _Remembered] = {}
         self._lock = threading.Lock()
 
@@ -116,7 +117,8 @@ class Reconciler:
         asked = self._observer.ask_again(seen)
         hearing = deepcopy(memory.hearing)
         known = self._known(asked, decide(asked.observation), self._hear(asked, hearing), memory)
-        if is_due(asked.status, report(known), _since(memory)):
+        now = time.monotonic()
+        if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
         memory.hearing = hearing
         return self._settings.poll_s if _settled(asked) else _SOON_S
@@ -138,7 +140,8 @@ class Reconciler:
             known = replace(known, wait=_of_removal(seen, removal))
         status = report(known)
         self._actions.before_noting(seen, decision)
-        if is_due(seen.status, status, _since(memory)):
+        now = time.monotonic()
+        if self._tokens.take(memory.pace.due(seen.status, status, now), now):
             seen = self._write(seen, status, memory, known)
         self._metrics.show(seen.ref, status)
         failpoint("operator-after-status")
@@ -176,7 +179,7 @@ class Reconciler:
         """The same look, with the resource as it is then."""
         before = seen.status
         written = self._cluster.replace_status(PIPELINE, {**seen.resource, "status": status})
-        memory.wrote_at = time.monotonic()
+        memory.pace.wrote(before, status, time.monotonic())
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
@@ -356,7 +359,3 @@ def _settled(seen: Seen) -> bool:
     document = None if seen.answer is None else seen.answer.document
     sinks = [] if document is None else document["sinks"]
     return bool(sinks) and all(sink.get("state") == SinkState.RUNNING.value for sink in sinks)
-
-
-def _since(memory: _Remembered) -> float:
-    return float("inf") if memory.wrote_at is None else time.monotonic() - memory.wrote_at
