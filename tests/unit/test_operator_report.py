@@ -278,3 +278,12 @@ def test_the_generation_is_observed_however_the_pipeline_stands() -> None:
         status = report(facts)
         assert status["observedGeneration"] == 7
         assert {each["observedGeneration"] for each in status["conditions"]} == {7}
+
+
+def test_nothing_is_wrong_without_a_word() -> None:
+    good = {"Reconciling": "False", "SparkApplicationReady": "True", "Stalled": "False"}
+    for name, (facts, *_) in ROWS.items():
+        conditions = {each["type"]: each for each in report(facts)["conditions"]}
+        # A row has no message of a death, which a resource always has.
+        silent = [kind for kind in good if conditions[kind]["status"] != good[kind] and not conditions[kind]["message"]]
+        assert not silent, (name, silent)

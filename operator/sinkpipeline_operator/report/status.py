@@ -23,6 +23,7 @@ MAX_MESSAGE = 1024
 UNRESPONSIVE = "DriverUnresponsive"
 """The reason of `SparkApplicationReady` where a driver runs and can't be heard."""
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
+_STOPS = "the driver stops after its running batch"
 _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
@@ -30,8 +31,9 @@ _WORDS = {
     "RestartRequested": "spec.restartNonce has changed: the driver is stopped, and started again once its pod is gone",
     "ChildEdited": "somebody has edited the SparkApplication: it is deleted, and made anew",
     "Starting": "the SparkApplication is about to be made",
-    "Suspended": "the driver stops after its running batch",
-    "Deleting": "the driver stops after its running batch",
+    "ReconciliationPaused": "nothing is started or stopped while the annotation is set",
+    "Suspended": _STOPS,
+    "Deleting": _STOPS,
 }
 _MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
@@ -176,7 +178,8 @@ def _totals(sinks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Condition]:
-    spec, driver = _spec_valid(known), _spark_application(known)
+    spec = _spec_valid(known)
+    driver = _spark_application(known, spec)
     healthy, stalled = _sinks_healthy(known, sinks), _stalled(known, spec, sinks)
     found = {
         "SpecValid": spec,
@@ -184,7 +187,7 @@ def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Conditio
         "SparkApplicationReady": driver,
         "SinksHealthy": healthy,
         "ExactlyOnce": _of_driver(known, "ExactlyOnce"),
-        "Reconciling": _reconciling(known, stalled),
+        "Reconciling": _reconciling(known, spec, stalled),
         "Stalled": stalled,
     }
     return {"Ready": _ready(known, sinks, [spec, driver, found["TopicsReady"], healthy]), **found}
@@ -218,11 +221,11 @@ def _spec_valid(known: Known) -> Condition:
     return Condition("True", "Valid", "")
 
 
-def _spark_application(known: Known) -> Condition:
+def _spark_application(known: Known, spec: Condition) -> Condition:
     decision = known.decision
     wait = None if known.deleting else known.waits_for
     if decision.standing is not Standing.RUNNING:
-        reason, message = (decision.why, _words(known)) if wait is None else (wait.reason, wait.message)
+        reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, _cut(message))
     if known.unresponsive:
         return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
@@ -232,14 +235,18 @@ def _spark_application(known: Known) -> Condition:
     return Condition("True", "Running", "" if known.told is not None else "its pod runs, and it has not answered yet")
 
 
-def _words(known: Known) -> str:
+def _words(known: Known, spec: Condition) -> str:
     """What there is to say of a driver that doesn't run: of a death only while it is the reason."""
     decision = known.decision
     if known.trouble is not None and decision.why == known.trouble.reason.value:
         return str(known.trouble)
     if decision.why == decision.restarts.last_reason and decision.restarts.last_message:
         return decision.restarts.last_message
-    return _WORDS.get(decision.why, "")
+    if decision.standing is Standing.NOT_CONFIGURED:
+        return spec.message
+    if decision.standing is Standing.STOPPED and not known.child and decision.why in ("Suspended", "Deleting"):
+        return "no driver runs"
+    return _WORDS.get(decision.why) or (f"the SparkApplication is {known.child['state']}" if known.child else "")
 
 
 def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
@@ -261,7 +268,7 @@ def _of_driver(known: Known, kind: str) -> Condition:
     return Condition(found["status"], found["reason"], _cut(found["message"]))
 
 
-def _reconciling(known: Known, stalled: Condition) -> Condition:
+def _reconciling(known: Known, spec: Condition, stalled: Condition) -> Condition:
     decision = known.decision
     if known.paused:
         return Condition("False", "ReconciliationPaused", "the annotation sinkpipeline.io/pause-reconciliation is set")
@@ -273,7 +280,7 @@ def _reconciling(known: Known, stalled: Condition) -> Condition:
         when = f", and it is tried again at {timestamp(again)}" if again and again > known.now_ms else ""
         return Condition("False", "Stalled", f"a person is needed{when}")
     if working:
-        reason, message = (decision.why, _words(known)) if wait is None else (wait.reason, wait.message)
+        reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("True", reason, _cut(message))
     return Condition("False", "Settled", "")
 
@@ -283,7 +290,7 @@ def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Cond
     if decision.why == NAME_TAKEN:
         return Condition("True", decision.why, _WORDS[NAME_TAKEN])
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
-        return Condition("True", decision.why, _cut(_words(known) or spec.message))
+        return Condition("True", decision.why, _cut(_words(known, spec)))
     failed = [sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")]
     if failed:
         error = failed[0]["error"]
