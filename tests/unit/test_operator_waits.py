@@ -151,7 +151,6 @@ def test_a_long_cause_is_cut_and_takes_no_time() -> None:
         ('Internal error occurred: failed calling webhook "w": connection refused', "WebhookUnavailable"),
         ('pods "x" is forbidden: unable to create new content in namespace n because it is being terminated',
          "NamespaceTerminating"),
-        ("the server could not find the requested resource", "KubeflowMissing"),
         ("anything else", "ObjectRefused"),
     ],
 )  # fmt: skip
@@ -160,6 +159,15 @@ def test_what_a_refusal_is_called(words: str, reason: str) -> None:
     assert wait is not None
     assert (wait.reason, wait.alarm, wait.needs_person) == (reason, True, True)
     assert words in wait.message
+
+
+@pytest.mark.parametrize("words", ["the server could not find the requested resource", "404 page not found"])
+def test_a_cluster_without_kubeflow(words: str) -> None:
+    wait = of_refusal(words, passing=False)
+    assert wait is not None
+    assert (wait.reason, wait.message.partition(" (")[0]) == (
+        *("KubeflowMissing", "the API server knows no SparkApplication"),
+    )
 
 
 def test_an_answer_that_may_pass_needs_nobody_yet() -> None:

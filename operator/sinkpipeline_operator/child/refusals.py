@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 SUBMISSION_FAILED = "SubmissionFailed"
 REFUSED = "ObjectRefused"
+KUBEFLOW_MISSING = "KubeflowMissing"
 
 _PREFIX = "failed to run spark-submit: "
 _IN_THREAD = "Exception in thread "
@@ -23,14 +24,15 @@ _REASONS = (
     ("denied request", "AdmissionRefused"),
     ("violates podsecurity", "AdmissionRefused"),
     ("because it is being terminated", "NamespaceTerminating"),
-    ("could not find the requested resource", "KubeflowMissing"),
+    ("could not find the requested resource", KUBEFLOW_MISSING),
+    ("404 page not found", KUBEFLOW_MISSING),
 )
 _REMEDIES = {
     "QuotaExceeded": "raise the quota of the namespace, or ask for less in spec.spark",
     "WebhookUnavailable": "see to it that the webhook's service runs: Kubeflow's own is of its Spark operator",
     "AdmissionRefused": "change what the message names, or the policy",
     "NamespaceTerminating": "nothing: the namespace is being deleted",
-    "KubeflowMissing": "install Kubeflow's Spark operator and its CRDs",
+    KUBEFLOW_MISSING: "install Kubeflow's Spark operator and its CRDs",
     REFUSED: "change what the message names; it is tried again",
 }
 

@@ -128,7 +128,9 @@ def of_refusal(message: str, *, passing: bool) -> Wait | None:
     if known is None and passing:
         return None
     reason = known or refusals.REFUSED
-    words = f"{message} ({refusals.remedy_of(reason)})"
+    # The API server says nothing of what it doesn't know.
+    fact = "the API server knows no SparkApplication" if reason == refusals.KUBEFLOW_MISSING else message
+    words = f"{fact} ({refusals.remedy_of(reason)})"
     return Wait(reason=reason, message=words, alarm=True, needs_person=not passing)
 
 
