@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes.config import incluster_config
 
-from sinkpipeline_operator.kube.client import access_of, connect
+from sinkpipeline_operator.kube import client
+from sinkpipeline_operator.kube.client import ApiUnavailable, Cluster, access_of, connect
 from sinkpipeline_operator.watch.handlers import connection
 
 
@@ -25,3 +28,23 @@ def test_in_a_pod_kopf_has_the_address_and_the_token_of_ours(tmp_path: Path, mon
     assert (found.server, found.ca_path, found.token) == ("https://10.96.0.1:443", str(authority), "first")
     assert (found.scheme, found.insecure, found.certificate_path) == ("Bearer", False, None)
     assert "first" not in repr(access_of(api))
+
+
+def test_one_question_at_a_time_to_an_api_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers, told = threading.Event(), threading.Event(), []
+
+    def silent(*_: object, **__: object) -> dict[str, Any]:
+        asked.set()
+        answers.wait(10)
+        raise ApiUnavailable("no answer")
+
+    monkeypatch.setattr(client, "_FRESH_S", 0.0)
+    monkeypatch.setattr(Cluster, "_ask", silent)
+    cluster = Cluster(None)  # type: ignore[arg-type]
+    first = threading.Thread(target=lambda: told.append(cluster.trouble()))
+    first.start()
+    assert asked.wait(10)
+    assert cluster.trouble() == "", "the second doesn't wait for the first"
+    answers.set()
+    first.join()
+    assert told == ["the API server can't be worked with: no answer"]

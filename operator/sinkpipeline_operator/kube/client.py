@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -155,6 +156,8 @@ class Cluster:
         self._api = api
         self._id: str | None = None
         self._answered_at = time.monotonic()
+        self._probing = threading.Lock()
+        self._trouble = ""
 
     @property
     def id(self) -> str:
@@ -171,11 +174,16 @@ class Cluster:
         """Why it can't be worked with; empty where it has just answered, or does so now. Never raises."""
         if time.monotonic() - self._answered_at < _FRESH_S:
             return ""
-        try:
-            self._ask("GET", _NAMESPACE.path(None, "kube-system"), timeout=_PROBE_S)
-        except (ApiUnavailable, ApiRefused, Conflict) as error:
-            return f"the API server can't be worked with: {error}"
-        return ""
+        # One at a time: whoever asks for the process's own health must not wait behind a server that is silent.
+        if self._probing.acquire(blocking=False):
+            try:
+                self._ask("GET", _NAMESPACE.path(None, "kube-system"), timeout=_PROBE_S)
+                self._trouble = ""
+            except (ApiUnavailable, ApiRefused, Conflict) as error:
+                self._trouble = f"the API server can't be worked with: {error}"
+            finally:
+                self._probing.release()
+        return self._trouble
 
     def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
         """None where it is not there."""
