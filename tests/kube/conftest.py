@@ -75,13 +75,6 @@ def hasty_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
 
 
 @pytest.fixture
-def hasty(hasty_lab: OperatorLab) -> Iterator[OperatorLab]:
-    yield hasty_lab
-    hasty_lab.check()
-    hasty_lab.suspend_all()
-
-
-@pytest.fixture
 def lab(shared_lab: OperatorLab) -> Iterator[OperatorLab]:
     """An operator that the tests of a module share: they keep apart by the names of their pipelines."""
     yield shared_lab
