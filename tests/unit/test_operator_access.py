@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import incluster_config
 
 from sinkpipeline_operator.kube import client
@@ -28,6 +29,18 @@ def test_in_a_pod_kopf_has_the_address_and_the_token_of_ours(tmp_path: Path, mon
     assert (found.server, found.ca_path, found.token) == ("https://10.96.0.1:443", str(authority), "first")
     assert (found.scheme, found.insecure, found.certificate_path) == ("Bearer", False, None)
     assert "first" not in repr(access_of(api))
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "proxy"), [("10.96.0.0/12,10.96.0.1", None), ("example.com", "http://proxy:3128")]
+)
+def test_kopf_goes_through_a_proxy_where_our_client_does(
+    monkeypatch: pytest.MonkeyPatch, no_proxy: str, proxy: str | None
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    configuration = Configuration(host="https://10.96.0.1:443")
+    assert connection(access_of(ApiClient(configuration))).proxy_url == proxy
 
 
 def test_one_question_at_a_time_to_an_api_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

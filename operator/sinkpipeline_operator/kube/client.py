@@ -16,6 +16,7 @@ from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import should_bypass_proxies
 from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
@@ -133,6 +134,7 @@ class Access:
 def access_of(api: client.ApiClient) -> Access:
     """As it is now: the token of a service account is another one after an hour."""
     configuration = api.configuration
+    around = configuration.proxy is None or should_bypass_proxies(configuration.host, configuration.no_proxy or "")
     bearer = (configuration.auth_settings().get("BearerToken") or {}).get("value")
     return Access(
         server=configuration.host,
@@ -141,7 +143,7 @@ def access_of(api: client.ApiClient) -> Access:
         certificate_path=configuration.cert_file,
         key_path=configuration.key_file,
         token=None if bearer is None else str(bearer).removeprefix("Bearer ").removeprefix("bearer "),
-        proxy=configuration.proxy,
+        proxy=None if around else configuration.proxy,
     )
 
 
