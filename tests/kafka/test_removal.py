@@ -11,7 +11,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.removal import SinkRemoval
+from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.settings import SinkSettings
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
@@ -20,9 +20,9 @@ from support.sink.starts import once, refusal
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
-def remove(sink: OneSink, settings: SinkSettings | None = None) -> None:
+def remove(sink: OneSink, settings: SinkSettings | None = None) -> KeptTopic | None:
     admin = Admin(sink.connection)
-    SinkRemoval(settings=settings or sink.settings(), source_admin=admin, admin=admin).carry_out()
+    return SinkRemoval(settings=settings or sink.settings(), source_admin=admin, admin=admin).carry_out()
 
 
 def with_rows(sink: OneSink) -> None:
@@ -41,7 +41,7 @@ def exists(sink: OneSink, topic: str) -> bool:
 
 def test_a_sink_is_removed_with_the_data_topic_that_it_made(filled: OneSink) -> None:
     with_rows(filled)
-    remove(filled)
+    assert remove(filled) is None
     assert left(filled) == {}
     assert not exists(filled, filled.data)
     assert exists(filled, filled.source)
@@ -67,7 +67,9 @@ def test_a_removal_is_done_as_often_as_one_likes(filled: OneSink) -> None:
 def test_a_data_topic_that_was_there_before_stays(filled: OneSink) -> None:
     topics.create_topic(filled.servers, filled.data, partitions=1)
     with_rows(filled)
-    remove(filled)
+    kept = remove(filled)
+    assert kept is not None
+    assert (kept.name, "it was there before" in kept.why) == (filled.data, True)
     assert left(filled) == {}
     assert len(filled.delivered()) == 20
 
@@ -76,7 +78,9 @@ def test_a_data_topic_that_somebody_made_again_stays(filled: OneSink) -> None:
     with_rows(filled)
     topics.delete_topic(filled.servers, filled.data)
     topics.create_topic(filled.servers, filled.data, partitions=1)
-    remove(filled)
+    kept = remove(filled)
+    assert kept is not None
+    assert "created it again" in kept.why
     assert left(filled) == {}
     assert exists(filled, filled.data)
 
