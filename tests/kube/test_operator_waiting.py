@@ -76,6 +76,7 @@ def test_executors_that_can_not_start_are_told(lab: OperatorLab, name: str) -> N
     lab.until_ready(name)
     lab.make_executor(name, 2, pods.unschedulable(NODES))
     told = lab.until_condition(name, "SparkApplicationReady", "True", "Unschedulable")
+    assert lab.condition(name, "Stalled")["status"] == "False"
     assert told["message"] == f"1 of 2 executors run: pod {name}-exec-2: {NODES}"
     assert lab.condition(name, "Ready")["status"] == "True"
 

@@ -103,6 +103,9 @@ def test_executors_that_cannot_start() -> None:
     assert told(executor("old", of="another driver")) is None
     assert told(executor("a", age_s=301)) == (True, True, f"no executor runs: pod a: {NODES}")
     assert told(executor("a", "Running"), executor("b")) == (False, False, f"1 of 2 executors run: pod b: {NODES}")
+    assert told(executor("a", "Running"), executor("b", age_s=301)) == (
+        *(False, False, f"1 of 2 executors run: pod b: {NODES}"),
+    )
     assert told(executor("a", "Failed"), executor("b")) == (True, False, f"no executor runs: pod b: {NODES}")
 
 

@@ -113,7 +113,9 @@ def of_executors(executors: Iterable[Executor], driver: str, now_ms: int, deadli
     assert first.wait is not None
     wait = _of_pod(first.name, first.wait, late=late)
     so = "no executor runs" if running == 0 else f"{running} of {running + len(waiting)} executors run"
-    return Shortage(wait=replace(wait, message=f"{so}: {wait.message}"), none_runs=running == 0)
+    # What delivers with fewer than it asked for is Ready, and nobody has to come.
+    wait = replace(wait, message=f"{so}: {wait.message}", needs_person=wait.needs_person and running == 0)
+    return Shortage(wait=wait, none_runs=running == 0)
 
 
 def of_refusal(message: str, *, passing: bool) -> Wait | None:
