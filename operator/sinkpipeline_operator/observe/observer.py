@@ -143,7 +143,12 @@ class Observer:
         roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
         return (
             tuple(DriverPod.read(each, self.child_kind.driver_container) for role, each in roles if role == "driver"),
-            tuple(Executor.read(each) for role, each in roles if role == "executor"),
+            # One that goes waits for nothing any more.
+            tuple(
+                Executor.read(each)
+                for role, each in roles
+                if role == "executor" and "deletionTimestamp" not in each["metadata"]
+            ),
         )
 
     def _secrets(self, pipeline: SinkPipeline) -> tuple[dict[str, dict[str, str]], SinkPipelineError | None]:
