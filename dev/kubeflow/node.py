@@ -34,6 +34,8 @@ MOUNT_RETRY_S: Final = 0.2
 GONE_AFTER_S: Final = 0.5
 """From the last status of a deleted pod to the end of its object: a kubelet tears down its volumes and cgroup there
 (status/status_manager.go, canBeDeleted), and a watcher sees the status first."""
+PHASE_AFTER_S: Final = 0.2
+"""From a container's end to the pod's phase: see `pods.ending`. On a node it is longer, which `phase_after_s` plays."""
 MESSAGE_BYTES: Final = 4096
 """kubelet: container/runtime.go, MaxContainerTerminationMessageLength."""
 
@@ -70,11 +72,20 @@ DriverCommand = Callable[[Driver], Command]
 class DriverNode:
     """Runs each pod that is bound to it. What it writes into pods stays when it stops; its processes end."""
 
-    def __init__(self, api: KubeApi, command: DriverCommand, directory: Path) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        command: DriverCommand,
+        directory: Path,
+        obstacle: Callable[[Object], Object | None] = lambda _: None,
+    ) -> None:
+        """`obstacle`: the status of a pod that is kept from starting, for as long as it is; None where nothing does."""
         self._api = api
         self._command = command
         self._directory = directory
+        self._obstacle = obstacle
         self._addresses = _Addresses()
+        self.phase_after_s = PHASE_AFTER_S
         self._pods: dict[str, _DriverPod] = {}
         self._lock = threading.Lock()
         self._watch = threading.Thread(target=self._follow, name="node", daemon=True)
@@ -114,6 +125,9 @@ class DriverNode:
         process = self._running(namespace, pod).process
         return None if process is None else process.pid
 
+    def obstacle(self, pod: Object) -> Object | None:
+        return self._obstacle(pod)
+
     def _running(self, namespace: str, name: str) -> _DriverPod:
         found = [pod for pod in self._all() if pod.name == (namespace, name)]
         if not found:
@@ -134,7 +148,7 @@ class DriverNode:
             pod = self._pods.get(uid)
         over = (change.new.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
         if pod is None and change.kind != "DELETED" and not over:
-            pod = _DriverPod(self._api, self._command, self._addresses, self._directory / uid, change.new)
+            pod = _DriverPod(self, self._api, self._command, self._addresses, self._directory / uid, change.new)
             with self._lock:
                 self._pods[uid] = pod
             pod.start()
@@ -146,9 +160,16 @@ class _DriverPod:
     """One pod's life, in a thread of its own."""
 
     def __init__(
-        self, api: KubeApi, command: DriverCommand, addresses: _Addresses, directory: Path, pod: Object
+        self,
+        node: DriverNode,
+        api: KubeApi,
+        command: DriverCommand,
+        addresses: _Addresses,
+        directory: Path,
+        pod: Object,
     ) -> None:
         metadata = pod["metadata"]
+        self._node = node
         self.name = (metadata["namespace"], metadata["name"])
         self.log = directory.with_suffix(".log")
         self.process: LocalProcess | None = None
@@ -196,6 +217,8 @@ class _DriverPod:
         try:
             how = self._run()
             if how is not None:
+                self._report(pods.ending(self._pod, how))
+                self._abandoned.wait(self._node.phase_after_s)
                 self._report(pods.ended(self._pod, how))
             if self._ending.is_set() and not self._abandoned.wait(0.0 if how is None else GONE_AFTER_S):
                 options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod["metadata"]["uid"]}}
@@ -232,7 +255,14 @@ class _DriverPod:
 
     def _prepare(self) -> Driver | None:
         files, told = self._directory / "files", ""
+        kept: Object | None = None
         while not self._ending.is_set():
+            if (obstacle := self._node.obstacle(self._pod)) is not None:
+                if obstacle != kept:
+                    kept = obstacle
+                    self._report(obstacle)
+                self._ending.wait(MOUNT_RETRY_S)
+                continue
             try:
                 self._address = self._address or self._addresses.take()
                 volumes.mount(self._api, self._pod, files, self._directory / "volumes")

@@ -120,6 +120,20 @@ def running(pod: Object, address: str, started: dt.datetime) -> Object:
     }
 
 
+def unschedulable(message: str) -> Object:
+    """As the scheduler leaves a pod that it found no node for (schedule_one.go, handleSchedulingFailure)."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+def ending(pod: Object, how: Ended) -> Object:
+    """What is reported first: the container has ended, and the pod's phase doesn't know yet.
+
+    On a node (kubelet 1.34.4, containerd 1.6) it took one to two seconds.
+    """
+    return {**ended(pod, how), "phase": "Running"}
+
+
 def ended(pod: Object, how: Ended) -> Object:
     """kubelet: kubelet_pods.go, getPhase, with restartPolicy Never; kuberuntime_container.go, toKubeContainerStatus."""
     terminated = {

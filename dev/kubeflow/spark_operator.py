@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kubeflow import pods, states
+from kubeflow import pods, states, submission
 from kubeflow.node import DriverCommand, DriverNode, own_addresses
 from servers.kube_api import ApiError, Change, ConflictError, KubeApi, NotFoundError
 from servers.local_process import free_ports
@@ -40,12 +40,15 @@ _CONFLICT_DELAY_S: Final = 0.01
 # The workqueue's delays begin with 5 ms; those of the real one grow further.
 _FIRST_RETRY_S: Final = 0.005
 _LAST_RETRY_S: Final = 1.0
+_SUBMITTING_S: Final = 0.1
 
 
 class SparkOperator:
     """Watches the whole cluster from `start` to `stop`; `command` says what a driver is.
 
     `refuse_submission` may fail spark-submit: it returns what that one would say on standard error, or None.
+    `is_submitting` says whether spark-submit still runs: nothing is written meanwhile, on a node for 10 to 80 s. It is
+    the same where there is no operator, or none for that namespace. `obstacle` is of the node.
     `stop` kills the drivers and leaves the objects as they are, as after a crash: nothing is reported any more.
     """
 
@@ -55,11 +58,14 @@ class SparkOperator:
         command: DriverCommand,
         *,
         refuse_submission: Callable[[Object], str | None] = lambda _: None,
+        is_submitting: Callable[[Object], bool] = lambda _: False,
+        obstacle: Callable[[Object], Object | None] = lambda _: None,
     ) -> None:
         self._api = KubeApi(kubeconfig)
         self._scratch = Path(tempfile.mkdtemp(prefix="kubeflow-"))
-        self.node = DriverNode(self._api, command, self._scratch)
+        self.node = DriverNode(self._api, command, self._scratch, obstacle)
         self._refuse = refuse_submission
+        self._is_submitting = is_submitting
         self._queue = _Queue()
         self._seen: dict[Key, Object] = {}
         names = {"applications": self._follow_applications, "pods": self._follow_pods, "reconciler": self._work}
@@ -156,6 +162,8 @@ class SparkOperator:
         step = states.step(app, self._api.find(pod), _now())
         if step is None:
             return None
+        if step.submit and self._is_submitting(app):
+            return _SUBMITTING_S
         if step.delete_driver:
             self._api.delete(pod)
         if step.delete_application:
@@ -184,8 +192,10 @@ class SparkOperator:
             self._api.create(f"/api/v1/namespaces/{app['metadata']['namespace']}/pods", pod)
         except ConflictError:
             return f"{told}driver pod already exist"
-        except (pods.SubmissionError, ApiError) as error:
+        except pods.SubmissionError as error:
             return f"{told}failed to run spark-submit: {error}"
+        except ApiError as error:
+            return f"{told}failed to run spark-submit: {submission.stderr(app, error.code, str(error))}"
         return None
 
     def _write_status(self, app: Object, status: Object) -> None:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: Settings, cluster: Cluster) -> None:
     metrics = Metrics()
     observer = Observer(cluster=cluster, child_kind=KubeflowChild(), runtime=settings.runtime)
-    running = _Running()
+    running = _Running(cluster)
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
         KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
@@ -70,7 +70,9 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             running.begins(queue)
             return queue
 
-        registry, kopf_settings = handlers.build(make_queue, observer.child_kind.api, settings.namespaces)
+        registry, kopf_settings = handlers.build(
+            make_queue, observer.child_kind.api, settings.namespaces, lambda: cluster.access
+        )
         handlers.run(registry, kopf_settings, settings.namespaces)
     _LOG.info("stopped; drivers go on without their operator")
 
@@ -78,7 +80,8 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
 class _Running:
     """The work queue, for other threads than its own; None before it is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._queue: WorkQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -92,7 +95,7 @@ class _Running:
 
     def waiting(self) -> str:
         """Why this process isn't ready; empty where it is."""
-        return "not watching yet" if self._queue is None else ""
+        return "not watching yet" if self._queue is None else self._cluster.trouble()
 
     def trouble(self) -> str:
         """Why this process should be ended; empty where all is well."""

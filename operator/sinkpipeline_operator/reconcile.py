@@ -18,29 +18,32 @@ from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
+from sinkpipeline_operator.child import waits
+from sinkpipeline_operator.child.driverpod import ChildState
+from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.kube.client import PIPELINE, Cluster, Ref
+from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal
 from sinkpipeline_operator.observe.observer import Observer, Seen
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
+    Event,
     Recorder,
+    event_of_start,
     events_of,
     events_of_deletion,
     events_of_removal,
 )
 from sinkpipeline_operator.report.metrics import Metrics
 from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report
-from sinkpipeline_operator.report.writes import is_due
+from sinkpipeline_operator.report.writes import Pace, Tokens
 from sinkpipeline_operator.settings import Settings
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
 
 _SOON_S = 1.0
 """While a driver starts or stops: an event may be late, or lost."""
-_FIRST_ANSWER_S = 120.0
-"""In which a driver may begin to answer: its pod runs before it listens."""
 _TRIGGERS = 3
 """A driver that looks for records at long intervals is given so many of them to make progress."""
 
@@ -51,10 +54,14 @@ class _Remembered:
 
     seen: Seen | None = None
     looked_at: float = 0.0
-    wrote_at: float | None = None
+    pace: Pace = field(default_factory=Pace)
     announced: tuple[str, ...] | None = None
     """The data topics of whose deletion people were told; None where nobody was told yet."""
     hearing: Hearing
+    refusal: Wait | None = None
+    """Why the last start could not be made."""
+    refused_at: float | None = None
+    """Since when starts can't be made."""
     token: str | None = field(default=None, repr=False)
     """The driver's, as it was last seen."""
 
@@ -80,6 +87,7 @@ class Reconciler:
         self._recorder = recorder
         self._metrics = metrics
         self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._tokens = Tokens()
         self._memory: dict[Ref, _Remembered] = {}
         self._lock = threading.Lock()
 
@@ -111,8 +119,9 @@ class Reconciler:
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
         hearing = deepcopy(memory.hearing)
-        known = self._known(asked, decide(asked.observation), self._hear(asked, hearing))
-        if is_due(asked.status, report(known), _since(memory)):
+        known = self._known(asked, decide(asked.observation), self._hear(asked, hearing), memory)
+        now = time.monotonic()
+        if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
         memory.hearing = hearing
         return self._settings.poll_s if _settled(asked) else _SOON_S
@@ -129,53 +138,84 @@ class Reconciler:
             self._tell_what_stays(seen, removal)
             self._actions.settle_finalizer(seen, wanted=False)
             return _SOON_S
-        known = self._known(seen, decision, self._hear(seen, memory.hearing))
-        if removal is not None and removal.error is not None:
-            known = replace(known, trouble=removal.error)
-            # What was seen before may be so no more.
-            memory.announced = None
+        known = self._known(seen, decision, self._hear(seen, memory.hearing), memory)
+        if removal is not None:
+            known = replace(known, wait=_of_removal(seen, removal))
+            if removal.error is not None:
+                # What was seen before may be so no more.
+                memory.announced = None
         doomed = memory.announced if removal is None or removal.doomed is None else removal.doomed
         known = replace(known, doomed=doomed or ())
         status = report(known)
         self._actions.before_noting(seen, decision)
-        if is_due(seen.status, status, _since(memory)) or doomed != memory.announced:
-            self._write(seen, status, memory, decision)
+        now = time.monotonic()
+        if self._tokens.take(memory.pace.due(seen.status, status, now), now) or doomed != memory.announced:
+            seen = self._write(seen, status, memory, known)
         self._announce(seen, doomed, memory)
         self._metrics.show(seen.ref, status)
         failpoint("operator-after-status")
-        self._actions.take(replace_status(seen, status), decision)
+        self._take(replace_status(seen, status), decision, known, memory)
         self._actions.after_report(seen, known.told, status)
-        return self._next(seen, decision)
+        return self._next(seen, decision, known)
 
-    def _write(self, seen: Seen, status: dict[str, Any], memory: _Remembered, decision: Decision) -> None:
+    def _take(self, seen: Seen, decision: Decision, known: Known, memory: _Remembered) -> None:
+        """The step; a start that is refused is told, and asked for again."""
+        if decision.step is not Step.START:
+            self._actions.take(seen, decision)
+            memory.refusal = memory.refused_at = None
+            return
+        try:
+            self._actions.take(seen, decision)
+        except (ApiRefused, ApiFailed) as error:
+            memory.refusal, memory.refused_at = self._refusal(error, memory)
+            if memory.refusal != known.wait:
+                known = replace(known, previous=seen.status, wait=memory.refusal)
+                status = report(known)
+                self._write(seen, status, memory, known)
+                self._metrics.show(seen.ref, status)
+            raise
+        memory.refusal = memory.refused_at = None
+        self._post(seen, event_of_start(seen.ref.name, decision))
+
+    def _refusal(self, error: ApiRefused | ApiFailed, memory: _Remembered) -> tuple[Wait | None, float]:
+        """What is told of it, and since when it has been so."""
+        now = time.monotonic()
+        since = now if memory.refused_at is None else memory.refused_at
+        passing = isinstance(error, ApiFailed) and now - since < self._settings.start_deadline_s
+        return waits.of_refusal(error.message, passing=passing), since
+
+    def _write(self, seen: Seen, status: dict[str, Any], memory: _Remembered, known: Known) -> Seen:
+        """The same look, with the resource as it is then."""
         before = seen.status
         written = self._cluster.replace_status(PIPELINE, {**seen.resource, "status": status})
-        memory.wrote_at = time.monotonic()
+        memory.pace.wrote(before, status, time.monotonic())
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
-        for event in events_of(before, status, decision, _dead_letter_topics(seen)):
-            _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+        for event in events_of(before, status, known.decision, _dead_letter_topics(seen), known.waits_for):
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
-            self._recorder.post(seen.resource, event, seen.observation.now_ms)
+            self._post(seen, event)
+        return replace(seen, resource=written)
+
+    def _post(self, seen: Seen, event: Event) -> None:
+        _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
+        self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
     def _announce(self, seen: Seen, doomed: tuple[str, ...] | None, memory: _Remembered) -> None:
         """Data topics are deleted after they stand in the status, and were told by an event."""
         if doomed is None or doomed == memory.announced:
             return
         for event in events_of_deletion(doomed):
-            _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
-            self._recorder.post(seen.resource, event, seen.observation.now_ms)
+            self._post(seen, event)
         memory.announced = doomed
 
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
         if removal.error is None and _is_to_be_removed(seen):
-            for event in events_of_removal(_dead_letter_topics(seen).values()):
-                _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
-                self._recorder.post(seen.resource, event, seen.observation.now_ms)
+            for event in events_of_removal(_dead_letter_topics(seen).values(), removal.kept):
+                self._post(seen, event)
 
-    def _known(self, seen: Seen, decision: Decision, heard: Heard) -> Known:
+    def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: _Remembered) -> Known:
         if seen.pipeline is None:
             earlier = seen.status.get("sinks", ())
             sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
@@ -201,6 +241,8 @@ class Reconciler:
             else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
             told=heard.document,
             unresponsive=heard.trouble,
+            wait=memory.refusal if decision.step is Step.START else self._wait(seen),
+            shortage=self._shortage(seen),
             last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
             observed={} if found is None else found.sinks,
             topics=None if found is None else found.topics,
@@ -209,8 +251,21 @@ class Reconciler:
             paused=observation.paused,
         )
 
+    def _wait(self, seen: Seen) -> Wait | None:
+        child = seen.child
+        if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
+            return None
+        return waits.of_start(child, seen.pod, seen.observation.now_ms, self._settings.start_deadline_s)
+
+    def _shortage(self, seen: Seen) -> Shortage | None:
+        if seen.pod is None or seen.pod.has_ended:
+            return None
+        return waits.of_executors(
+            seen.executors, seen.pod.uid, seen.observation.now_ms, self._settings.start_deadline_s
+        )
+
     def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
-        """How the removal of what the pipeline made in Kafka stands; None where there is none to be made, or yet."""
+        """How the removal of what the pipeline made in Kafka stands; None where its turn has not come."""
         finalizers = seen.resource["metadata"].get("finalizers") or []
         if not seen.observation.deleting or FINALIZER not in finalizers or decision.standing is not Standing.STOPPED:
             return None
@@ -246,9 +301,10 @@ class Reconciler:
         patience_s = self._settings.progress_deadline_s
         if seen.pipeline is not None:
             patience_s = max(patience_s, _TRIGGERS * seen.pipeline.spec.trigger.interval.seconds)
-        return hearing.hear(seen.answer, is_new=_is_new(seen), patience_s=patience_s, now=time.monotonic())
+        is_new = _is_new(seen, self._settings.start_deadline_s)
+        return hearing.hear(seen.answer, is_new=is_new, patience_s=patience_s, now=time.monotonic())
 
-    def _next(self, seen: Seen, decision: Decision) -> float:
+    def _next(self, seen: Seen, decision: Decision, known: Known) -> float:
         if decision.step not in (Step.NOTHING, Step.WAIT):
             return 0.0
         wait = self._settings.resync_s
@@ -256,6 +312,9 @@ class Reconciler:
             wait = min(wait, max(0.0, (decision.look_again_ms - seen.observation.now_ms) / 1000))
         if seen.answer is not None:
             wait = min(wait, self._settings.poll_s if _settled(seen) else _SOON_S)
+        elif decision.standing is Standing.STARTING and known.wait is not None and known.wait.alarm:
+            # What it waits for may take hours, and the end of it is an event.
+            wait = min(wait, self._settings.poll_s)
         elif seen.observation.deleting or decision.standing in (Standing.STARTING, Standing.STOPPING):
             wait = min(wait, _SOON_S)
         return wait
@@ -272,15 +331,30 @@ class Reconciler:
             self._kafka.forget(ref)
 
 
-def _is_new(seen: Seen) -> bool:
-    """Whether its driver may not listen yet."""
+def _of_removal(seen: Seen, removal: Removal) -> Wait:
+    error = removal.error
+    if error is not None:
+        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
+    doing = "removing the pipeline's progress, and the data topics that it created"
+    if not removal.is_slow or seen.pipeline is None:
+        return Wait(reason="RemovingTopics", message=doing)
+    return Wait(
+        reason="KafkaNotAnswering",
+        message=f"{doing}: {seen.pipeline.spec.source.kafka.connection.bootstrap_servers} has not answered so far; "
+        "spec.deletionPolicy: Retain deletes the resource alone",
+        alarm=True,
+    )
+
+
+def _is_new(seen: Seen, patience_s: float) -> bool:
+    """Whether its driver may not listen yet: its pod runs before it does."""
     started = None if seen.pod is None else seen.pod.started_ms
     # What an earlier run of the operator said of this driver still holds.
     has_answered = (
         condition_of(seen.status, "Ready").get("status") == "True"
         or condition_of(seen.status, "SparkApplicationReady").get("reason") == UNRESPONSIVE
     )
-    return not has_answered and started is not None and seen.observation.now_ms - started < _FIRST_ANSWER_S * 1000
+    return not has_answered and started is not None and seen.observation.now_ms - started < patience_s * 1000
 
 
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
@@ -302,7 +376,3 @@ def _settled(seen: Seen) -> bool:
     document = None if seen.answer is None else seen.answer.document
     sinks = [] if document is None else document["sinks"]
     return bool(sinks) and all(sink.get("state") == SinkState.RUNNING.value for sink in sinks)
-
-
-def _since(memory: _Remembered) -> float:
-    return float("inf") if memory.wrote_at is None else time.monotonic() - memory.wrote_at

@@ -27,6 +27,8 @@ class Settings:
     """How often a driver that runs is asked for its status."""
     progress_deadline_s: float = 600.0
     """For how long a driver may make no progress while records wait, before it counts as unresponsive."""
+    start_deadline_s: float = 300.0
+    """For how long a driver or an executor may wait for its start before a person is told to look."""
     log_level: str = "INFO"
     log_json: bool = False
 
@@ -51,6 +53,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         resync_s=found.resync,
         poll_s=found.poll,
         progress_deadline_s=found.progress_deadline,
+        start_deadline_s=found.start_deadline,
         log_level=found.log_level,
         log_json=found.log_format == "json",
     )
@@ -83,6 +86,13 @@ def _parser() -> argparse.ArgumentParser:
         default=600.0,
         metavar="SECONDS",
         help="a driver that makes no progress for so long while records wait is told of",
+    )
+    add(
+        "--start-deadline",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="a driver or an executor that waits for its start for so long is told of as Stalled",
     )
     add("--log-format", default="text", choices=["text", "json"])
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])

@@ -33,6 +33,7 @@ EVERYTHING: Object = {
     "kafkaAccess": False,
     "resync": 12.5,
     "progressDeadline": 90,
+    "startDeadline": 45,
     "log": {"level": "DEBUG", "format": "text"},
     "serviceAccount": {"name": "pipes-account", "annotations": {"a": "1"}},
     "driver": {"serviceAccount": {"name": "driver", "annotations": {"b": "2"}}, "namespaces": ["shop", "other"]},
@@ -380,6 +381,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--listen=0.0.0.0:8080",
         "--resync=60",
         "--progress-deadline=600",
+        "--start-deadline=300",
         "--log-format=json",
         "--log-level=INFO",
     ]
@@ -395,6 +397,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
         "--progress-deadline=90",
+        "--start-deadline=45",
         "--log-format=text",
         "--log-level=DEBUG",
     ]

@@ -16,7 +16,7 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin, Creation
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.removal import SinkRemoval
+from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from support.kafka import topics
@@ -26,8 +26,8 @@ from support.sink.starts import once, refusal
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
-def remove(sink: OneSink, settings: SinkSettings | None = None) -> None:
-    removal(settings or sink.settings()).carry_out()
+def remove(sink: OneSink, settings: SinkSettings | None = None) -> KeptTopic | None:
+    return removal(settings or sink.settings()).carry_out()
 
 
 def removal(settings: SinkSettings) -> SinkRemoval:
@@ -51,7 +51,7 @@ def exists(sink: OneSink, topic: str) -> bool:
 
 def test_a_sink_is_removed_with_the_data_topic_that_it_made(filled: OneSink) -> None:
     with_rows(filled)
-    remove(filled)
+    assert remove(filled) is None
     assert left(filled) == {}
     assert not exists(filled, filled.data)
     assert exists(filled, filled.source)
@@ -77,7 +77,9 @@ def test_a_removal_is_done_as_often_as_one_likes(filled: OneSink) -> None:
 def test_a_data_topic_that_was_there_before_stays(filled: OneSink) -> None:
     topics.create_topic(filled.servers, filled.data, partitions=1)
     with_rows(filled)
-    remove(filled)
+    kept = remove(filled)
+    assert kept is not None
+    assert (kept.name, "it was there before" in kept.why) == (filled.data, True)
     assert left(filled) == {}
     assert len(filled.delivered()) == 20
 
@@ -86,7 +88,9 @@ def test_a_data_topic_that_somebody_made_again_stays(filled: OneSink) -> None:
     with_rows(filled)
     topics.delete_topic(filled.servers, filled.data)
     topics.create_topic(filled.servers, filled.data, partitions=1)
-    remove(filled)
+    kept = remove(filled)
+    assert kept is not None
+    assert "created it again" in kept.why
     assert left(filled) == {}
     assert exists(filled, filled.data)
 

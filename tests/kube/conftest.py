@@ -65,6 +65,15 @@ def kafka_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def hasty_lab(api_server: Cluster, drivers: Drivers) -> Iterator[OperatorLab]:
+    """Whose operator soon calls a person to a start that waits."""
+    options = ("--start-deadline", "4")
+    with own_namespace(api_server) as name, OperatorLab(api_server, name, drivers, options=options) as lab:
+        lab.start()
+        yield lab
+
+
 @pytest.fixture
 def lab(shared_lab: OperatorLab) -> Iterator[OperatorLab]:
     """An operator that the tests of a module share: they keep apart by the names of their pipelines."""

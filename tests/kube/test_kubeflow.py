@@ -54,8 +54,14 @@ def refusals() -> dict[str, str]:
 
 
 @pytest.fixture
+def slow() -> set[str]:
+    """Names of applications whose spark-submit still runs."""
+    return set()
+
+
+@pytest.fixture
 def start(
-    api_server: Cluster, applications: SparkApplications, refusals: dict[str, str]
+    api_server: Cluster, applications: SparkApplications, refusals: dict[str, str], slow: set[str]
 ) -> Iterator[Callable[[], SparkOperator]]:
     """Starts another operator; the fixture stops all of them, once their drivers' pods are gone."""
     started: list[SparkOperator] = []
@@ -65,6 +71,7 @@ def start(
             api_server.kubeconfig,
             python_driver,
             refuse_submission=lambda app: refusals.get(app["metadata"]["name"]),
+            is_submitting=lambda app: app["metadata"]["name"] in slow,
         )
         started.append(operator)
         operator.start()
@@ -234,6 +241,42 @@ def test_a_scripted_submission_failure_is_tried_again_where_the_policy_says_so(
     assert "the API server is tired" in applications.error("again")
     refusals.clear()
     applications.await_states("again", "SUBMISSION_FAILED", *SUBMITTED_AND_RUN, "SUCCEEDING", "COMPLETED")
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_api_servers_refusal_stands_deep_in_what_spark_submit_wrote(applications: SparkApplications) -> None:
+    applications.apply("deep", "pass", driver={"serviceAccount": "absent"})
+    applications.await_states("deep", "SUBMISSION_FAILED", "FAILED")
+    told = applications.error("deep")
+    assert told.index("KubernetesClientException") > 1024, "a status has no room for what comes before it"
+    assert told.splitlines()[-1].endswith("Deleting directory /tmp/spark-" + told.rpartition("-")[2].strip())
+
+
+@pytest.mark.usefixtures("operator")
+def test_nothing_is_written_while_spark_submit_runs(applications: SparkApplications, slow: set[str]) -> None:
+    slow.add("waits")
+    applications.apply("waits", "pass")
+    applications.apply("later", "pass")
+    applications.await_states("later", *SUBMITTED_AND_RUN, "SUCCEEDING", "COMPLETED")
+    assert applications.status("waits") == {}
+    slow.clear()
+    applications.await_states("waits", *SUBMITTED_AND_RUN, "SUCCEEDING", "COMPLETED")
+
+
+def test_a_container_ends_before_its_pods_phase_says_so(
+    operator: SparkOperator, applications: SparkApplications, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator.node, "phase_after_s", 1.0)
+    applications.apply("ended", "raise SystemExit(3)")
+
+    def phase_at_its_end() -> str:
+        status = (applications.pod("ended") or {}).get("status") or {}
+        containers = status.get("containerStatuses") or [{"state": {}}]
+        return str(status.get("phase")) if "terminated" in containers[0]["state"] else ""
+
+    assert wait_until(phase_at_its_end, "the container has ended") == "Running"
+    applications.await_states("ended", *SUBMITTED_AND_RUN, "FAILING", "FAILED")
+    assert phase_at_its_end() == "Failed"
 
 
 @pytest.mark.usefixtures("operator")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from datetime import datetime
@@ -66,13 +67,27 @@ def test_what_may_pass_is_started_again(
     assert lab.drivers.starts((lab.namespace, name))[0].config_hash == lab.driver(name).config_hash
 
 
-def test_out_of_memory_is_told_as_such(lab: OperatorLab, name: str) -> None:
+def test_out_of_memory_is_told_as_such_and_only_then(
+    lab: OperatorLab, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a node: the container has ended, and for two seconds its pod's phase is that of one that runs.
+    monkeypatch.setattr(lab.drivers.operator.node, "phase_after_s", 2.5)
     ready(lab, name)
     lab.drivers.kill((lab.namespace, name), "OOMKilled")
     lab.until_started(name, 2)
     lab.until_ready(name)
     assert restarts(lab, name)["lastReason"] == "DriverOutOfMemory"
     lab.until(lambda: "DriverOutOfMemory" in lab.told(name), "an event tells it")
+    told = [json.dumps((each.new.get("status") or {}).get("conditions")) for each in lab.history("sinkpipeline", name)]
+    assert not [each for each in told if "DriverUnresponsive" in each]
+
+    # A later start has nothing to do with it.
+    lab.patch(name, {"trigger": {"interval": "2s"}})
+    lab.until_started(name, 3)
+    lab.until_ready(name)
+    later = [each for each in lab.history("sinkpipeline", name) if each.new["metadata"]["generation"] == 2]
+    conditions = [(each.new.get("status") or {}).get("conditions") for each in later]
+    assert "using more memory than it may" not in json.dumps(conditions)
 
 
 def test_deaths_in_a_row_wait_longer_and_then_for_a_person(lab: OperatorLab, name: str) -> None:

@@ -93,6 +93,18 @@ def test_a_death_is_counted_once(running: OperatorLab, name: str) -> None:
     running.stays(lambda: running.status(name)["restarts"]["total"] == 1, "it is not counted again", 2)
 
 
+@pytest.mark.thorough("an operator of its own for each point")
+def test_a_driver_that_was_stopped_is_no_failure(running: OperatorLab, name: str) -> None:
+    """As where its node is drained: it ends with 0, and its pod is gone by the time that somebody looks."""
+    running.kill()
+    running.kubectl("delete", "pod", f"{name}-driver", "--timeout=30s")
+    until_child(running, name, "COMPLETED")
+    running.start()
+    settled(running, name, starts=2)
+    told = running.status(name)["restarts"]
+    assert (told["total"], told["consecutive"], told["lastExitCode"], told["lastReason"]) == (1, 0, 0, "Done")
+
+
 def until_child(lab: OperatorLab, name: str, state: str) -> None:
     def look() -> bool:
         status: Object = (lab.child(name) or {}).get("status", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -17,12 +18,15 @@ Object = dict[str, Any]
 SUPERSEDED = End(code=4, words=("Superseded", "the facts of it", "what to do about it"))
 ONCE_MORE_S = 60.0
 FIRST_ANSWER_S = 120.0
+"""`--start-deadline`; 300 s where nobody sets it."""
 
 
 @pytest.mark.thorough("waits two minutes, as the operator does")
 def test_a_superseded_driver_is_started_once_more_and_one_that_never_listens_is_told(
-    lab: OperatorLab, name: str
+    new_lab: Callable[..., OperatorLab], name: str
 ) -> None:
+    lab = new_lab("--start-deadline", str(FIRST_ANSWER_S))
+    lab.start()
     silent, superseded = f"{name}-silent", f"{name}-superseded"
     lab.drivers.play((lab.namespace, silent), Script(listens=False))
     lab.apply(lab.pipeline(silent, restartNonce=1))

@@ -167,12 +167,20 @@ def test_a_silent_driver_is_stopped_like_any_other(lab: OperatorLab, name: str) 
 
 
 @pytest.mark.thorough("waits a minute, as the operator does")
-def test_a_driver_whose_supervising_loop_hangs_is_unresponsive(lab: OperatorLab, name: str) -> None:
+def test_a_driver_whose_supervising_loop_hangs_is_unresponsive_and_one_that_starts_slowly_is_not(
+    lab: OperatorLab, name: str
+) -> None:
+    slow, starting = f"{name}-slow", SinkScript(state="Starting", known=False, lag=None)
+    lab.drivers.play((lab.namespace, slow), Script(supervising=False, frozen=True, sinks={"copy": starting}))
+    lab.apply(lab.pipeline(slow))
+    lab.until_condition(slow, "SparkApplicationReady", "True")
     ready(lab, name)
     lab.driver(name).change(frozen=True)
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive", deadline_s=75)
-    lab.driver(name).change(frozen=False)
-    lab.until_ready(name)
+    lab.stays(lambda: lab.condition(slow, "SparkApplicationReady")["status"] == "True", "it may start slowly", 2)
+    for each in (name, slow):
+        lab.driver(each).change(frozen=False, supervising=True, sinks={})
+        lab.until_ready(each)
 
 
 def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
@@ -227,8 +235,18 @@ def test_an_idle_pipeline_costs_no_write_at_all(lab: OperatorLab, name: str) -> 
     lab.stays(lambda: versions() == before, "nothing of it is written", 13)  # more than two resyncs, and many polls
 
 
+def test_the_first_rows_are_told_at_once_and_so_is_the_end_of_the_lag(lab: OperatorLab, name: str) -> None:
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(lag=30)}))
+    ready(lab, name)
+    lab.driver(name).change(sinks={"copy": SinkScript(rows=10, next=(10,), lag=20)})
+    lab.until_status(name, lambda seen: seen["totals"]["rowsDelivered"] == 10, "the first rows are told", 5)
+    lab.driver(name).change(sinks={"copy": SinkScript(rows=30, next=(30,), lag=0)})
+    lab.until_status(name, lambda seen: seen["totals"].get("lag") == 0, "that nothing waits is told", 5)
+    assert lab.table(name)["LAG"] == "0"
+
+
 @pytest.mark.thorough("waits that nothing is written")
-def test_a_busy_pipeline_costs_a_write_a_minute_and_a_transition_is_told_at_once(lab: OperatorLab, name: str) -> None:
+def test_a_busy_pipeline_costs_few_writes_and_a_transition_is_told_at_once(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     driver, over = lab.driver(name), threading.Event()
 
@@ -242,7 +260,8 @@ def test_a_busy_pipeline_costs_a_write_a_minute_and_a_transition_is_told_at_once
     worker.start()
     try:
         before = lab.status_writes(name)
-        lab.stays(lambda: lab.status_writes(name) <= before + 1, "it is written at most once", 20)
+        # The first rows, a lag of 0, and one each 15 s.
+        lab.stays(lambda: lab.status_writes(name) <= before + 4, "it is seldom written", 20)
     finally:
         over.set()
         worker.join()
@@ -291,6 +310,22 @@ def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     lab.until(lambda: [each for each in samples() if name in each and each.endswith(" 4.0")], "the lag is a metric")
     assert [each for each in samples() if 'phase="Running"' in each and not each.endswith(" 0.0")]
     assert [each for each in samples() if "reconcile" in each and "_count" in each]
+
+
+@pytest.mark.thorough("an operator of its own")
+def test_it_is_not_ready_where_the_api_server_lets_it_in_no_more(new_lab: Callable[..., OperatorLab]) -> None:
+    lab = new_lab()
+    lab.start()
+    account = lab.kubectl("get", "serviceaccount", "-l", "app.kubernetes.io/component=operator", "-o", "name").strip()
+    lab.kubectl("delete", account)
+    code, said = lab.until(lambda: refused(lab), "it is not ready", 45)
+    assert (code, "401" in said) == (503, True)
+    assert lab.asked("/healthz")[0] == 200, "a new process would be let in no better"
+
+
+def refused(lab: OperatorLab) -> tuple[int, str] | None:
+    answer = lab.asked("/readyz")
+    return answer if answer[0] != 200 else None
 
 
 @pytest.mark.thorough("an operator of its own")

@@ -52,13 +52,16 @@ class Suspended:
     def _ref(self) -> str:
         return f"{self.lab.namespace}/{self.name}"
 
-    def apply(self, *, servers: str | None = None, suspend: bool = True, **topic: Any) -> None:
+    def apply(
+        self, *, servers: str | None = None, suspend: bool = True, deletion_policy: str = "Retain", **topic: Any
+    ) -> None:
         kafka = {
             "topic": {"name": self.sink.data, **topic},
             "progressTopic": {"name": self.sink.progress, "replicationFactor": 1},
         }
         source = {"bootstrapServers": servers or self.sink.servers, "topics": [self.sink.source]}
         spec = {"source": {"kafka": source}, "sinks": [{"name": "copy", "kafka": kafka}], "suspend": suspend}
+        spec["deletionPolicy"] = deletion_policy
         self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
 
     def until_topics(self, status: str, reason: str) -> str:
@@ -187,3 +190,29 @@ def test_a_driver_that_another_owner_superseded_waits_for_a_person(pipeline: Sus
     pipeline.apply(suspend=False)
     lab.until_condition(name, "Stalled", "True", "Superseded", 10)
     assert "nextTime" not in lab.status(name)["restarts"]
+
+
+def test_a_removal_that_brokers_hold_up_says_so_soon(pipeline: Suspended) -> None:
+    lab, name = pipeline.lab, pipeline.name
+    pipeline.apply(servers="127.0.0.1:9", deletion_policy="Delete")
+    lab.until(lambda: lab.resource(name)["metadata"].get("finalizers"), "it has the finalizer")
+    lab.until_phase(name, "Suspended")
+    lab.delete("sinkpipeline", name, "--wait=false")
+    lab.until_condition(name, "Reconciling", "True", "RemovingTopics", 5)
+    told = lab.until_condition(name, "Reconciling", "True", "KafkaNotAnswering", 20)
+    assert "127.0.0.1:9 has not answered" in told["message"]
+    assert lab.condition(name, "Ready")["message"] == told["message"]
+    lab.until(lambda: "KafkaNotAnswering: " in lab.told(name), "an event tells it")
+    lab.patch(name, {"deletionPolicy": "Retain"})
+    lab.until(lambda: lab.find("sinkpipeline", name) is None, "it is gone")
+
+
+def test_a_data_topic_that_nobody_remembers_to_have_made_stays_and_is_told(pipeline: Suspended) -> None:
+    lab, name = pipeline.lab, pipeline.name
+    topics.create_topic(pipeline.sink.servers, pipeline.sink.data, partitions=1)
+    pipeline.deliver()
+    pipeline.apply(deletion_policy="Delete")
+    lab.until(lambda: lab.resource(name)["metadata"].get("finalizers"), "it has the finalizer")
+    lab.delete("sinkpipeline", name)
+    lab.until(lambda: f"DataTopicKept: the data topic {pipeline.sink.data} stays" in lab.told(name), "it is told")
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.data) is not None

@@ -10,7 +10,7 @@ import pytest
 
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline_operator.child.builder import Order, merged
-from sinkpipeline_operator.child.driverpod import ChildState
+from sinkpipeline_operator.child.driverpod import Child, ChildState
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_digest, secret_keys
 
@@ -150,6 +150,44 @@ def test_what_a_child_says(state: str | None, expected: ChildState) -> None:
         document["status"] = {
             "applicationState": {"state": state, "errorMessage": "why"},
             "driverInfo": {"podName": "orders-driver"},
+            "executionAttempts": 1,
         }
     found = KubeflowChild().read(document)
     assert (found.uid, found.state, found.nonce, found.config_hash) == ("c-1", expected, 3, config_hash(pipeline()))
+
+
+def says(state: str, message: str = "", attempts: int | None = 1) -> Child:
+    document = child(pipeline())
+    document["metadata"]["uid"] = "c-1"
+    document["metadata"]["creationTimestamp"] = "2025-06-15T15:06:40Z"
+    attempted = {} if attempts is None else {"executionAttempts": attempts}
+    document["status"] = {"applicationState": {"state": state, "errorMessage": message}, **attempted}
+    return KubeflowChild().read(document)
+
+
+@pytest.mark.parametrize("state", ["SUBMISSION_FAILED", "FAILED"])
+def test_a_submission_that_failed_is_one_under_either_state(state: str) -> None:
+    assert says(state, "why", attempts=None).state is ChildState.SUBMISSION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "code", "reason"),
+    [
+        ("COMPLETED", "", 0, ""),
+        ("FAILED", "driver container failed with ExitCode: 137, Reason: OOMKilled", 137, "OOMKilled"),
+        ("FAILED", "driver container failed with ExitCode: 3, Reason: Error", 3, "Error"),
+        ("FAILED", "driver pod not found", None, ""),
+        ("RUNNING", "", None, ""),
+    ],
+)
+def test_what_kubeflow_saw_of_a_driver_outlives_its_pod(
+    state: str, message: str, code: int | None, reason: str
+) -> None:
+    found = says(state, message)
+    assert (found.exit_code, found.exit_reason) == (code, reason)
+
+
+def test_when_a_child_was_made_and_whether_anybody_has_noticed_it() -> None:
+    assert says("SUBMITTED").created_ms == 1_750_000_000_000
+    assert says("SUBMITTED").is_noticed
+    assert not says("", attempts=None).is_noticed

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.manifest import Problem
 from sinkpipeline_operator.child.driverpod import Child, ChildState, Death, DriverPod, LastWords, death_of
+from sinkpipeline_operator.child.waits import of_start
 from sinkpipeline_operator.decide.decision import Decision, Observation, Standing, Step, decide
 from sinkpipeline_operator.decide.restarts import SUPERSEDED_AGAIN_S, Restarts
+from sinkpipeline_operator.report.status import Known, report
 
 NOW = 1_750_000_000_000
 POLICY = FailurePolicy(max_consecutive_failures=3, initial_backoff_s=5, max_backoff_s=300, reset_after_s=600)
@@ -111,6 +114,10 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
     ),
     "its pod has ended, and its operator doesn't know yet": (
         seen(child=child(), pods=(ended(137),)),
+        *(Step.NOTE, Standing.STOPPING, "DriverDied"),
+    ),
+    "its driver has ended, and its pod's phase doesn't know yet": (
+        seen(child=child(), pods=(pod("Running", exit_code=137),)),
         *(Step.NOTE, Standing.STOPPING, "DriverDied"),
     ),
     # Waiting
@@ -214,6 +221,27 @@ def test_what_a_death_is_called(pods: DriverPod, reason: str) -> None:
     assert (death.reason, death.exit_code) == (reason, pods.exit_code)
 
 
+@pytest.mark.parametrize(
+    ("code", "word", "reason"),
+    [
+        (0, "", "Done"),
+        (137, "OOMKilled", "DriverOutOfMemory"),
+        (3, "Error", "DriverDied"),
+        (None, "", "DriverPodLost"),
+    ],
+)
+def test_what_a_death_is_called_whose_pod_is_gone(code: int | None, word: str, reason: str) -> None:
+    death = death_of(replace(ENDED, exit_code=code, exit_reason=word), None)
+    assert death is not None
+    assert (death.reason, death.exit_code) == (reason, code)
+    noted = Restarts().after(death, ENDED, healthy_s=0, policy=POLICY, now_ms=NOW)
+    assert noted.consecutive == (0 if code in (0, 3) else 1)
+
+
+def test_a_driver_that_was_given_up_and_still_runs_is_not_dead() -> None:
+    assert death_of(replace(ENDED, exit_code=0), pod("Running")) is None
+
+
 @pytest.mark.parametrize("text", ["", "java.lang.OutOfMemoryError", "{}", '{"reason": 1}', "[]", "null"])
 def test_what_is_no_last_word_is_none(text: str) -> None:
     assert LastWords.parse(text) is None
@@ -275,3 +303,30 @@ def test_a_death_is_counted_once(observation: Observation) -> None:
 
 def _as_written(decision: Decision) -> Restarts:
     return Restarts.parse({"restarts": decision.restarts.to_dict()})
+
+
+@given(observations, st.sampled_from(["Running", "Failed"]), st.integers(0, 400))
+def test_whatever_is_decided_its_status_says_one_thing_and_why(observation: Observation, sink: str, age_s: int) -> None:
+    """Who waits for a person waits for nothing else, and nothing is wrong without a word."""
+    decision, child = decide(observation), observation.child
+    error = {"error": {"reason": "DataTopicLost", "message": "m", "remedy": "r"}} if sink == "Failed" else {}
+    starting = child is not None and child.state is ChildState.SUBMITTING
+    facts = Known(
+        generation=1,
+        previous={"sinks": [{"name": "a", "state": sink, **error}]},
+        now_ms=NOW,
+        identity="shop.orders",
+        sinks={"a": "ExactlyOnce"},
+        problems=() if observation.wanted else (Problem(path="spec", wrong="is wrong", right="mend it"),),
+        rejected=("ExpressionInvalid", "m") if observation.wanted in observation.rejected else None,
+        decision=decision,
+        child={} if child is None else {"name": "p", "state": child.shown_state, "configHash": child.config_hash},
+        wait=of_start(replace(child, created_ms=NOW - age_s * 1000), None, NOW, 300) if child and starting else None,
+        deleting=observation.deleting,
+        suspended=observation.suspended,
+        paused=observation.paused,
+    )
+    conditions = {each["type"]: each for each in report(facts)["conditions"]}
+    assert {conditions["Stalled"]["status"], conditions["Reconciling"]["status"]} != {"True"}
+    for kind, good in (("Reconciling", "False"), ("SparkApplicationReady", "True"), ("Stalled", "False")):
+        assert conditions[kind]["status"] == good or conditions[kind]["message"], (decision, conditions[kind])

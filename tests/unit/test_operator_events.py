@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sinkpipeline.kafka.removal import KeptTopic
 from sinkpipeline_operator.child.driverpod import Death
+from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.kube.client import ApiRefused, Conflict, Kind, Ref
@@ -127,11 +130,35 @@ def test_a_deletion_tells_which_data_topics_go() -> None:
     assert told == [("DataTopicDeleted", "a"), ("DataTopicDeleted", "b")]
 
 
+def test_a_removal_tells_of_a_data_topic_that_stays_and_why() -> None:
+    [event] = events_of_removal([], [KeptTopic("orders", "somebody has created it again since")])
+    assert event.reason == "DataTopicKept"
+    assert event.message.startswith("the data topic orders stays: somebody has created it again since")
+
+
 @pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])
 def test_the_end_of_a_driver_is_told(code: int | None, kind: str) -> None:
     death = Death(child="c", exit_code=code, reason="Done", message="m")
     [event] = events_of({}, {}, nothing(Step.NOTE, death), {})
     assert (event.kind, event.reason) == (kind, "DriverEnded")
+
+
+def test_a_submission_that_failed_is_no_end_of_a_driver() -> None:
+    death = Death(child="c", exit_code=None, reason="QuotaExceeded", message="m", remedy="r", is_of_submission=True)
+    [event] = events_of({}, {}, nothing(Step.NOTE, death), {})
+    assert (event.kind, event.reason) == ("Warning", "QuotaExceeded")
+    assert event.message == "the driver could not be submitted: m (r)"
+
+
+def test_what_a_start_waits_for_is_told_once_and_under_one_name() -> None:
+    wait = Wait(reason="Unschedulable", message="0/1 nodes", alarm=True, needs_person=True)
+    before = status(condition("SparkApplicationReady", "False", "SUBMITTED"))
+    after = status(condition("SparkApplicationReady", "False", "Unschedulable"))
+    stalled = {**condition("Stalled", "True", "Unschedulable"), "message": "0/1 nodes"}
+    [event] = events_of(before, {**after, "conditions": [*after["conditions"], stalled]}, nothing(), {}, wait)
+    assert (event.kind, event.reason, event.message) == ("Warning", "Unschedulable", "0/1 nodes")
+    assert not [*events_of(after, after, nothing(), {}, wait)]
+    assert not [*events_of(before, after, nothing(), {}, replace(wait, alarm=False))]
 
 
 class _Events:
@@ -167,6 +194,15 @@ def test_a_repetition_is_counted_also_by_the_next_operator() -> None:
     Recorder(api).post(PIPELINE, event, NOW + 9000)  # type: ignore[arg-type]
     assert len(api.there) == 1
     assert found["lastTimestamp"] == "2025-06-15T15:06:49Z"
+
+
+def test_an_event_whose_words_change_is_one_where_it_has_a_key() -> None:
+    api = _Events()
+    recorder = Recorder(api)  # type: ignore[arg-type]
+    for second, words in enumerate(("at 10:00:00", "at 10:00:05")):
+        recorder.post(PIPELINE, Event("Warning", "QuotaExceeded", words, key="submission"), NOW + second * 1000)
+    [found] = api.there.values()
+    assert (found["count"], found["message"]) == (2, "at 10:00:05")
 
 
 def test_an_event_that_has_expired_is_posted_anew() -> None:

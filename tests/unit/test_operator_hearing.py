@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.served import START_ALLOWANCE_S
 from sinkpipeline_operator.observe.driver_client import Answer
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 
@@ -71,6 +72,14 @@ def test_a_clock_that_stands_still(ear: Ear) -> None:
     assert ear.hear(says(1), 59).trouble == ""
     assert "clock stands still" in ear.hear(says(1), 60).trouble
     assert ear.hear(says(2), 61).trouble == ""
+
+
+def test_a_clock_that_stands_still_while_spark_starts(ear: Ear) -> None:
+    def starts(now: int) -> Answer:
+        return Answer(document={"run": "r", "now": now, "supervising": False, "sinks": []})
+
+    assert [ear.hear(starts(1), at).trouble for at in (0, 60, START_ALLOWANCE_S - 1)] == [""] * 3
+    assert "clock stands still" in ear.hear(starts(1), START_ALLOWANCE_S).trouble
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
+from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.report.status import MAX_MESSAGE, Known, report
@@ -51,6 +52,11 @@ def summary(status: dict[str, Any]) -> dict[str, str]:
     return {"phase": status["phase"], **{kind: found[kind] for kind in ("Ready", "Reconciling", "Stalled")}}
 
 
+def error(reason: str) -> dict[str, str]:
+    return {"reason": reason, "message": "the fact", "remedy": "the remedy"}
+
+
+NEEDED = Wait(reason="Unschedulable", message="0/1 nodes", alarm=True, needs_person=True)
 RUNNING = known(Standing.RUNNING, told=told(sink("a"), sink("b")))
 ROWS = {
     "all is well": (RUNNING, "Running", "True Running", "False Settled", "False NobodyNeeded"),
@@ -61,6 +67,34 @@ ROWS = {
     "starting": (
         known(Standing.STARTING, "SUBMITTED"),
         *("Starting", "False SUBMITTED", "True SUBMITTED", "False NobodyNeeded"),
+    ),
+    "starting, and no node takes it": (
+        known(Standing.STARTING, "SUBMITTED", wait=Wait(reason="Unschedulable", message="0/1 nodes", alarm=True)),
+        *("Starting", "False Unschedulable", "True Unschedulable", "False NobodyNeeded"),
+    ),
+    "starting, and no node takes it for long": (
+        known(Standing.STARTING, "SUBMITTED", wait=NEEDED),
+        *("Starting", "False Unschedulable", "False Stalled", "True Unschedulable"),
+    ),
+    "what a start waited for is over": (
+        replace(RUNNING, wait=NEEDED),
+        *("Running", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "no executor runs": (
+        replace(RUNNING, shortage=Shortage(wait=NEEDED, none_runs=True)),
+        *("Degraded", "False Unschedulable", "False Settled", "True Unschedulable"),
+    ),
+    "some executors run": (
+        replace(RUNNING, shortage=Shortage(wait=replace(NEEDED, needs_person=False), none_runs=False)),
+        *("Running", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "a refusal by the world, before its next try": (
+        known(
+            Standing.BACKING_OFF,
+            decision=decision(Standing.BACKING_OFF, "DataTopicLost", next_ms=NOW + 60_000),
+            last_words={"a": {"name": "a", "state": "Failed", "error": error("DataTopicLost")}},
+        ),
+        *("Degraded", "False DataTopicLost", "False Stalled", "True DataTopicLost"),
     ),
     "one sink tries again": (
         replace(RUNNING, told=told(sink("a"), sink("b", SinkState.RETRYING, Reason.BROKER_UNREACHABLE))),
@@ -110,6 +144,19 @@ ROWS = {
         known(Standing.STOPPING, "Deleting", deleting=True),
         *("Deleting", "False Deleting", "True Deleting", "False NobodyNeeded"),
     ),
+    "gone but for its topics": (
+        known(Standing.STOPPED, "Deleting", deleting=True, child={}, wait=Wait(reason="RemovingTopics", message="m")),
+        *("Deleting", "False Deleting", "True RemovingTopics", "False NobodyNeeded"),
+    ),
+    "gone but for topics that it may not delete": (
+        known(
+            *(Standing.STOPPED, "Deleting"),
+            deleting=True,
+            child={},
+            wait=Wait(reason="AuthorizationFailed", message="m", alarm=True, needs_person=True),
+        ),
+        *("Deleting", "False Deleting", "False Stalled", "True AuthorizationFailed"),
+    ),
     "invalid, and the last valid one runs": (
         replace(RUNNING, problems=(Problem(path="spec.sinks", wrong="is empty", right="give one"),)),
         *("Degraded", "False ManifestInvalid", "False Settled", "True ManifestInvalid"),
@@ -130,6 +177,28 @@ def test_summary(row: str) -> None:
     facts, phase, ready, reconciling, stalled = ROWS[row]
     found = summary(report(facts))
     assert found == {"phase": phase, "Ready": ready, "Reconciling": reconciling, "Stalled": stalled}
+
+
+def test_who_waits_for_a_person_waits_for_nothing_else() -> None:
+    for name, (facts, *_) in ROWS.items():
+        kinds = {each["type"]: each["status"] for each in report(facts)["conditions"]}
+        assert (kinds["Stalled"], kinds["Reconciling"]) != ("True", "True"), name
+
+
+def test_a_death_is_told_while_it_is_the_reason_and_no_longer() -> None:
+    died = {"last_reason": "DriverDied", "last_message": "it ended with 137", "consecutive": 1}
+    for standing, why, is_told in (
+        (Standing.BACKING_OFF, "DriverDied", True),
+        (Standing.GIVEN_UP, "DriverDied", True),
+        (Standing.STOPPING, "DriverDied", True),
+        (Standing.STARTING, "Starting", False),
+        (Standing.STARTING, "SUBMITTED", False),
+        (Standing.STOPPING, "SpecChanged", False),
+        (Standing.STOPPED, "Suspended", False),
+    ):
+        status = report(known(standing, decision=decision(standing, why, **died)))
+        told = [each["message"] for each in status["conditions"] if "137" in each["message"]]
+        assert bool(told) is is_told, (standing, why)
 
 
 def test_ready_is_never_true_while_anything_is_not() -> None:
@@ -212,9 +281,19 @@ def test_the_generation_is_observed_however_the_pipeline_stands() -> None:
 
 
 def test_data_topics_are_named_before_they_are_deleted() -> None:
-    going = known(Standing.STOPPED, "Deleting", deleting=True, doomed=("orders", "orders-2"))
+    removing = Wait(reason="RemovingTopics", message="removing the data topics")
+    going = known(Standing.STOPPED, "Deleting", deleting=True, doomed=("orders", "orders-2"), wait=removing)
     ready = condition_of(report(going), "Ready")
-    assert (ready["reason"], "orders, orders-2" in ready["message"]) == ("Deleting", True)
-    trouble = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
-    ready = condition_of(report(replace(going, trouble=trouble)), "Ready")
-    assert ready["message"].startswith("BrokerUnreachable")
+    assert (ready["reason"], "data topics: orders, orders-2" in ready["message"]) == ("Deleting", True)
+    trouble = Wait(reason="BrokerUnreachable", message="BrokerUnreachable: no answer", alarm=True)
+    ready = condition_of(report(replace(going, wait=trouble)), "Ready")
+    assert ready["message"] == trouble.message
+
+
+def test_nothing_is_wrong_without_a_word() -> None:
+    good = {"Reconciling": "False", "SparkApplicationReady": "True", "Stalled": "False"}
+    for name, (facts, *_) in ROWS.items():
+        conditions = {each["type"]: each for each in report(facts)["conditions"]}
+        # A row has no message of a death, which a resource always has.
+        silent = [kind for kind in good if conditions[kind]["status"] != good[kind] and not conditions[kind]["message"]]
+        assert not silent, (name, silent)

@@ -114,6 +114,7 @@ def test_before_the_manifest_is_read_it_is_starting(driver: Asker) -> None:
         "now": THEN,
         "pid": 17,
         "run": "run-1",
+        "supervising": False,
     }
     assert driver.ask("/healthz", token=None)[0] == 200
 

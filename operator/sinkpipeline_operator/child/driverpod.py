@@ -10,6 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import ExitCode
+from sinkpipeline_operator.child import refusals
+from sinkpipeline_operator.child.podwait import PodWait, wait_of
 from sinkpipeline_operator.kube.times import milliseconds
 
 _OUT_OF_MEMORY = "OOMKilled"
@@ -43,6 +45,14 @@ class Child:
     """Somebody has changed what it is to run since it was made."""
     foreign: bool = False
     """It has the pipeline's name, and is another one's: of a resource before this one, or of a person."""
+    created_ms: int = 0
+    """Unix milliseconds, by the API server's clock."""
+    is_noticed: bool = True
+    """Whether its operator has said anything of it."""
+    exit_code: int | None = None
+    """Of its driver, where that operator has seen it: the pod may be gone."""
+    exit_reason: str = ""
+    """Of the driver's container, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +93,8 @@ class DriverPod:
     deleting: bool = False
     started_ms: int | None = None
     """When its container began to run, Unix milliseconds."""
+    wait: PodWait | None = None
+    """Why its containers don't run yet."""
 
     @classmethod
     def read(cls, document: Mapping[str, Any], container: str) -> DriverPod:
@@ -105,7 +117,13 @@ class DriverPod:
             last_words=LastWords.parse(ended.get("message", "")),
             deleting="deletionTimestamp" in meta,
             started_ms=milliseconds((state.get("running") or {}).get("startedAt")),
+            wait=wait_of(status),
         )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its driver has: a second or two before the pod's phase says so, or long before, beside a sidecar."""
+        return self.exit_code is not None or self.is_gone
 
     @property
     def is_gone(self) -> bool:
@@ -125,6 +143,8 @@ class Death:
     message: str
     remedy: str = ""
     sinks: tuple[Mapping[str, Any], ...] = field(default=())
+    is_of_submission: bool = False
+    """Whether there was no driver yet."""
 
     @property
     def meaning(self) -> ExitCode:
@@ -138,27 +158,38 @@ class Death:
 def death_of(child: Child, pod: DriverPod | None) -> Death | None:
     """How the driver of a child ended; None while it may still run."""
     if child.state is ChildState.SUBMISSION_FAILED:
-        return Death(
-            child=child.uid,
-            exit_code=None,
-            reason="SubmissionFailed",
-            message=child.message or "the Spark application could not be submitted",
-            remedy="look at the Spark operator's log and at the events of the SparkApplication",
-        )
+        return _of_submission(child)
     mine = pod if pod is not None and pod.owned_by == child.uid else None
-    if mine is not None and mine.exit_code is not None and mine.is_gone:
+    if mine is not None and mine.exit_code is not None:
         return _told(child, mine)
     if child.state is not ChildState.ENDED:
         return None
     if mine is not None and not mine.is_gone:
         # Its operator has given it up, and it may still write: nobody else may start.
         return None
+    if child.exit_code is not None:
+        return _of_code(child, child.exit_code, child.exit_reason, child.pod_name or "")
     return Death(
         child=child.uid,
         exit_code=None,
         reason="DriverPodLost",
         message=child.message or "the driver's pod is gone, and nobody knows how it ended",
         remedy="look at the events of the pod and of its node",
+    )
+
+
+def _of_submission(child: Child) -> Death:
+    """The driver never was: what the API server or Spark said of it is the whole cause."""
+    why = refusals.cause(child.message)
+    reason = refusals.reason_of(why) or refusals.SUBMISSION_FAILED
+    known = reason != refusals.SUBMISSION_FAILED
+    return Death(
+        child=child.uid,
+        exit_code=None,
+        reason=reason,
+        message=why or "the Spark application could not be submitted",
+        remedy=refusals.remedy_of(reason) if known else "the log of Kubeflow's Spark operator has the whole of it",
+        is_of_submission=True,
     )
 
 
@@ -173,18 +204,22 @@ def _told(child: Child, pod: DriverPod) -> Death:
             remedy=words.remedy,
             sinks=words.sinks,
         )
-    if pod.termination_reason == _OUT_OF_MEMORY:
+    return _of_code(child, pod.exit_code, pod.termination_reason, pod.name)
+
+
+def _of_code(child: Child, exit_code: int | None, termination_reason: str, pod: str) -> Death:
+    if termination_reason == _OUT_OF_MEMORY:
         return Death(
             child=child.uid,
-            exit_code=pod.exit_code,
+            exit_code=exit_code,
             reason="DriverOutOfMemory",
-            message=f"the driver's container was killed for using more memory than it may (exit code {pod.exit_code})",
+            message=f"the driver's container was killed for using more memory than it may (exit code {exit_code})",
             remedy="raise spec.spark.driver.memory",
         )
     return Death(
         child=child.uid,
-        exit_code=pod.exit_code,
-        reason="Done" if pod.exit_code == 0 else "DriverDied",
-        message=f"the driver ended with exit code {pod.exit_code} and said nothing",
-        remedy="" if pod.exit_code == 0 else f"look at the log of pod {pod.name}",
+        exit_code=exit_code,
+        reason="Done" if exit_code == 0 else "DriverDied",
+        message=f"the driver ended with exit code {exit_code} and said nothing",
+        remedy="" if exit_code == 0 else f"look at the log of pod {pod}",
     )

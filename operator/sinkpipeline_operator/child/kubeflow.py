@@ -8,6 +8,7 @@ again, without our budget: a child is never edited, but deleted and made anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from sinkpipeline_operator.child import builder
 from sinkpipeline_operator.child.builder import HASH_LABEL, NONCE_ANNOTATION, Order
 from sinkpipeline_operator.child.driverpod import Child, ChildState
 from sinkpipeline_operator.kube.client import Kind
+from sinkpipeline_operator.kube.times import milliseconds
 
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
@@ -34,6 +36,9 @@ _STATES = {
     "FAILED": ChildState.ENDED,
     "SUBMISSION_FAILED": ChildState.SUBMISSION_FAILED,
 }
+_COMPLETED = "COMPLETED"
+_ENDED_WITH = re.compile(r"driver container failed with ExitCode: (\d{1,3}), Reason: (\w*)")
+"""Its words for what it saw of a driver; the pod may be gone by the time that somebody asks for it."""
 
 
 class KubeflowChild:
@@ -79,17 +84,27 @@ class KubeflowChild:
 
     def read(self, document: Mapping[str, Any]) -> Child:
         meta, status = document["metadata"], document.get("status") or {}
-        shown = (status.get("applicationState") or {}).get("state", "")
+        application = status.get("applicationState") or {}
+        shown, message = application.get("state", ""), application.get("errorMessage", "")
+        state = _STATES.get(shown, ChildState.UNKNOWN)
+        if state is ChildState.ENDED and not status.get("executionAttempts"):
+            # SUBMISSION_FAILED becomes FAILED at once, and no driver was ever there.
+            state = ChildState.SUBMISSION_FAILED
+        ended = _ENDED_WITH.fullmatch(message) if state is ChildState.ENDED else None
         nonce = (meta.get("annotations") or {}).get(NONCE_ANNOTATION)
         return Child(
             uid=meta["uid"],
-            state=_STATES.get(shown, ChildState.UNKNOWN),
+            state=state,
             shown_state=shown or "NEW",
             config_hash=(meta.get("labels") or {}).get(HASH_LABEL, ""),
             nonce=int(nonce) if nonce is not None and nonce.lstrip("-").isdigit() else None,
             pod_name=(status.get("driverInfo") or {}).get("podName") or None,
-            message=(status.get("applicationState") or {}).get("errorMessage", ""),
+            message=message,
             deleting="deletionTimestamp" in meta,
             # Only a change of the spec counts up; ours never changes.
             edited=meta.get("generation", 1) > 1,
+            created_ms=milliseconds(meta.get("creationTimestamp")) or 0,
+            is_noticed=shown != "",
+            exit_code=0 if shown == _COMPLETED else None if ended is None else int(ended[1]),
+            exit_reason="" if ended is None else ended[2],
         )

@@ -115,7 +115,7 @@ class Restarts:
             next_ms=None if wait_s is None else _not_before(now_ms, wait_s),
             last_exit_code=death.exit_code,
             last_reason=death.reason,
-            last_message=death.message,
+            last_message=f"{death.message} ({death.remedy})" if death.remedy else death.message,
             child=child.uid,
             config_hash=child.config_hash,
             nonce=child.nonce,

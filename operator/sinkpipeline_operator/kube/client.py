@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import should_bypass_proxies
 from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
 FIELD_MANAGER = "sinkpipeline-operator"
 _TIMEOUT_S = (5.0, 20.0)
 """To connect, and to read."""
+
+_PROBE_S = (2.0, 2.0)
+"""Likewise, while a kubelet waits for an answer to its own question."""
+_FRESH_S = 10.0
+"""An answer is as good as another one for so long."""
 
 _CONFLICT = 409
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
@@ -29,6 +37,14 @@ _MERGE = "application/merge-patch+json"
 
 class ApiUnavailable(Exception):
     """The API server did not answer, or could not; nothing is known of what was asked."""
+
+
+class ApiFailed(ApiUnavailable):
+    """The API server answered that it could not, as where a webhook that it has to ask is away."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.message = message
 
 
 class ApiRefused(Exception):
@@ -102,6 +118,35 @@ def connect() -> client.ApiClient:
     return client.ApiClient(configuration)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """How an API server is reached, for a client that is not ours: at the address and as the account of ours."""
+
+    server: str
+    ca_path: str | None
+    verify: bool
+    certificate_path: str | None
+    key_path: str | None
+    token: str | None = field(repr=False)
+    proxy: str | None
+
+
+def access_of(api: client.ApiClient) -> Access:
+    """As it is now: the token of a service account is another one after an hour."""
+    configuration = api.configuration
+    around = configuration.proxy is None or should_bypass_proxies(configuration.host, configuration.no_proxy or "")
+    bearer = (configuration.auth_settings().get("BearerToken") or {}).get("value")
+    return Access(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        verify=configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        key_path=configuration.key_file,
+        token=None if bearer is None else str(bearer).removeprefix("Bearer ").removeprefix("bearer "),
+        proxy=None if around else configuration.proxy,
+    )
+
+
 class Cluster:
     """One API server. Usable from several threads.
 
@@ -112,6 +157,9 @@ class Cluster:
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
         self._id: str | None = None
+        self._answered_at = time.monotonic()
+        self._probing = threading.Lock()
+        self._trouble = ""
 
     @property
     def id(self) -> str:
@@ -119,6 +167,25 @@ class Cluster:
         if self._id is None:
             self._id = self._ask("GET", _NAMESPACE.path(None, "kube-system"))["metadata"]["uid"]
         return str(self._id)
+
+    @property
+    def access(self) -> Access:
+        return access_of(self._api)
+
+    def trouble(self) -> str:
+        """Why it can't be worked with; empty where it has just answered, or does so now. Never raises."""
+        if time.monotonic() - self._answered_at < _FRESH_S:
+            return ""
+        # One at a time: whoever asks for the process's own health must not wait behind a server that is silent.
+        if self._probing.acquire(blocking=False):
+            try:
+                self._ask("GET", _NAMESPACE.path(None, "kube-system"), timeout=_PROBE_S)
+                self._trouble = ""
+            except (ApiUnavailable, ApiRefused, Conflict) as error:
+                self._trouble = f"the API server can't be worked with: {error}"
+            finally:
+                self._probing.release()
+        return self._trouble
 
     def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
         """None where it is not there."""
@@ -169,6 +236,7 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        timeout: tuple[float, float] = _TIMEOUT_S,
     ) -> dict[str, Any]:
         try:
             request = self._api.param_serialize(
@@ -179,11 +247,13 @@ class Cluster:
                 body=None if body is None else dict(body),
                 auth_settings=["BearerToken"],
             )
-            response = self._api.call_api(*request, _request_timeout=_TIMEOUT_S)
+            response = self._api.call_api(*request, _request_timeout=timeout)
             text = response.read()  # type: ignore[no-untyped-call]
         except (ApiException, HTTPError, OSError) as error:
             raise ApiUnavailable(f"{type(error).__name__}: {error}") from error
-        return _answer(int(response.status), text)
+        document = _answer(int(response.status), text)
+        self._answered_at = time.monotonic()
+        return document
 
 
 def _answer(code: int, text: bytes) -> dict[str, Any]:
@@ -201,4 +271,4 @@ def _answer(code: int, text: bytes) -> dict[str, Any]:
         raise NotFound(code, message)
     if code in _REFUSALS:
         raise ApiRefused(code, message)
-    raise ApiUnavailable(f"{code}: {message}")
+    raise ApiFailed(code, message)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sinkpipeline.core.served import START_ALLOWANCE_S
 from sinkpipeline.core.status import SinkState
 from sinkpipeline_operator.observe.driver_client import Answer
 
@@ -75,7 +76,9 @@ class Hearing:
         heartbeat = (str(document.get("run")), str(document.get("now")))
         if heartbeat != self._heartbeat:
             self._heartbeat, self._beat_at = heartbeat, now
-        return "the driver answers, and its clock stands still" if now - self._beat_at >= _STILL_S else ""
+        # Until Spark has started there is no loop that could go round: a liveness probe waits as long.
+        patience_s = _STILL_S if document.get("supervising", True) else START_ALLOWANCE_S
+        return "the driver answers, and its clock stands still" if now - self._beat_at >= patience_s else ""
 
     def _stands(self, patience_s: float, now: float) -> str:
         sinks = [] if self._document is None else self._document.get("sinks", [])

@@ -28,7 +28,7 @@ from sinkpipeline.core.status import Condition, condition_of, memory_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.removal import SinkRemoval
+from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline_operator.kube.client import Ref
@@ -36,6 +36,8 @@ from sinkpipeline_operator.kube.client import Ref
 _LOG = logging.getLogger("sinkpipeline.operator")
 
 _THREADS = 4
+_SLOW_REMOVAL_S = 10.0
+_REMOVE_AGAIN_S = 5.0
 _TOLD = (
     "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "deadLetters", "lastProgressTime", "epoch",
     "dataTopicId", "progressTopicId", "mayBeDuplicated",
@@ -74,8 +76,12 @@ class Removal:
 
     done: bool
     error: SinkPipelineError | None = None
+    """Of the last attempt, also while the next one is on its way."""
     doomed: tuple[str, ...] | None = None
     """The data topics that are to be deleted, before anything is; None where nobody has looked."""
+    is_slow: bool = False
+    """Whether it has been on its way for longer than brokers that answer take."""
+    kept: tuple[KeptTopic, ...] = ()
 
 
 class KafkaView:
@@ -87,6 +93,9 @@ class KafkaView:
         self._tell = tell
         self._found: dict[Ref, Found] = {}
         self._removals: dict[Ref, Removal] = {}
+        self._removing_since: dict[Ref, float] = {}
+        self._removed_at: dict[Ref, float] = {}
+        """When an attempt ended last."""
         self._asked: set[Ref] = set()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
@@ -113,34 +122,36 @@ class KafkaView:
         # What is much older may be of before a driver that has run since.
         return found if age_s < 2 * self._every_s else None
 
-    def remove(self, question: Question, announced: Collection[str] | None) -> Removal | None:
-        """Removes the pipeline's sinks for good, in the background; None while that goes on.
+    def remove(self, question: Question, announced: Collection[str] | None) -> Removal:
+        """Removes the pipeline's sinks for good, in the background: how that stands.
 
-        After an error it is tried again when it is asked for again.
+        After an error it is tried again when it is asked for again, and some seconds have passed.
 
         Args:
             question: about the pipeline.
             announced: the data topics of whose deletion people were told; no other is deleted. None: it is only looked
                 which ones that would be.
         """
+        ref, now = question.ref, time.monotonic()
         with self._lock:
-            removal = self._removals.get(question.ref)
-            if removal is not None and (removal.done or (announced is None and removal.doomed is not None)):
+            removal = self._removals.get(ref, Removal(done=False))
+            if removal.done or (announced is None and removal.doomed is not None):
                 return removal
-            if question.ref in self._asked:
-                return None
-            self._asked.add(question.ref)
-            self._removals.pop(question.ref, None)
-            self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
-        return removal
+            since = self._removing_since.setdefault(ref, now)
+            waited = removal.error is None or now - self._removed_at.get(ref, float("-inf")) >= _REMOVE_AGAIN_S
+            if ref not in self._asked and waited:
+                self._asked.add(ref)
+                self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
+        return replace(removal, is_slow=now - since >= _SLOW_REMOVAL_S)
 
     def forget(self, ref: Ref) -> None:
         with self._lock:
             self._found.pop(ref, None)
             self._removals.pop(ref, None)
+            self._removing_since.pop(ref, None)
+            self._removed_at.pop(ref, None)
 
     def _remove(self, question: Question, announced: frozenset[str] | None) -> None:
-        removal = Removal(done=True)
         try:
             sinks = []
             for sink in self._settings(question):
@@ -150,8 +161,8 @@ class KafkaView:
                 doomed = (each.doomed() for each in sinks)
                 removal = Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
             else:
-                for each in sinks:
-                    each.carry_out()
+                kept = (each.carry_out() for each in sinks)
+                removal = Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
         except SinkPipelineError as error:
             # Somebody else's progress is none of ours: there is nothing to remove.
             removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)
@@ -161,6 +172,7 @@ class KafkaView:
             removal = Removal(done=False, error=bug)
         with self._lock:
             self._removals[question.ref] = removal
+            self._removed_at[question.ref] = time.monotonic()
             self._asked.discard(question.ref)
         self._tell(question.ref)
 

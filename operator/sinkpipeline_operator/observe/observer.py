@@ -18,6 +18,7 @@ from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
+from sinkpipeline_operator.child.waits import Executor
 from sinkpipeline_operator.decide.decision import Observation
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
@@ -48,6 +49,8 @@ class Seen:
     child: Child | None = None
     pod: DriverPod | None = None
     """The driver's, of that child."""
+    executors: tuple[Executor, ...] = ()
+    """All executors' pods of the pipeline that are there."""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """Of the Secrets that the pipeline refers to, the keys that it names, in base64."""
     token: str | None = field(default=None, repr=False)
@@ -88,7 +91,7 @@ class Observer:
             return None
         mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
-        pods = self._pods(ref, mine)
+        pods, executors = self._pods(ref, mine)
         stored = tuple(
             config
             for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
@@ -108,6 +111,7 @@ class Observer:
             configs=stored,
             child=child,
             pod=pod,
+            executors=executors,
             secrets=secrets,
             token=token,
             answer=self._ask(child, pod, token, resource),
@@ -134,9 +138,18 @@ class Observer:
             return replace(child, foreign=True)
         return child
 
-    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[DriverPod, ...]:
-        found = self.cluster.list(POD, ref.namespace, {**labels, _SPARK_ROLE: "driver"})
-        return tuple(DriverPod.read(each, self.child_kind.driver_container) for each in found)
+    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...]]:
+        found = self.cluster.list(POD, ref.namespace, labels)
+        roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
+        return (
+            tuple(DriverPod.read(each, self.child_kind.driver_container) for role, each in roles if role == "driver"),
+            # One that goes waits for nothing any more.
+            tuple(
+                Executor.read(each)
+                for role, each in roles
+                if role == "executor" and "deletionTimestamp" not in each["metadata"]
+            ),
+        )
 
     def _secrets(self, pipeline: SinkPipeline) -> tuple[dict[str, dict[str, str]], SinkPipelineError | None]:
         found: dict[str, dict[str, str]] = {}
@@ -163,7 +176,7 @@ class Observer:
         self, child: Child | None, pod: DriverPod | None, token: str | None, resource: Mapping[str, Any]
     ) -> Answer | None:
         """Only the driver in the pod that the child names, and that it owns."""
-        if child is None or pod is None or pod.ip is None or pod.phase != "Running":
+        if child is None or pod is None or pod.ip is None or pod.phase != "Running" or pod.has_ended:
             return None
         if child.deleting or pod.deleting or child.pod_name not in (None, pod.name):
             return None

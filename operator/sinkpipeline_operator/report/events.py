@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
+from sinkpipeline.kafka.removal import KeptTopic
+from sinkpipeline_operator.child.driverpod import Death
+from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Step
 from sinkpipeline_operator.kube.client import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
 from sinkpipeline_operator.report.undelivered import First, firsts
@@ -29,10 +32,16 @@ class Event:
     """Normal or Warning."""
     reason: str
     message: str
+    key: str = ""
+    """What makes it the same event where its words differ from time to time; its words where it is empty."""
 
 
 def events_of(
-    before: Mapping[str, Any], after: Mapping[str, Any], decision: Decision, letters: Mapping[str, str]
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    decision: Decision,
+    letters: Mapping[str, str],
+    wait: Wait | None = None,
 ) -> Iterator[Event]:
     """What a person would want to read of the way from one status to the next.
 
@@ -41,10 +50,36 @@ def events_of(
         after: the one that is there now.
         decision: what is done about the driver.
         letters: the dead-letter topic of each sink that has one.
+        wait: what the driver, or an executor of it, waits for.
     """
+    told: set[tuple[str, str]] = set()
+    for event in _events_of(before, after, decision, letters, wait):
+        # Two conditions with one cause are one event.
+        if (event.reason, event.message) not in told:
+            told.add((event.reason, event.message))
+            yield event
+
+
+def event_of_start(name: str, decision: Decision) -> Event:
+    """Once the child is there: nothing of it runs yet."""
+    return Event(
+        _NORMAL,
+        "DriverSubmitted",
+        f"SparkApplication {name} of configuration {decision.run} is made: Kubeflow's Spark operator starts its driver",
+    )
+
+
+def _events_of(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    decision: Decision,
+    letters: Mapping[str, str],
+    wait: Wait | None,
+) -> Iterator[Event]:
     yield from _of_step(decision)
     old, new = _conditions(before), _conditions(after)
     yield from _of_readiness(old, new)
+    yield from _of_wait(old, wait)
     for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
@@ -52,12 +87,19 @@ def events_of(
         yield _of_dead_letters(first, letters)
 
 
-def events_of_removal(letters: Iterable[str]) -> Iterator[Event]:
+def events_of_removal(letters: Iterable[str], kept: Iterable[KeptTopic] = ()) -> Iterator[Event]:
     """What a removal leaves behind.
 
     Args:
         letters: the dead-letter topics of the pipeline.
+        kept: its data topics that stay.
     """
+    for each in kept:
+        yield Event(
+            _NORMAL,
+            "DataTopicKept",
+            f"the data topic {each.name} stays: {each.why} (delete it yourself if nobody needs it)",
+        )
     for topic in sorted({*letters}):
         yield Event(
             _NORMAL,
@@ -85,16 +127,26 @@ def events_of_deletion(doomed: Iterable[str]) -> Iterator[Event]:
 def _of_step(decision: Decision) -> Iterator[Event]:
     match decision.step:
         case Step.NOTE if decision.death is not None:
-            death = decision.death
-            kind = _NORMAL if death.exit_code == 0 else _WARNING
-            code = "without an exit code" if death.exit_code is None else f"with exit code {death.exit_code}"
-            yield Event(kind, "DriverEnded", f"the driver ended {code}: {death.reason}: {death.message}")
-        case Step.START:
-            yield Event(_NORMAL, "DriverStarting", f"starting a driver of configuration {decision.run}")
+            yield _of_death(decision.death)
         case Step.DELETE:
             yield Event(_NORMAL, "DriverStopping", f"stopping the driver: {decision.why}")
         case _:
             pass
+
+
+def _of_death(death: Death) -> Event:
+    if death.is_of_submission:
+        words = f"{death.message} ({death.remedy})"
+        return Event(_WARNING, death.reason, f"the driver could not be submitted: {words}", key="submission")
+    kind = _NORMAL if death.exit_code == 0 else _WARNING
+    code = "without an exit code" if death.exit_code is None else f"with exit code {death.exit_code}"
+    return Event(kind, "DriverEnded", f"the driver ended {code}: {death.reason}: {death.message}")
+
+
+def _of_wait(old: Mapping[str, Any], wait: Wait | None) -> Iterator[Event]:
+    known = {old.get(kind, {}).get("reason") for kind in ("SparkApplicationReady", "Reconciling", "Stalled")}
+    if wait is not None and wait.alarm and wait.reason not in known:
+        yield Event(_WARNING, wait.reason, wait.message, key="wait")
 
 
 def _of_readiness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
@@ -163,11 +215,14 @@ class Recorder:
         meta = pipeline["metadata"]
         message = event.message if len(event.message) <= MAX_MESSAGE else f"{event.message[: MAX_MESSAGE - 1]}…"
         # One name for the same words about the same object: that is what de-duplicates, also across restarts.
-        words = "\n".join((meta["uid"], event.kind, event.reason, message))
+        words = "\n".join((meta["uid"], event.kind, event.reason, event.key or message))
         name = f"{meta['name']}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
         count = self._count(f"{meta['namespace']}/{name}")
         now = timestamp(now_ms)
-        if count > 1 and self._repeat(Ref(meta["namespace"], name), count, now):
+        words_now = {"message": message} if event.key else {}
+        if count > 1 and self._repeat(
+            Ref(meta["namespace"], name), {"count": count, "lastTimestamp": now, **words_now}
+        ):
             return
         document = {
             "apiVersion": EVENT.api_version,
@@ -195,16 +250,15 @@ class Recorder:
             self._cluster.create(EVENT, document)
         except Conflict:
             # Of an operator before this one: how often it counted is not ours to read.
-            self._repeat(Ref(meta["namespace"], name), None, now)
+            self._repeat(Ref(meta["namespace"], name), {"lastTimestamp": now, **words_now})
         except ApiRefused:
             # A namespace that goes takes no new objects.
             return
 
-    def _repeat(self, ref: Ref, count: int | None, now: str) -> bool:
+    def _repeat(self, ref: Ref, patch: Mapping[str, Any]) -> bool:
         """False where it has expired meanwhile: then it is counted anew."""
-        counted = {} if count is None else {"count": count}
         try:
-            self._cluster.patch(EVENT, ref, {"lastTimestamp": now, **counted})
+            self._cluster.patch(EVENT, ref, patch)
         except (ApiRefused, Conflict):
             with self._lock:
                 self._counts[f"{ref.namespace}/{ref.name}"] = 1

@@ -12,8 +12,9 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, without_errors
+from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, timestamp, without_errors
 from sinkpipeline.core.tally import parse
+from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
@@ -22,9 +23,17 @@ MAX_MESSAGE = 1024
 UNRESPONSIVE = "DriverUnresponsive"
 """The reason of `SparkApplicationReady` where a driver runs and can't be heard."""
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
+_STOPS = "the driver stops after its running batch"
 _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
+    "SpecChanged": "the driver of the configuration before is stopped, and the next one starts once its pod is gone",
+    "RestartRequested": "spec.restartNonce has changed: the driver is stopped, and started again once its pod is gone",
+    "ChildEdited": "somebody has edited the SparkApplication: it is deleted, and made anew",
+    "Starting": "the SparkApplication is about to be made",
+    "ReconciliationPaused": "nothing is started or stopped while the annotation is set",
+    "Suspended": _STOPS,
+    "Deleting": _STOPS,
 }
 _MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime", "mayBeDuplicated")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
@@ -52,6 +61,10 @@ class Known:
     """The driver's own document; None while it doesn't answer."""
     unresponsive: str = ""
     """Why a driver that runs counts as unresponsive; empty where it doesn't."""
+    wait: Wait | None = None
+    """What a start waits for, or a removal."""
+    shortage: Shortage | None = None
+    """Executors that can't start, beside a driver that runs."""
     last_words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By sink, what the driver that died said of it."""
     observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -63,6 +76,19 @@ class Known:
     """Data topics that are deleted with the resource."""
     suspended: bool = False
     paused: bool = False
+
+    @property
+    def waits_for(self) -> Wait | None:
+        """What a start on its way waits for, or an executor beside a driver that runs, or the resource's removal."""
+        match self.decision.standing:
+            case Standing.STARTING:
+                return self.wait
+            case Standing.RUNNING if self.shortage is not None:
+                return self.shortage.wait
+            case Standing.STOPPED if self.deleting:
+                return self.wait
+            case _:
+                return None
 
 
 def report(known: Known) -> dict[str, Any]:
@@ -157,16 +183,17 @@ def _totals(sinks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Condition]:
-    spec, driver = _spec_valid(known), _spark_application(known)
-    healthy = _sinks_healthy(known, sinks)
+    spec = _spec_valid(known)
+    driver = _spark_application(known, spec)
+    healthy, stalled = _sinks_healthy(known, sinks), _stalled(known, spec, sinks)
     found = {
         "SpecValid": spec,
         "TopicsReady": known.topics or _of_driver(known, "TopicsReady"),
         "SparkApplicationReady": driver,
         "SinksHealthy": healthy,
         "ExactlyOnce": _of_driver(known, "ExactlyOnce"),
-        "Reconciling": _reconciling(known),
-        "Stalled": _stalled(known, spec, sinks),
+        "Reconciling": _reconciling(known, spec, stalled),
+        "Stalled": stalled,
     }
     return {"Ready": _ready(known, sinks, [spec, driver, found["TopicsReady"], healthy]), **found}
 
@@ -175,8 +202,10 @@ def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) ->
     # What is wrong says more than what isn't known.
     broken = next((each for status in ("False", "Unknown") for each in parts if each.status == status), None)
     if known.deleting or known.suspended:
-        doomed = f"deletes the data topics that it created: {', '.join(known.doomed)}" if known.doomed else ""
-        why = doomed if known.trouble is None else str(known.trouble)
+        why = str(known.trouble) if known.trouble is not None and not known.deleting else ""
+        if known.deleting and known.waits_for is not None:
+            doomed = f": {', '.join(known.doomed)}" if known.doomed and not known.waits_for.alarm else ""
+            why = f"{known.waits_for.message}{doomed}"
         return Condition("False", "Deleting" if known.deleting else "Suspended", _cut(why))
     if broken is not None:
         return Condition("False", broken.reason, broken.message)
@@ -197,14 +226,32 @@ def _spec_valid(known: Known) -> Condition:
     return Condition("True", "Valid", "")
 
 
-def _spark_application(known: Known) -> Condition:
+def _spark_application(known: Known, spec: Condition) -> Condition:
     decision = known.decision
+    wait = None if known.deleting else known.waits_for
     if decision.standing is not Standing.RUNNING:
-        told = str(known.trouble) if known.trouble is not None else decision.restarts.last_message
-        return Condition("False", decision.why, _cut(told or _WORDS.get(decision.why, "")))
+        reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
+        return Condition("False", reason, _cut(message))
     if known.unresponsive:
         return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
-    return Condition("True", "Running", "")
+    if known.shortage is not None and wait is not None:
+        # A driver without any executor delivers nothing; with fewer than it asked for it is only slower.
+        return Condition("False" if known.shortage.none_runs else "True", wait.reason, _cut(wait.message))
+    return Condition("True", "Running", "" if known.told is not None else "its pod runs, and it has not answered yet")
+
+
+def _words(known: Known, spec: Condition) -> str:
+    """What there is to say of a driver that doesn't run: of a death only while it is the reason."""
+    decision = known.decision
+    if known.trouble is not None and decision.why == known.trouble.reason.value:
+        return str(known.trouble)
+    if decision.why == decision.restarts.last_reason and decision.restarts.last_message:
+        return decision.restarts.last_message
+    if decision.standing is Standing.NOT_CONFIGURED:
+        return spec.message
+    if decision.standing is Standing.STOPPED and not known.child and decision.why in ("Suspended", "Deleting"):
+        return "no driver runs"
+    return _WORDS.get(decision.why) or (f"the SparkApplication is {known.child['state']}" if known.child else "")
 
 
 def _sinks_healthy(known: Known, sinks: list[dict[str, Any]]) -> Condition:
@@ -226,12 +273,20 @@ def _of_driver(known: Known, kind: str) -> Condition:
     return Condition(found["status"], found["reason"], _cut(found["message"]))
 
 
-def _reconciling(known: Known) -> Condition:
+def _reconciling(known: Known, spec: Condition, stalled: Condition) -> Condition:
     decision = known.decision
     if known.paused:
         return Condition("False", "ReconciliationPaused", "the annotation sinkpipeline.io/pause-reconciliation is set")
-    if decision.standing in _WORKING:
-        return Condition("True", decision.why, "")
+    wait = known.waits_for
+    working = decision.standing in _WORKING or (known.deleting and wait is not None)
+    if stalled.status == "True" and working:
+        # What is tried again meanwhile is not what a person has to wait for: one of the two is true, never both.
+        again = decision.restarts.next_ms
+        when = f", and it is tried again at {timestamp(again)}" if again and again > known.now_ms else ""
+        return Condition("False", "Stalled", f"a person is needed{when}")
+    if working:
+        reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
+        return Condition("True", reason, _cut(message))
     return Condition("False", "Settled", "")
 
 
@@ -240,14 +295,16 @@ def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Cond
     if decision.why == NAME_TAKEN:
         return Condition("True", decision.why, _WORDS[NAME_TAKEN])
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
-        message = str(known.trouble) if known.trouble is not None else decision.restarts.last_message or spec.message
-        return Condition("True", decision.why, _cut(message))
+        return Condition("True", decision.why, _cut(_words(known, spec)))
     failed = [sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")]
     if failed:
         error = failed[0]["error"]
         return Condition("True", error["reason"], _cut(f"{failed[0]['name']}: {error['message']} ({error['remedy']})"))
     if spec.status == "False":
         return Condition("True", spec.reason, spec.message)
+    wait = known.waits_for
+    if wait is not None and wait.needs_person:
+        return Condition("True", wait.reason, _cut(wait.message))
     return Condition("False", "NobodyNeeded", "")
 
 
@@ -265,7 +322,8 @@ def _phase_of_sinks(known: Known, states: set[str]) -> str:
         return "Failed"
     broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
     all_run = states == {SinkState.RUNNING.value}
-    if broken or (all_run and known.unresponsive):
+    short = known.shortage is not None and known.shortage.none_runs
+    if broken or (all_run and (known.unresponsive or short)):
         return "Degraded"
     # One that is being suspended delivers until its driver has stopped.
     if all_run and (standing is Standing.RUNNING or known.suspended):

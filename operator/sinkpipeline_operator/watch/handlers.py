@@ -17,7 +17,7 @@ from typing import Any
 import kopf
 
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
-from sinkpipeline_operator.kube.client import PIPELINE, POD, Kind, Ref, is_in_a_pod
+from sinkpipeline_operator.kube.client import PIPELINE, POD, Access, Kind, Ref
 from sinkpipeline_operator.watch.workqueue import WorkQueue
 
 _NETWORK_S = 30
@@ -26,9 +26,12 @@ _SILENCE_S = 600
 
 
 def build(
-    make_queue: Callable[[], WorkQueue], child: Kind, namespaces: tuple[str, ...]
+    make_queue: Callable[[], WorkQueue], child: Kind, namespaces: tuple[str, ...], access: Callable[[], Access]
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop."""
+    """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop.
+
+    `access`: asked for whenever kopf logs in.
+    """
     registry = kopf.OperatorRegistry()
     queue: WorkQueue | None = None
     work: asyncio.Task[None] | None = None
@@ -38,9 +41,10 @@ def build(
             queue.touch(ref)
 
     @kopf.on.login(registry=registry)
-    async def log_in(**about: Any) -> kopf.ConnectionInfo | None:
-        login = kopf.login_with_service_account if is_in_a_pod() else kopf.login_with_kubeconfig
-        return login(**about)
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        # Not kopf's own ways: in a pod they name the API server, and our client has its address. Where names can't be
+        # resolved one of the two would work, and the other not.
+        return connection(access())
 
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:
@@ -64,7 +68,8 @@ def build(
     async def child_changed(meta: kopf.Meta, **_: Any) -> None:
         touch(_owner_of(meta))
 
-    @kopf.on.event(*_resource(POD), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT, "spark-role": "driver"})
+    # Drivers and executors: either may wait for something that a person has to know.
+    @kopf.on.event(*_resource(POD), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT})
     async def pod_changed(meta: kopf.Meta, **_: Any) -> None:
         touch(_owner_of(meta))
 
@@ -81,6 +86,20 @@ def run(registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namesp
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
+    )
+
+
+def connection(access: Access) -> kopf.ConnectionInfo:
+    """The same for kopf; it asks again once its token is refused."""
+    return kopf.ConnectionInfo(
+        server=access.server,
+        ca_path=access.ca_path,
+        insecure=not access.verify,
+        scheme="Bearer" if access.token else None,
+        token=access.token,
+        certificate_path=access.certificate_path,
+        private_key_path=access.key_path,
+        proxy_url=access.proxy,
     )
 
 

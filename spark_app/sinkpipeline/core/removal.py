@@ -37,8 +37,14 @@ def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta |
         meta: the sink's own.
         others: by key, every `meta` of the progress topic, the sink's own perhaps among them; None is unreadable.
     """
+    if meta.created is None:
+        # A seed from the status doesn't know it: docs/design/0008.
+        return (
+            "nothing says that this pipeline created it: it was there before, or its progress topic was lost and "
+            "restored from the status, which does not remember who created the data topic"
+        )
     if meta.created != topic.id:
-        return "this sink has not created it"
+        return "somebody has created it again since"
     for key, other in sorted(others.items()):
         if key == sink.meta_key:
             continue

@@ -11,6 +11,8 @@ from typing import Any
 from sinkpipeline.core.status import timestamp
 
 LIMIT_BYTES = 256 * 1024
+START_ALLOWANCE_S = 600.0
+"""How long it may take from a driver's first word to its supervising loop: Spark starts, and waits for executors."""
 
 STARTING: Mapping[str, Any] = MappingProxyType({"phase": "Starting", "conditions": [], "totals": {}, "sinks": []})
 """Before the manifest was read."""
@@ -50,8 +52,8 @@ class DriverInfo:
     pid: int
 
 
-def status_body(status: Mapping[str, Any], driver: DriverInfo, now_ms: int) -> bytes:
-    """UTF-8 JSON of at most `LIMIT_BYTES`: the status document with `configHash`, `now`, `pid` and `run`.
+def status_body(status: Mapping[str, Any], driver: DriverInfo, now_ms: int, *, supervising: bool = True) -> bytes:
+    """UTF-8 JSON of at most `LIMIT_BYTES`: the status document with `configHash`, `now`, `pid`, `run`, `supervising`.
 
     A document that is larger loses frontiers, the largest ones first; `truncated` then names their sinks. The errors'
     texts and conditions are cut before, which no document needs that has fewer than some ten thousand partitions.
@@ -60,9 +62,16 @@ def status_body(status: Mapping[str, Any], driver: DriverInfo, now_ms: int) -> b
         status: the status document.
         driver: who serves it.
         now_ms: when the supervising loop last went round, Unix milliseconds.
+        supervising: whether that loop goes round yet: before it, `now` stands still.
     """
     sinks = told_sinks(status, driver)
-    head = {"configHash": driver.config_hash, "now": timestamp(now_ms), "pid": driver.pid, "run": driver.run}
+    head = {
+        "configHash": driver.config_hash,
+        "now": timestamp(now_ms),
+        "pid": driver.pid,
+        "run": driver.run,
+        "supervising": supervising,
+    }
     document = {**status, **head, "sinks": sinks}
     body = _encode(document)
     if len(body) <= LIMIT_BYTES:

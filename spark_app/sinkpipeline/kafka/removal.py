@@ -24,6 +24,14 @@ from sinkpipeline.kafka.takeover import Hold, SinkTakeover
 _LOG = logging.getLogger("sinkpipeline.removal")
 
 
+@dataclass(frozen=True)
+class KeptTopic:
+    """A data topic that stays."""
+
+    name: str
+    why: str
+
+
 @dataclass(kw_only=True)
 class SinkRemoval(SinkTakeover):
     """Removes one sink; done as often as one likes."""
@@ -31,19 +39,23 @@ class SinkRemoval(SinkTakeover):
     announced: frozenset[str] | None = None
     """The data topics of whose deletion somebody was told; None: nobody has to be."""
 
-    def carry_out(self) -> None:
+    def carry_out(self) -> KeptTopic | None:
         """Does it.
+
+        Returns:
+            The data topic, if it stays; None also where an earlier attempt has come that far.
 
         Raises:
             SinkPipelineError: IdentityInUse where the progress is somebody else's, Superseded, TopicsChanged where a
                 deletion was not announced, and as the reads.
         """
-        self._repeat(self._attempt)
+        return self._repeat(self._attempt)
 
-    def _attempt(self) -> None:
+    def _attempt(self) -> KeptTopic | None:
         topic = self._describe_progress_topic()
         if topic is None:
-            return
+            return None
+        kept = None
         self._look(topic)
         with self._hold(topic) as hold:
             progress = self._read(hold)
@@ -51,13 +63,14 @@ class SinkRemoval(SinkTakeover):
                 epoch = 0 if progress.meta is None else progress.meta.epoch
                 meta = self._announce(progress.meta, epoch=epoch, source={})
                 progress = self._take_over(hold, progress, meta, progress.partitions)
-                self._delete_data_topic(hold, meta)
+                kept = self._delete_data_topic(hold, meta)
                 failpoints.failpoint("removal-before-tombstones")
                 keys = {self.settings.id.partition_key(each) for each in progress.partitions} | {*progress.faults}
                 tombstones = sorted({*keys, self.settings.id.meta_key})
                 hold.control.write(topic.name, [(key, None) for key in tombstones])
                 _LOG.info("%s: its progress is removed", self.settings.id)
         hold.control.close()
+        return kept
 
     def doomed(self) -> str | None:
         """The data topic that a removal would delete, as far as can be seen while others write; None where it stays.
@@ -77,17 +90,17 @@ class SinkRemoval(SinkTakeover):
         self._meet(meta)
         return None if meta is None or why_kept(self.settings.id, topic, meta, metas) is not None else name
 
-    def _delete_data_topic(self, hold: Hold, meta: Meta) -> None:
+    def _delete_data_topic(self, hold: Hold, meta: Meta) -> KeptTopic | None:
         """Nobody can ask a cluster who else has written to a topic: who does it elsewhere is not seen here."""
         name = self.settings.data.name
         topic = self.admin.topics([name])[name]
         if topic is None:
-            return
+            return None
         others = hold.log.metas(self.settings.id, hold.control)
         reason = why_kept(self.settings.id, topic, meta, others)
         if reason is not None:
             _LOG.info("%s: data topic %s stays: %s", self.settings.id, name, reason)
-            return
+            return KeptTopic(name, reason)
         if self.announced is not None and name not in self.announced:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
@@ -96,6 +109,7 @@ class SinkRemoval(SinkTakeover):
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
         self.admin.delete_topic(name)
+        return None
 
     @override
     def _log(self) -> ProgressLog:

@@ -65,9 +65,17 @@ class Drivers:
         self._plays: dict[Key, Play] = {}
         self._starts: list[Started] = []
         self._refusals: dict[Key, str] = {}
+        self._unsubmitted: set[Key] = set()
+        self._obstacles: dict[Key, Object] = {}
         self._complaints: list[str] = []
         self._changed = threading.Lock()
-        self.operator = SparkOperator(kubeconfig, self._command, refuse_submission=self._refuse)
+        self.operator = SparkOperator(
+            kubeconfig,
+            self._command,
+            refuse_submission=self._refuse,
+            is_submitting=lambda application: _key(application) in self._unsubmitted,
+            obstacle=lambda pod: self._obstacles.get(_pipeline_of(pod)),
+        )
 
     def __enter__(self) -> Self:
         self.operator.start()
@@ -87,6 +95,21 @@ class Drivers:
             self._refusals.pop(pipeline, None)
         else:
             self._refusals[pipeline] = message
+
+    def hold(self, pipeline: Key) -> None:
+        """From now on its SparkApplication is not touched: spark-submit takes its time, or nobody is there."""
+        self._unsubmitted.add(pipeline)
+
+    def submit(self, pipeline: Key) -> None:
+        """After `hold`."""
+        self._unsubmitted.discard(pipeline)
+
+    def keep(self, pipeline: Key, status: Object | None) -> None:
+        """Its driver's pods have that status, and don't start; None: they may from now on."""
+        if status is None:
+            self._obstacles.pop(pipeline, None)
+        else:
+            self._obstacles[pipeline] = status
 
     def starts(self, pipeline: Key) -> list[Started]:
         """All drivers of that pipeline that were started, in order."""
@@ -111,8 +134,7 @@ class Drivers:
             path.unlink()
 
     def _refuse(self, application: Object) -> str | None:
-        meta = application["metadata"]
-        return self._refusals.get((meta["namespace"], meta["name"]))
+        return self._refusals.get(_key(application))
 
     def _command(self, driver: Driver) -> Command:
         arguments = local_arguments(driver)
@@ -145,6 +167,14 @@ class Drivers:
             parse_manifest(started.config)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, a real driver would end
             self._complaints.append(f"{'/'.join(started.pipeline)}: its configuration can't be read: {error}")
+
+
+def _key(application: Object) -> Key:
+    return application["metadata"]["namespace"], application["metadata"]["name"]
+
+
+def _pipeline_of(pod: Object) -> Key:
+    return pod["metadata"]["namespace"], pod["metadata"]["labels"]["spark-app-name"]
 
 
 def _document(path: str | None) -> Object | None:

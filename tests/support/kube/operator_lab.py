@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from typing_extensions import Self
 
 from servers.control_plane import Cluster
-from servers.kube_api import KubeApi, NotFoundError
+from servers.kube_api import ApiError, KubeApi, NotFoundError
 from servers.local_process import HOST, LocalProcess, free_ports
 from support.kube.drivers import Drivers, Started
 from support.kube.rights import Outside, install, remove
@@ -260,6 +260,36 @@ class OperatorLab:
     def delete(self, kind: str, name: str, *options: str) -> None:
         self.kubectl("delete", kind, name, *(options or ("--timeout=30s",)))
 
+    def make_executor(self, name: str, number: int, status: Mapping[str, Any]) -> None:
+        """A pod as Spark's driver makes it, without a node."""
+        driver = self.pod(name)
+        assert driver is not None
+        meta = driver["metadata"]
+        labels = {"sinkpipeline.io/pipeline": name, "spark-role": "executor"}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-exec-{number}", "labels": labels, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
+        }
+        self._api.create(self._path("pod"), pod)
+        self.set_executor(name, number, status)
+
+    def set_executor(self, name: str, number: int, status: Mapping[str, Any]) -> None:
+        """What a scheduler and a kubelet say of it."""
+        self._api.merge(f"{self._path('pod')}/{name}-exec-{number}/status", {"status": dict(status)})
+
+    def refuses_applications(self) -> bool:
+        """Whether the API server takes no SparkApplication here, for its webhook."""
+        meta = {"name": "probe", "namespace": self.namespace}
+        document = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": meta}
+        try:
+            self._api.create(f"{self._path('sparkapplication')}?dryRun=All", document)
+        except ApiError as error:
+            return "failed calling webhook" in str(error)
+        return False
+
     # --- what a person sees ---
 
     # Not by kubectl: each takes a tenth of a second of a core, and what is waited for is asked for often.
@@ -400,6 +430,9 @@ class OperatorLab:
         assert "Traceback" not in self.log, self.log_tail(200)
         refused = [line for line in self.log.splitlines() if f"system:serviceaccount:{self.namespace}:" in line]
         assert refused == [], "the chart does not grant what the operator needs"
+        for change in list(self._history):
+            if change.kind == "sinkpipeline":
+                _check_conditions(change.new)
 
     def describe(self, about: str = "") -> str:
         """For the message of a test that failed: of the objects whose names begin so."""
@@ -432,3 +465,20 @@ class OperatorLab:
     def _follow(self, kind: str, path: str) -> None:
         for seen in self._api.follow(path.format(self.namespace)):
             self._history.append(Change(time.monotonic(), kind, seen.kind, seen.new, seen.old))
+
+
+def _check_conditions(resource: Object) -> None:
+    """Who waits for a person waits for nothing else, and nobody waits without a word."""
+    found = {each["type"]: each for each in (resource.get("status") or {}).get("conditions", [])}
+    true = {kind for kind in ("Stalled", "Reconciling") if found.get(kind, {}).get("status") == "True"}
+    assert len(true) < 2, f"{resource['metadata']['name']} is Stalled and Reconciling: {found}"
+    wordless = [
+        kind
+        for kind in ("Reconciling", "SparkApplicationReady", "Stalled")
+        if (each := found.get(kind)) and each["status"] != _GOOD[kind] and not each["message"]
+    ]
+    assert wordless == [], f"{resource['metadata']['name']} says nothing in {wordless}: {found}"
+
+
+_GOOD = {"Reconciling": "False", "SparkApplicationReady": "True", "Stalled": "False"}
+"""What needs no message."""

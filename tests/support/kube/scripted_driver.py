@@ -95,7 +95,8 @@ class ScriptedDriver:
             now_ms=int(time.time() * 1000),
         )
         counts = {report.name: RunCounts() for report in reports}
-        self.vitals.observe(Observation(status=self._status, counts=counts, supervising=True))
+        supervising = self.script.supervising
+        self.vitals.observe(Observation(status=self._status, counts=counts, supervising=supervising))
 
     def _report(self, sink: dict[str, Any]) -> SinkReport:
         told = self.script.sinks.get(sink["name"], SinkScript())

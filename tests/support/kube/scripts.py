@@ -74,6 +74,8 @@ class Script:
     listens: bool = True
     frozen: bool = False
     """The supervising loop hangs: `now` stands still."""
+    supervising: bool = True
+    """Whether that loop has begun: Spark starts before it does."""
     end: End | None = None
     ignores_sigterm: bool = False
     """While this is so; a signal that came meanwhile counts afterwards."""

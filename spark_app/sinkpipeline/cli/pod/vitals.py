@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sinkpipeline.core.served import STARTING, DriverInfo, Observation, status_body, told_sinks
+from sinkpipeline.core.served import START_ALLOWANCE_S, STARTING, DriverInfo, Observation, status_body, told_sinks
 
 STALE_AFTER_S = 30.0
 """A supervising loop that has been silent for so long hangs."""
-START_ALLOWANCE_S = 600.0
-"""How long it may take from here to the supervising loop: images are pulled by now, Spark waits for its executors."""
 
 
 class Vitals:
@@ -61,4 +59,4 @@ class Vitals:
         """The body of `GET /status`."""
         with self._lock:
             seen, at_ms = self._seen, self._at_ms
-        return status_body(seen.status, self.driver, at_ms)
+        return status_body(seen.status, self.driver, at_ms, supervising=seen.supervising)

@@ -1,0 +1,145 @@
+"""What a driver or its executors wait for, as the cluster tells it: with a reason, in the cluster's own words. Pure.
+
+A start goes through Kubeflow's operator, the scheduler and a kubelet, and each of them may keep it waiting without
+anything having failed. Nothing is given up for that: who waits long enough is told to a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sinkpipeline_operator.child import refusals
+from sinkpipeline_operator.child.driverpod import Child, DriverPod
+from sinkpipeline_operator.child.podwait import PodWait, wait_of
+from sinkpipeline_operator.kube.times import milliseconds
+
+NOT_SUBMITTED = "NotSubmitted"
+TOO_LONG = "StartDeadlineExceeded"
+_SUBMISSION_S = 120.0
+"""For how long Kubeflow's operator may say nothing of a new SparkApplication: spark-submit takes 10 to 80 s there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """What is waited for."""
+
+    reason: str
+    """CamelCase; Kubernetes' own where it has one."""
+    message: str
+    alarm: bool = False
+    """Whether it is more than a step of every start."""
+    needs_person: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executor:
+    """The pod of one."""
+
+    name: str
+    owned_by: str | None
+    """The uid of its driver's pod."""
+    phase: str
+    created_ms: int
+    wait: PodWait | None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Executor:
+        meta, status = document["metadata"], document.get("status") or {}
+        owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+        return cls(
+            name=meta["name"],
+            owned_by=None if owner is None else owner["uid"],
+            phase=status.get("phase", "Pending"),
+            created_ms=milliseconds(meta.get("creationTimestamp")) or 0,
+            wait=wait_of(status),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortage:
+    """Executors that can't start."""
+
+    wait: Wait
+    none_runs: bool
+    """Whether there is no other executor: nothing is delivered then."""
+
+
+def of_start(child: Child, pod: DriverPod | None, now_ms: int, deadline_s: float) -> Wait:
+    """What a child that doesn't run yet waits for."""
+    age_s = (now_ms - child.created_ms) / 1000
+    late = age_s >= deadline_s
+    if not child.is_noticed:
+        wait = Wait(
+            reason=child.shown_state,
+            message="waiting until Kubeflow's Spark operator has submitted the SparkApplication",
+        )
+        if late or age_s >= _SUBMISSION_S:
+            wait = Wait(
+                reason=NOT_SUBMITTED,
+                message="Kubeflow's Spark operator has said nothing of the SparkApplication for "
+                f"{min(deadline_s, _SUBMISSION_S):.0f} s (see that it runs, that it serves this namespace, and what it "
+                "logs; it is submitted as soon as it does)",
+                alarm=True,
+            )
+        return replace(wait, needs_person=late)
+    if pod is not None and pod.wait is not None and pod.wait.complains:
+        return _of_pod(pod.name, pod.wait, late=late)
+    doing = "is being set up" if pod is not None else "is not there yet"
+    name = (pod.name if pod is not None else child.pod_name) or "of the driver"
+    what = f": {pod.wait.reason}" if pod is not None and pod.wait is not None else ""
+    wait = Wait(reason=child.shown_state, message=f"pod {name} {doing}{what}")
+    if not late:
+        return wait
+    return Wait(
+        reason=TOO_LONG,
+        message=f"{wait.message}; the driver has not started within {deadline_s:.0f} s "
+        f"(`kubectl describe pod {name}` shows what it waits for)",
+        alarm=True,
+        needs_person=True,
+    )
+
+
+def of_executors(executors: Iterable[Executor], driver: str, now_ms: int, deadline_s: float) -> Shortage | None:
+    """None where no executor of the driver's pod with that uid is kept from starting."""
+    mine = [each for each in executors if each.owned_by == driver]
+    waiting = [each for each in mine if each.phase == "Pending" and each.wait is not None and each.wait.complains]
+    if not waiting:
+        return None
+    first = min(waiting, key=lambda each: (each.created_ms, each.name))
+    late = (now_ms - first.created_ms) / 1000 >= deadline_s
+    running = sum(each.phase == "Running" for each in mine)
+    assert first.wait is not None
+    wait = _of_pod(first.name, first.wait, late=late)
+    so = "no executor runs" if running == 0 else f"{running} of {running + len(waiting)} executors run"
+    # What delivers with fewer than it asked for is Ready, and nobody has to come.
+    wait = replace(wait, message=f"{so}: {wait.message}", needs_person=wait.needs_person and running == 0)
+    return Shortage(wait=wait, none_runs=running == 0)
+
+
+def of_refusal(message: str, *, passing: bool) -> Wait | None:
+    """The API server would not make what a start needs.
+
+    Args:
+        message: its own words.
+        passing: whether it may be otherwise the next time, though nobody changes anything; what is not known then is
+            not told at the first time either.
+    """
+    known = refusals.reason_of(message)
+    if known is None and passing:
+        return None
+    reason = known or refusals.REFUSED
+    # The API server says nothing of what it doesn't know.
+    fact = "the API server knows no SparkApplication" if reason == refusals.KUBEFLOW_MISSING else message
+    words = f"{fact} ({refusals.remedy_of(reason)})"
+    return Wait(reason=reason, message=words, alarm=True, needs_person=not passing)
+
+
+def _of_pod(name: str, wait: PodWait, *, late: bool) -> Wait:
+    return Wait(
+        reason=wait.reason,
+        message=f"pod {name}: {wait.message or wait.reason}",
+        alarm=True,
+        needs_person=late or wait.for_good,
+    )

@@ -1,0 +1,190 @@
+"""A start that waits, or is refused, is told with its reason, whoever holds it up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubeflow import pods
+from sinkpipeline.core.status import condition_of
+from support.kube.operator_lab import OperatorLab
+
+pytestmark = pytest.mark.kube
+
+Object = dict[str, Any]
+AWAY = "WebhookUnavailable"
+NODES = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available."
+PULL = 'Back-off pulling image "registry.invalid/sinkpipeline:1": ErrImagePull: no such host'
+PULLS = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": PULL}}, "name": "spark-kubernetes-driver"}
+NO_IMAGE = {"phase": "Pending", "conditions": [], "containerStatuses": [PULLS]}
+
+
+@pytest.fixture
+def lab(hasty_lab: OperatorLab) -> Iterator[OperatorLab]:
+    """Whose operator soon calls a person."""
+    yield hasty_lab
+    hasty_lab.check()
+    hasty_lab.suspend_all()
+
+
+def test_each_thing_that_a_start_waits_for_is_told(lab: OperatorLab, name: str) -> None:
+    pipeline = (lab.namespace, name)
+    lab.drivers.hold(pipeline)
+    lab.drivers.keep(pipeline, pods.unschedulable(NODES))
+    lab.apply(lab.pipeline(name))
+    told = lab.until_condition(name, "SparkApplicationReady", "False", "NEW")
+    assert "Kubeflow" in told["message"]
+    assert not needed_at_first(lab, name, "NEW")
+
+    told = lab.until_condition(name, "Stalled", "True", "NotSubmitted")
+    assert "serves this namespace" in told["message"]
+    assert lab.condition(name, "SparkApplicationReady")["reason"] == "NotSubmitted"
+    lab.until(lambda: "NotSubmitted: " in lab.told(name), "an event tells it")
+
+    lab.drivers.submit(pipeline)
+    told = lab.until_condition(name, "SparkApplicationReady", "False", "Unschedulable")
+    assert told["message"] == f"pod {name}-driver: {NODES}"
+    assert lab.condition(name, "Ready")["message"] == told["message"]
+    lab.until(lambda: f"Unschedulable: pod {name}-driver: {NODES}" in lab.told(name), "an event tells it")
+
+    lab.drivers.keep(pipeline, NO_IMAGE)
+    told = lab.until_condition(name, "SparkApplicationReady", "False", "ImagePullBackOff")
+    assert "no such host" in told["message"]
+    lab.until_condition(name, "Stalled", "True", "ImagePullBackOff")
+
+    lab.drivers.keep(pipeline, None)
+    lab.until_ready(name)
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    assert lab.starts(name) == 1
+    assert lab.status(name)["restarts"]["total"] == 0
+
+
+def test_executors_that_can_not_start_are_told(lab: OperatorLab, name: str) -> None:
+    lab.apply(lab.pipeline(name))
+    lab.until_ready(name)
+    lab.make_executor(name, 1, pods.unschedulable(NODES))
+    told = lab.until_condition(name, "Ready", "False", "Unschedulable")
+    assert told["message"] == f"no executor runs: pod {name}-exec-1: {NODES}"
+    assert lab.status(name)["phase"] == "Degraded"
+    lab.until(lambda: f"{name}-exec-1: {NODES}" in lab.told(name), "an event tells it")
+
+    lab.set_executor(name, 1, {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]})
+    lab.until_ready(name)
+    lab.make_executor(name, 2, pods.unschedulable(NODES))
+    told = lab.until_condition(name, "SparkApplicationReady", "True", "Unschedulable")
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    assert told["message"] == f"1 of 2 executors run: pod {name}-exec-2: {NODES}"
+    assert lab.condition(name, "Ready")["status"] == "True"
+
+
+def test_a_quota_that_refuses_the_driver_is_the_one_cause_that_is_told(lab: OperatorLab, name: str) -> None:
+    """Of several KB of spark-submit's words, in a submission that is FAILED at once."""
+    with quota(lab, {"pods": "0"}):
+        lab.apply(
+            lab.pipeline(name, failurePolicy={"maxConsecutiveFailures": 2, "backoff": {"initial": "1s", "max": "1s"}})
+        )
+        told = lab.until_condition(name, "Stalled", "True", "QuotaExceeded")
+    assert f'pods "{name}-driver" is forbidden: exceeded quota: tight' in told["message"]
+    assert lab.condition(name, "Ready")["reason"] == "QuotaExceeded"
+    restarts = lab.status(name)["restarts"]
+    assert (restarts["total"], restarts["lastReason"]) == (2, "QuotaExceeded")
+    lab.until(lambda: [each for each in submissions(lab, name) if each["count"] == 2], "the event counts them")
+    assert len(submissions(lab, name)) == 1
+    assert "DriverPodLost" not in json.dumps([each.new for each in lab.history("sinkpipeline", name)])
+    assert "DriverPodLost" not in lab.told(name)
+    lab.patch(name, {"trigger": {"interval": "2s"}})
+    lab.until_ready(name)
+
+
+def test_what_refuses_the_child_is_told(lab: OperatorLab, name: str) -> None:
+    """Kubeflow's webhook is away."""
+    with webhook_that_is_away(lab):
+        lab.apply(lab.pipeline(name))
+        told = lab.until_condition(name, "SparkApplicationReady", "False", AWAY)
+        assert "connection refused" in told["message"]
+        lab.until(lambda: f"{AWAY}: " in lab.told(name), "an event tells it")
+        assert not needed_at_first(lab, name, AWAY), "it may be back in a moment"
+        assert "DriverSubmitted" not in lab.told(name)
+        assert lab.child(name) is None
+    lab.until_ready(name)
+    lab.until(lambda: "DriverSubmitted" in lab.told(name), "an event tells of the child")
+
+
+@pytest.mark.thorough("another refusal of the child, which is beside it")
+def test_a_quota_that_refuses_the_child_needs_a_person(lab: OperatorLab, name: str) -> None:
+    with quota(lab, {"count/sparkapplications.sparkoperator.k8s.io": "0"}):
+        lab.apply(lab.pipeline(name))
+        told = lab.until_condition(name, "Stalled", "True", "QuotaExceeded")
+        assert "raise the quota" in told["message"]
+        writes = lab.status_writes(name)
+        lab.stays(lambda: lab.status_writes(name) == writes, "the same refusal is written once", 4)
+    lab.until_ready(name)
+    assert lab.condition(name, "Stalled")["status"] == "False"
+
+
+def needed_at_first(lab: OperatorLab, name: str, reason: str) -> bool:
+    """Whether a person was, when that reason was told first."""
+    seen = [each.new.get("status") or {} for each in lab.history("sinkpipeline", name)]
+    first = next(each for each in seen if condition_of(each, "SparkApplicationReady").get("reason") == reason)
+    return bool(condition_of(first, "Stalled")["status"] == "True")
+
+
+def submissions(lab: OperatorLab, name: str) -> list[Object]:
+    return [each for each in lab.events(name) if each["message"].startswith("the driver could not be submitted")]
+
+
+@contextlib.contextmanager
+def quota(lab: OperatorLab, hard: Object) -> Iterator[None]:
+    """With the status that the quota controller of a cluster would write."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "tight"},
+        "spec": {"hard": hard},
+    }
+    lab.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    status = json.dumps({"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
+    lab.kubectl("patch", "resourcequota", "tight", "--subresource=status", "--type=merge", "-p", status)
+    try:
+        yield
+    finally:
+        lab.kubectl("delete", "resourcequota", "tight")
+
+
+@contextlib.contextmanager
+def webhook_that_is_away(lab: OperatorLab) -> Iterator[None]:
+    """As Kubeflow's chart registers its own, for this namespace; at the address nobody listens."""
+    name = f"away-{lab.namespace}"
+    hook = {
+        "name": "mutate-sparkapplication.sparkoperator.k8s.io",
+        "clientConfig": {"url": "https://127.0.0.1:9/mutate"},
+        "rules": [
+            {
+                "apiGroups": ["sparkoperator.k8s.io"],
+                "apiVersions": ["*"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["sparkapplications"],
+            }
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": lab.namespace}},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+    }
+    document = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [hook],
+    }
+    lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    # The API server follows these configurations: the first that is refused shows that this one counts.
+    lab.until(lab.refuses_applications, "the webhook counts")
+    try:
+        yield
+    finally:
+        lab.cluster.kubectl("delete", "mutatingwebhookconfiguration", name)
