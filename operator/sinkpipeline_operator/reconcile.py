@@ -133,6 +133,11 @@ class Reconciler:
         memory.token = seen.token or memory.token
         if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):
             return 0.0
+        if not seen.observation.deleting:
+            # One of that name may have gone, and come again, between two looks.
+            memory.announced = None
+            if self._kafka is not None:
+                self._kafka.forget_removal(seen.ref)
         removal = self._removal(seen, decision, memory)
         if removal is not None and removal.done:
             self._tell_what_stays(seen, removal)

@@ -144,6 +144,11 @@ class KafkaView:
                 self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
         return replace(removal, is_slow=now - since >= _SLOW_REMOVAL_S)
 
+    def forget_removal(self, ref: Ref) -> None:
+        """The pipeline of that name is there and stays: what was removed was another one's."""
+        with self._lock:
+            self._removals.pop(ref, None)
+
     def forget(self, ref: Ref) -> None:
         with self._lock:
             self._found.pop(ref, None)

@@ -1,0 +1,89 @@
+"""The steps in which the operator has a pipeline's sinks removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.observe import kafka_view
+from sinkpipeline_operator.observe.kafka_view import KafkaView, Question, Removal
+from support.waiting import wait_until
+
+REF = Ref("shop", "orders")
+QUESTION = cast("Question", SimpleNamespace(ref=REF))
+TROUBLE = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
+
+
+class Kafka:
+    """Removals as they are asked for; one raises what stands in `errors`."""
+
+    def __init__(self) -> None:
+        self.carried_out: list[frozenset[str] | None] = []
+        self.errors: list[SinkPipelineError] = []
+
+    def removal(self, *, announced: frozenset[str] | None, **_: Any) -> SimpleNamespace:
+        def carry_out() -> None:
+            if self.errors:
+                raise self.errors.pop()
+            self.carried_out.append(announced)
+
+        return SimpleNamespace(doomed=lambda: "orders-out", carry_out=carry_out)
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    kafka = Kafka()
+    sink = SimpleNamespace(connection=None)
+    monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
+    monkeypatch.setattr(kafka_view, "Admin", lambda _: None)
+    monkeypatch.setattr(KafkaView, "_settings", lambda *_: [sink])
+    return kafka
+
+
+class Asking:
+    def __init__(self, view: KafkaView) -> None:
+        self.view = view
+
+    def __call__(self, announced: tuple[str, ...] | None) -> Removal | None:
+        """Asks, and waits until what that has begun has come to an end."""
+        found = self.view.remove(QUESTION, announced)
+        wait_until(lambda: REF not in self.view._asked, "nothing goes on")
+        return found
+
+
+@pytest.fixture
+def ask(kafka: Kafka) -> Iterator[Asking]:  # noqa: ARG001 - it is asked
+    with KafkaView(every_s=1.0, tell=lambda _: None) as view:
+        yield Asking(view)
+
+
+def test_nothing_is_removed_before_it_was_told(kafka: Kafka, ask: Asking) -> None:
+    assert ask(None) is None
+    for _ in range(2):
+        assert ask(None) == Removal(done=False, doomed=("orders-out",))
+    assert kafka.carried_out == []
+    ask(("orders-out",))
+    assert ask(("orders-out",)) == Removal(done=True)
+    assert kafka.carried_out == [frozenset({"orders-out"})]
+
+
+def test_after_an_error_it_is_looked_again(kafka: Kafka, ask: Asking) -> None:
+    kafka.errors.append(TROUBLE)
+    ask(None)
+    ask(("orders-out",))
+    assert ask(None) == Removal(done=False, error=TROUBLE)
+    assert ask(None) == Removal(done=False, doomed=("orders-out",))
+
+
+def test_a_pipeline_that_came_again_is_not_removed_yet(kafka: Kafka, ask: Asking) -> None:
+    for _ in range(2):
+        ask(())
+    assert ask(()) == Removal(done=True)
+    ask.view.forget_removal(REF)
+    ask(())
+    assert len(kafka.carried_out) == 2
