@@ -17,7 +17,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.status import SinkReport, memory_of, render
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
@@ -45,7 +45,7 @@ def make(kafka: LocalKafka) -> Make:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 def but(count: int, *without: int) -> list[int]:

@@ -15,7 +15,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import StartedSink
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
@@ -78,7 +78,7 @@ def task(kafka: LocalKafka) -> Task:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 def numbers(*ranges: range) -> list[str]:
@@ -243,6 +243,17 @@ def test_one_that_is_fenced_between_two_cuts_goes_on_from_the_first(task: Task) 
     receipt = write_all(writer, rows(range(4, 8)))
     assert task.delivered() == numbers(range(8))
     assert (task.next, receipt.delivered, receipt.claims) == (10, 8, 2)
+
+
+def test_troubles_between_which_something_comes_through_are_no_reason_to_give_up(task: Task) -> None:
+    """A batch that takes hours may be fenced more often than a task tries in a row."""
+    writer = task.writer(cuts=CutPolicy(rows=1))
+    for offset in range(8):
+        task.steal()
+        writer.write(rows(range(offset, offset + 1)))
+    writer.finish()
+    assert task.delivered() == numbers(range(8))
+    assert (task.next, task.rows, writer.receipt().claims) == (8, 8, 9)
 
 
 def test_a_newer_driver_is_noticed_before_anything_is_written(task: Task) -> None:

@@ -19,7 +19,7 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import dead_letter_log
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.sinks import exactly_once, redrive
+from sinkpipeline.sinks import exactly_once, redrive, transactional
 from sinkpipeline.sinks.redrive import Summary
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
@@ -36,7 +36,7 @@ COUNT = 12
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 @pytest.fixture

@@ -48,6 +48,17 @@ def test_a_neighbour_of_an_invalid_record_is_no_trouble_of_the_broker() -> None:
     assert is_record_error(NEIGHBOUR[0])
 
 
+def test_how_much_was_acknowledged() -> None:
+    deliveries = _Deliveries()
+    assert deliveries.share(0) == 1
+    deliveries.produced = 10
+    assert (deliveries.share(10), deliveries.share(4), deliveries.share(0)) == (0, 0.6, 1)
+    deliveries.report(*PURGED)  # type: ignore[arg-type]
+    assert deliveries.share(4) == 0.5
+    deliveries.begin()
+    assert deliveries.share(0) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from sinkpipeline.core.causes import of_kafka
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate, verdict_of
+from sinkpipeline.kafka.errors import error_of, is_record_error, made, translate, verdict_of
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
@@ -36,6 +37,10 @@ _REGISTERED_S = 0.05
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
 _CAUSE_S = 0.5
+_ROOM_STEP_S = 0.01
+
+_QUEUE_KBYTES = "8192"
+"""Of a plain producer: what it holds is what an AtLeastOnce sink still has to wait for when a cut is due."""
 
 
 class Fenced(Exception):
@@ -43,14 +48,28 @@ class Fenced(Exception):
 
 
 class InDoubt(Exception):
-    """A transaction may or may not have been committed, and the producer can't be used again.
+    """What is open may or may not count, and the producer can't be used again.
 
-    `aborted` where it was not, for certain.
+    `aborted` where a transaction was not committed, for certain. `told` is what the table of causes says of it, where
+    it has a cause. `share` tells how much of it was acknowledged, 0 to 1, where that is known: what came through in
+    part was too much at once.
     """
 
-    def __init__(self, text: str, *, aborted: bool = False) -> None:
+    def __init__(
+        self, text: str, *, aborted: bool = False, told: SinkPipelineError | None = None, share: float | None = None
+    ) -> None:
         super().__init__(text)
         self.aborted = aborted
+        self.told = told
+        self.share = share
+
+
+class Unacknowledged(SinkPipelineError):
+    """Nothing was acknowledged for as long as a producer waits; `share` tells how much of the records was before."""
+
+    def __init__(self, reason: Reason, message: str, remedy: str, share: float = 0.0) -> None:
+        super().__init__(reason, message, remedy)
+        self.share = share
 
 
 class RecordRefused(Exception):
@@ -79,8 +98,21 @@ class _Deliveries:
 
     def __init__(self) -> None:
         self._told: tuple[KafkaError, Message] | None = None
+        self.produced = 0
+        """Records since the last `begin`."""
+        self._failed = 0
+
+    def begin(self) -> None:
+        """All that was produced before is settled."""
+        self.produced = self._failed = 0
+
+    def share(self, waiting: int) -> float:
+        """How much of what was produced is acknowledged: neither failed nor, of so many that wait, unknown."""
+        acknowledged = max(0, self.produced - self._failed - waiting)
+        return acknowledged / self.produced if self.produced else 1.0
 
     def report(self, error: KafkaError | None, message: Message) -> None:
+        self._failed += error is not None
         if error is not None and (self._told is None or _rank(error) > _rank(self._told[0])):
             self._told = (error, message)
 
@@ -167,7 +199,7 @@ class TransactionalProducer:
                 if error.code() == KafkaError._FENCED:
                     raise Fenced(self.transactional_id) from exception
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self._translate(error) from exception
+                    raise self._translate(error, f"taking the transactional id {self.transactional_id}") from exception
                 patience.check()
                 self._producer.poll(0)
             else:
@@ -178,6 +210,7 @@ class TransactionalProducer:
         return self._open
 
     def begin(self) -> None:
+        self._deliveries.begin()
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
@@ -188,9 +221,12 @@ class TransactionalProducer:
         """Produces rows into the open transaction, waiting while the queue is full."""
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows)
+            _produce_rows(self._producer, topic, rows, self._deliveries)
         except KafkaException as exception:
             raise self._failed(exception) from exception
+        except _QueueStayedFull as error:
+            told = _unacknowledged(self._producer, self._deliveries, self._servers, str(error))
+            raise InDoubt(f"{self.transactional_id}: {error}", told=told, share=told.share) from error
         finally:
             self._produced_at = time.monotonic()
 
@@ -244,11 +280,13 @@ class TransactionalProducer:
         cause = self._deliveries.error or error
         if is_record_error(cause):
             return RecordRefused(verdict_of(cause), self._deliveries.topic)
-        if is_authorization_error(cause):
-            return self._translate(cause)
+        told = self._translate(cause, f"writing to {' and '.join(sorted(self._topics))}")
+        if not told.reason.retry:
+            return told
         # A commit is asked for only after every record was delivered.
         aborted = self._deliveries.failed and error.txn_requires_abort()
-        return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted)
+        share = self._deliveries.share(len(self._producer))
+        return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted, told=told, share=share)
 
     def _await_cause(self, error: KafkaError) -> None:
         """Of a transaction that failed while rows were produced only that is told; why, a moment later, to who asks."""
@@ -257,19 +295,21 @@ class TransactionalProducer:
         while failed and self._deliveries.error is None and time.monotonic() < deadline:
             self._producer.poll(_PROOF_STEP_S)
 
-    def _translate(self, error: KafkaError) -> SinkPipelineError:
+    def _translate(self, error: KafkaError, doing: str) -> SinkPipelineError:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topics = (self._deliveries.error and self._deliveries.topic) or " or ".join(sorted(self._topics))
             return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
-        needs = f"Write on transactional id {self.transactional_id}"
-        return translate(error, f"taking the transactional id {self.transactional_id}", self._servers, needs=needs)
+        return translate(error, doing, self._servers, needs=f"Write on transactional id {self.transactional_id}")
 
 
 class PlainProducer:
     """An idempotent producer without an id of its own: sentinels of unfenced reads, and rows of AtLeastOnce.
 
+    Records wait for as long as others are acknowledged: a slow way is no outage.
+
     Raises (all methods):
         RecordRefused: a retry would be refused again.
+        Unacknowledged: nothing was acknowledged for too long; it may stand in the log all the same.
         SinkPipelineError: BrokerUnreachable, AuthorizationFailed and the like.
     """
 
@@ -282,9 +322,10 @@ class PlainProducer:
         self._producer = made(
             Producer,
             {
-                **connection.client_config(properties),
+                **connection.client_config({"queue.buffering.max.kbytes": _QUEUE_KBYTES, **(properties or {})}),
                 "enable.idempotence": True,
-                "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                # Else a record would be given up for the time that those before it took.
+                "message.timeout.ms": 0,
                 "partitioner": "murmur2_random",
                 # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
                 "on_delivery": self._deliveries.report,
@@ -295,21 +336,19 @@ class PlainProducer:
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows)
+            _produce_rows(self._producer, topic, rows, self._deliveries)
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
-        except InDoubt as error:
-            raise SinkPipelineError(
-                Reason.BROKER_UNREACHABLE, f"{self._servers}: {error}", "check that the brokers run"
-            ) from error
+        except _QueueStayedFull as error:
+            raise _unacknowledged(self._producer, self._deliveries, self._servers, str(error)) from error
 
-    def flush(self, timeout_s: float = COMMIT_DEADLINE_S) -> None:
-        """Returns only if every record produced so far was acknowledged."""
-        deadline = time.monotonic() + timeout_s
+    def flush(self, patience_s: float = COMMIT_DEADLINE_S) -> None:
+        """Returns only if every record produced so far was acknowledged; waits while one after the other is."""
+        queue = _Queue(self._producer, patience_s)
         patience = Patience(self._connection)
         try:
-            self._prove(patience, deadline)
-            while (remaining := self._producer.flush(min(_FLUSH_STEP_S, timeout_s))) and time.monotonic() < deadline:
+            self._prove(patience, time.monotonic() + patience_s)
+            while (remaining := self._producer.flush(min(_FLUSH_STEP_S, patience_s))) and not queue.stands_still():
                 patience.check()
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
@@ -318,11 +357,9 @@ class PlainProducer:
         if self._deliveries.error is not None:
             raise self._failed(self._deliveries.error)
         if remaining:
-            raise SinkPipelineError(
-                Reason.BROKER_UNREACHABLE,
-                f"{self._servers} did not acknowledge {remaining} records within {timeout_s:.0f} s",
-                "check that the brokers run",
-            )
+            fact = f"none of {remaining} records was acknowledged within {patience_s:.0f} s"
+            raise _unacknowledged(self._producer, self._deliveries, self._servers, fact)
+        self._deliveries.begin()
 
     def _prove(self, patience: Patience, deadline: float) -> None:
         """Waits for the first acknowledgement, without which the producer may have been refused an id of its own.
@@ -355,32 +392,62 @@ class PlainProducer:
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
 
 
-def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
+class _QueueStayedFull(Exception):
+    pass
+
+
+class _Queue:
+    """What a client has not been told of yet: whether it still grows shorter."""
+
+    def __init__(self, producer: Producer, patience_s: float) -> None:
+        self._producer = producer
+        self._patience_s = patience_s
+        self._waiting = len(producer)
+        self._moved_at = time.monotonic()
+
+    def stands_still(self) -> bool:
+        """Whether nothing has left it for too long."""
+        waiting, now = len(self._producer), time.monotonic()
+        if waiting < self._waiting:
+            self._moved_at = now
+        self._waiting = waiting
+        return now - self._moved_at > self._patience_s
+
+
+def _unacknowledged(producer: Producer, deliveries: _Deliveries, servers: str, fact: str) -> Unacknowledged:
+    cause = of_kafka("_MSG_TIMED_OUT")
+    return Unacknowledged(cause.reason, f"{servers}: {fact}", cause.remedy, deliveries.share(len(producer)))
+
+
+def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row], deliveries: _Deliveries) -> None:
     # By position: with keywords the call costs a third more.
     produce = producer.produce
-    index = 0
-    for index, (value, key, partition, timestamp, headers) in enumerate(rows):
-        try:
-            produce(topic, value, key, partition, None, None, timestamp, headers)
-        except BufferError:
-            _produce_when_there_is_room(producer, topic, (value, key, partition, timestamp, headers))
-        except KafkaException as exception:
-            error = error_of(exception)
-            if is_record_error(error):
-                raise RecordRefused(verdict_of(error), topic, index) from exception
-            raise
+    index = -1
+    try:
+        for index, (value, key, partition, timestamp, headers) in enumerate(rows):
+            try:
+                produce(topic, value, key, partition, None, None, timestamp, headers)
+            except BufferError:
+                _produce_when_there_is_room(producer, topic, (value, key, partition, timestamp, headers))
+            except KafkaException as exception:
+                error = error_of(exception)
+                if is_record_error(error):
+                    raise RecordRefused(verdict_of(error), topic, index) from exception
+                raise
+    finally:
+        deliveries.produced += index + 1
     producer.poll(0)
 
 
 def _produce_when_there_is_room(producer: Producer, topic: str, row: Row) -> None:
     value, key, partition, timestamp, headers = row
-    deadline = time.monotonic() + COMMIT_DEADLINE_S
+    queue = _Queue(producer, COMMIT_DEADLINE_S)
     while True:
-        producer.poll(0.05)
+        producer.poll(_ROOM_STEP_S)
         try:
             producer.produce(topic, value, key, partition, None, None, timestamp, headers)
         except BufferError as error:
-            if time.monotonic() > deadline:
-                raise InDoubt(f"the producer's queue stayed full for {COMMIT_DEADLINE_S:.0f} s") from error
+            if queue.stands_still():
+                raise _QueueStayedFull(f"the producer's queue stayed full for {COMMIT_DEADLINE_S:.0f} s") from error
         else:
             return

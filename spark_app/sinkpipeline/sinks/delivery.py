@@ -107,7 +107,7 @@ class SinkDelivery:
         check_contiguous(ranges, self.progress.partitions)
         ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
         # 3. From here on tasks may write rows and progress.
-        self.exact = not self._settings.exactly_once
+        self.exact = False
         frontier = self.progress.partitions
         return BatchPlan(
             settings=self._settings,
@@ -174,13 +174,16 @@ class SinkDelivery:
         self._records_since_snapshot = 0
 
     def _take(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
-        """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce."""
+        """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce.
+
+        What was acknowledged to a task that did not take its partition's id, is written here: nobody else writes it.
+        """
         before = self.progress.partitions
         partitions = fold_receipts(before, receipts)
-        if not self._settings.exactly_once:
-            changed = {each: state for each, state in partitions.items() if state != before[each]}
-            if changed:
-                self._write(Progress(partitions=MappingProxyType(changed)))
+        unwritten = [receipt for receipt in receipts if not receipt.claims and not self._settings.exactly_once]
+        changed = {each: state for each, state in fold_receipts({}, unwritten).items() if state != before[each]}
+        if changed:
+            self._write(Progress(partitions=MappingProxyType(changed)))
         self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
         self.exact = is_certain(receipts, ranges, partitions)
         for receipt in receipts:

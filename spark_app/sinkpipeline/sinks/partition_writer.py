@@ -28,6 +28,8 @@ from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection, Held
 from sinkpipeline.sinks.worker import Worker
 
+_STEP_BYTES = 256 * 1024
+
 
 class PartitionWriter(abc.ABC):
     """Writes one source partition of one batch. All of it can be repeated: it goes on at `_produced`."""
@@ -121,7 +123,9 @@ class PartitionWriter(abc.ABC):
             self._bisection.was_cut(batch.offsets[begin])
         row_size = batch.size / len(batch)
         room = self._cuts.room(rows=self._open_handled, size=self._open_size, row_size=row_size)
-        end = min(len(batch), begin + room)
+        # In small steps: it may take long to produce them, and a cut may be due before the batch is through.
+        step = max(1, int(_STEP_BYTES / max(1.0, row_size)))
+        end = min(len(batch), begin + room, begin + step)
         if self._bisection.cut is not None:
             end = min(end, bisect_left(batch.offsets, self._bisection.cut))
         good = held.next_bad(begin, end)
