@@ -13,6 +13,7 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import StartedSink
 from sinkpipeline.sinks import transactional
@@ -380,7 +381,8 @@ def test_a_partition_out_of_range_is_a_record_that_cannot_be_delivered(task: Tas
 
 
 def test_a_row_too_large_for_the_topic_is_named_and_everything_before_it_delivered(task: Task) -> None:
-    writer = task.writer(max_message_bytes=2_000)
+    topics.alter_topic(task.sink.servers, task.sink.data, {"max.message.bytes": "2000"})
+    writer = task.writer(data_limits=TopicLimits(partitions=1, message_bytes=2_000))
     batch = rows(range(3), values=[b"a", b"b", b"x" * 3_000])
     error = refusal(lambda: write_all(writer, batch), Reason.RECORD_REFUSED)
     assert "offset 2" in error.message

@@ -256,6 +256,28 @@ class TransactionalProducer:
             self.produce_record(topic, key, value)
         self.commit()
 
+    def would_refuse(self, topic: str, timestamp: int) -> Verdict | None:
+        """What a topic says of a record with this timestamp; the record is aborted, and the producer is used up."""
+        if not self._open:
+            self.begin()
+        try:
+            self.produce_rows(topic, [(b"", b"", -1, timestamp, None)])
+            waiting = self._producer.flush(_DELIVERY_TIMEOUT_MS / 1000)
+        except KafkaException as exception:
+            raise self._failed(exception) from exception
+        except RecordRefused as refusal:
+            return refusal.verdict
+        finally:
+            self.abort()
+        error = self._deliveries.error
+        if error is not None and is_record_error(error):
+            return verdict_of(error)
+        if error is not None or waiting:
+            fact = "a record was not acknowledged" if error is None else error.str()
+            told = _unacknowledged(self._producer, self._deliveries, self._servers, fact)
+            raise InDoubt(f"{self.transactional_id}: {fact}", aborted=True, told=told)
+        return None
+
     def abort(self) -> None:
         """Ends the open transaction if that can be done soon; the producer can't be used again."""
         self._open = False

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing_extensions import override
 
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
@@ -42,8 +43,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         cuts: CutPolicy | None = None,
     ) -> None:
         super().__init__(plan, partition, worker, cuts or CutPolicy())
-        self._properties = plan.producer_properties
-        self._rows = worker.take_plain(plan.settings.connection, self._properties)
+        self._rows = worker.take_plain(plan.settings.connection, plan.producer_properties)
         self._writes_progress = retried
         """Whether the progress of this attempt is its own to write: so where another attempt may be doing the same."""
         if retried:
@@ -62,7 +62,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         if self._letters is not None:
             self._letters.close()
         self._give_up()
-        self._worker.keep_plain(self._plan.settings.connection, self._properties, self._rows)
+        self._worker.keep_plain(self._settings.connection, self._plan.producer_properties, self._rows)
 
     def _cut_held(self) -> None:
         self._produce_held()
@@ -79,12 +79,15 @@ class AtLeastOnceWriter(ClaimingWriter):
         if not self._is_open:
             return
         self._acknowledge()
+        self._hold_id()
+        self._settle(self._advanced(next_offset))
+
+    def _hold_id(self) -> None:
         if not self._writes_progress:
             self._writes_progress = True
             found = self._fence()
             if found.next != self._state.next:
                 raise Fenced(f"{self._id}: another attempt came further")
-        self._settle(self._advanced(next_offset))
 
     def _settle(self, new: PartitionProgress) -> None:
         """What is open counts, by this progress."""
@@ -103,7 +106,7 @@ class AtLeastOnceWriter(ClaimingWriter):
     def _renew_rows(self) -> None:
         """A producer that lost a row never says again that all is well."""
         self._rows.close()
-        self._rows = PlainProducer(self._settings.connection, self._properties)
+        self._rows = PlainProducer(self._settings.connection, self._plan.producer_properties)
 
     @override
     def _go_on(self) -> None:
@@ -128,6 +131,11 @@ class AtLeastOnceWriter(ClaimingWriter):
         """Of rows that were sent nothing can be taken back."""
         if self._producer is not None and self._producer.in_transaction:
             self._producer.abort()
+
+    @override
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        self._hold_id()
+        return super()._would_refuse(timestamp)
 
     @override
     @property

@@ -49,6 +49,7 @@ class ClaimingWriter(TransactionalWriter):
             in_doubt=self._in_doubt,
             claims=self._claims,
             claiming_s=self._claiming_s,
+            clock_skew=self._worker.clock.is_wrong,
         )
 
     @override

@@ -167,7 +167,7 @@ class RedriveWriter(TransactionalWriter):
                 self._plan.run,
                 doubt.outcomes,
                 partition=self._number,
-                most_bytes=self._plan.max_dead_letter_bytes,
+                most_bytes=self._plan.letter_limits.message_bytes,
             )
             producer.produce_rows(self._topic.name, records)
             failpoint("redrive-before-commit")

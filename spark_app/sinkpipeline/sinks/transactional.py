@@ -12,13 +12,14 @@ from typing_extensions import override
 
 from sinkpipeline.core import troubles
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
 from sinkpipeline.sinks.contract import BatchPlan
-from sinkpipeline.sinks.partition_writer import PartitionWriter
+from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
 from sinkpipeline.sinks.worker import Worker
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -52,6 +53,9 @@ class TransactionalWriter(PartitionWriter):
                 self._abort()
                 self._isolate(refusal)
                 self._go_on()
+            except JudgedAnew:
+                self._abort()
+                self._renew()
             except SinkPipelineError as error:
                 if not self._can_do_without_letters(error):
                     raise
@@ -62,6 +66,10 @@ class TransactionalWriter(PartitionWriter):
 
     def _go_on(self) -> None:
         """After a transaction that was refused: that is no trouble, and is not counted as one."""
+        self._renew()
+
+    def _renew(self) -> None:
+        """Goes on with new producers."""
         try:
             self._take_over()
         except (Fenced, InDoubt) as trouble:
@@ -118,6 +126,10 @@ class TransactionalWriter(PartitionWriter):
     @override
     def _send(self, topic: str, rows: Iterable[Row]) -> None:
         self._owned().produce_rows(topic, rows)
+
+    @override
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        return self._owned().would_refuse(self._settings.data.name, timestamp)
 
     def _owned(self) -> TransactionalProducer:
         if self._producer is None:
