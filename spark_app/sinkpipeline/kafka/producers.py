@@ -63,6 +63,11 @@ class InDoubt(Exception):
         self.told = told
         self.share = share
 
+    @property
+    def outage(self) -> SinkPipelineError | None:
+        """What it was, where it was an outage of the cluster."""
+        return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
+
 
 class Unacknowledged(SinkPipelineError):
     """Nothing was acknowledged for as long as a producer waits; `share` tells how much of the records was before."""

@@ -138,5 +138,4 @@ class TransactionalWriter(PartitionWriter):
 
 
 def _is_outage(trouble: Fenced | InDoubt) -> bool:
-    told = trouble.told if isinstance(trouble, InDoubt) else None
-    return told is not None and told.reason is Reason.BROKER_UNREACHABLE
+    return isinstance(trouble, InDoubt) and trouble.outage is not None
