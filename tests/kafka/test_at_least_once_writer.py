@@ -214,6 +214,7 @@ def test_a_slow_way_is_no_outage_and_a_kill_repeats_one_cut(sink: OneSink, monke
 
 
 @pytest.mark.usefixtures("short_deadlines")
+@pytest.mark.thorough("waits for time-outs")
 def test_rows_that_nobody_acknowledges_are_an_outage(faulty: FaultyKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried once more, with little at once; then the sink is told, and the core is free."""
     monkeypatch.setattr(troubles, "_OUTAGE_S", 1.0)
