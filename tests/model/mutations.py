@@ -22,7 +22,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress, ProgressFold
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, producers, progress_log, reset, starting
+from sinkpipeline.kafka import consumers, deliveries, producers, progress_log, reset, starting
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
@@ -386,7 +386,7 @@ def time_out_is_success() -> list[Patch]:
 
 @mutation("a refused row of AtLeastOnce is not looked for", machine.Refusals)
 def no_delivery_callback() -> list[Patch]:
-    return [put(producers._Deliveries, "report", nothing)]
+    return [put(deliveries.Deliveries, "report", nothing)]
 
 
 @mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)

@@ -26,7 +26,7 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.core.tally import tally
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import RecordRefused
+from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.sinks.contract import BatchPlan, Limits, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters

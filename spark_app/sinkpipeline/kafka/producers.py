@@ -11,14 +11,21 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sinkpipeline.core.causes import of_kafka
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.deliveries import (
+    Deliveries,
+    Queue,
+    QueueStayedFull,
+    RecordRefused,
+    produce_rows,
+    unacknowledged,
+)
 from sinkpipeline.kafka.errors import error_of, is_record_error, made, translate, verdict_of
 
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -37,7 +44,6 @@ _REGISTERED_S = 0.05
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
 _CAUSE_S = 0.5
-_ROOM_STEP_S = 0.01
 
 _QUEUE_KBYTES = "8192"
 """Of a plain producer: what it holds is what an AtLeastOnce sink still has to wait for when a cut is due."""
@@ -69,83 +75,6 @@ class InDoubt(Exception):
         return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
 
 
-class Unacknowledged(SinkPipelineError):
-    """Nothing was acknowledged for as long as a producer waits; `share` tells how much of the records was before."""
-
-    def __init__(self, reason: Reason, message: str, remedy: str, share: float = 0.0) -> None:
-        super().__init__(reason, message, remedy)
-        self.share = share
-
-
-class RecordRefused(Exception):
-    """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
-
-    `index` counts the rows of the call that raised it; None where only the broker knows which one it was.
-    `topic` is where a record was to go that was refused, where that is known.
-    """
-
-    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
-        super().__init__(verdict.text, topic, index)
-        self.verdict = verdict
-        self.topic = topic
-        self.index = index
-
-    @property
-    def text(self) -> str:
-        return self.verdict.text
-
-
-class _Deliveries:
-    """Remembers why deliveries fail: the first failure that is a cause, and not a consequence of another one.
-
-    An object of its own, so that client and callback make no cycle and a dropped producer is destroyed at once.
-    """
-
-    def __init__(self) -> None:
-        self._told: tuple[KafkaError, Message] | None = None
-        self.produced = 0
-        """Records since the last `begin`."""
-        self._failed = 0
-
-    def begin(self) -> None:
-        """All that was produced before is settled."""
-        self.produced = self._failed = 0
-
-    def share(self, waiting: int) -> float:
-        """How much of what was produced is acknowledged: neither failed nor, of so many that wait, unknown."""
-        acknowledged = max(0, self.produced - self._failed - waiting)
-        return acknowledged / self.produced if self.produced else 1.0
-
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        self._failed += error is not None
-        if error is not None and (self._told is None or _rank(error) > _rank(self._told[0])):
-            self._told = (error, message)
-
-    @property
-    def error(self) -> KafkaError | None:
-        """None too where all were purged: they fell with a transaction whose own error tells why."""
-        return None if self._told is None or _rank(self._told[0]) == _PURGED else self._told[0]
-
-    @property
-    def failed(self) -> bool:
-        return self._told is not None
-
-    @property
-    def topic(self) -> str | None:
-        """Of the record whose error it is."""
-        return None if self._told is None or self.error is None else self._told[1].topic()
-
-
-_PURGED = 0
-
-
-def _rank(error: KafkaError) -> int:
-    """How much of a cause it is: a record is also purged with others, or refused with an invalid one of its batch."""
-    if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-        return _PURGED
-    return 1 if error.code() == KafkaError._INVALID_DIFFERENT_RECORD else 2
-
-
 class TransactionalProducer:
     """One transactional id, held from `__init__` on: whoever held it before is fenced.
 
@@ -167,7 +96,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._connection = connection
         self._servers = connection.bootstrap_servers
-        self._deliveries = _Deliveries()
+        self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._open = False
         self._produced_at: float | None = None
@@ -226,11 +155,11 @@ class TransactionalProducer:
         """Produces rows into the open transaction, waiting while the queue is full."""
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows, self._deliveries)
+            produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
             raise self._failed(exception) from exception
-        except _QueueStayedFull as error:
-            told = _unacknowledged(self._producer, self._deliveries, self._servers, str(error))
+        except QueueStayedFull as error:
+            told = unacknowledged(self._producer, self._deliveries, self._servers, str(error))
             raise InDoubt(f"{self.transactional_id}: {error}", told=told, share=told.share) from error
         finally:
             self._produced_at = time.monotonic()
@@ -279,7 +208,7 @@ class TransactionalProducer:
             return verdict_of(error)
         if error is not None or waiting:
             fact = "a record was not acknowledged" if error is None else error.str()
-            told = _unacknowledged(self._producer, self._deliveries, self._servers, fact)
+            told = unacknowledged(self._producer, self._deliveries, self._servers, fact)
             raise InDoubt(f"{self.transactional_id}: {fact}", aborted=True, told=told)
         return None
 
@@ -343,7 +272,7 @@ class PlainProducer:
     def __init__(self, connection: Connection, properties: Mapping[str, str] | None = None) -> None:
         self._connection = connection
         self._servers = connection.bootstrap_servers
-        self._deliveries = _Deliveries()
+        self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._proved = False
         self._producer = made(
@@ -363,15 +292,15 @@ class PlainProducer:
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows, self._deliveries)
+            produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
-        except _QueueStayedFull as error:
-            raise _unacknowledged(self._producer, self._deliveries, self._servers, str(error)) from error
+        except QueueStayedFull as error:
+            raise unacknowledged(self._producer, self._deliveries, self._servers, str(error)) from error
 
     def flush(self, patience_s: float = COMMIT_DEADLINE_S) -> None:
         """Returns only if every record produced so far was acknowledged; waits while one after the other is."""
-        queue = _Queue(self._producer, patience_s)
+        queue = Queue(self._producer, patience_s)
         patience = Patience(self._connection)
         try:
             self._prove(patience, time.monotonic() + patience_s)
@@ -385,7 +314,7 @@ class PlainProducer:
             raise self._failed(self._deliveries.error)
         if remaining:
             fact = f"none of {remaining} records was acknowledged within {patience_s:.0f} s"
-            raise _unacknowledged(self._producer, self._deliveries, self._servers, fact)
+            raise unacknowledged(self._producer, self._deliveries, self._servers, fact)
         self._deliveries.begin()
 
     def _prove(self, patience: Patience, deadline: float) -> None:
@@ -417,64 +346,3 @@ class PlainProducer:
             return RecordRefused(verdict_of(error), self._deliveries.topic)
         topics = self._deliveries.topic or " or ".join(sorted(self._topics))
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
-
-
-class _QueueStayedFull(Exception):
-    pass
-
-
-class _Queue:
-    """What a client has not been told of yet: whether it still grows shorter."""
-
-    def __init__(self, producer: Producer, patience_s: float) -> None:
-        self._producer = producer
-        self._patience_s = patience_s
-        self._waiting = len(producer)
-        self._moved_at = time.monotonic()
-
-    def stands_still(self) -> bool:
-        """Whether nothing has left it for too long."""
-        waiting, now = len(self._producer), time.monotonic()
-        if waiting < self._waiting:
-            self._moved_at = now
-        self._waiting = waiting
-        return now - self._moved_at > self._patience_s
-
-
-def _unacknowledged(producer: Producer, deliveries: _Deliveries, servers: str, fact: str) -> Unacknowledged:
-    cause = of_kafka("_MSG_TIMED_OUT")
-    return Unacknowledged(cause.reason, f"{servers}: {fact}", cause.remedy, deliveries.share(len(producer)))
-
-
-def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row], deliveries: _Deliveries) -> None:
-    # By position: with keywords the call costs a third more.
-    produce = producer.produce
-    index = -1
-    try:
-        for index, (value, key, partition, timestamp, headers) in enumerate(rows):
-            try:
-                produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                _produce_when_there_is_room(producer, topic, (value, key, partition, timestamp, headers))
-            except KafkaException as exception:
-                error = error_of(exception)
-                if is_record_error(error):
-                    raise RecordRefused(verdict_of(error), topic, index) from exception
-                raise
-    finally:
-        deliveries.produced += index + 1
-    producer.poll(0)
-
-
-def _produce_when_there_is_room(producer: Producer, topic: str, row: Row) -> None:
-    value, key, partition, timestamp, headers = row
-    queue = _Queue(producer, COMMIT_DEADLINE_S)
-    while True:
-        producer.poll(_ROOM_STEP_S)
-        try:
-            producer.produce(topic, value, key, partition, None, None, timestamp, headers)
-        except BufferError as error:
-            if queue.stands_still():
-                raise _QueueStayedFull(f"the producer's queue stayed full for {COMMIT_DEADLINE_S:.0f} s") from error
-        else:
-            return

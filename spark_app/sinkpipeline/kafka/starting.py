@@ -39,7 +39,8 @@ from sinkpipeline.core.topics import (
     remember,
 )
 from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
 

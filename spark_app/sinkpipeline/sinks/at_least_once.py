@@ -21,7 +21,8 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, Unacknowledged
+from sinkpipeline.kafka.deliveries import Unacknowledged
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer
 from sinkpipeline.sinks.claiming import ClaimingWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.worker import Worker

@@ -17,8 +17,9 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, check_forward, check_not_removed, encode_partition
 from sinkpipeline.core.starting import check_run
+from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import InDoubt, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.transactional import TransactionalWriter

@@ -27,7 +27,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.tally import plus
-from sinkpipeline.kafka.producers import RecordRefused
+from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import (
     CLOCK_SKEW,

@@ -17,7 +17,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.producers import Fenced, InDoubt, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
 from sinkpipeline.sinks.worker import Worker
