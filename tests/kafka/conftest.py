@@ -7,7 +7,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from support.kafka.topics import produce_numbers
 from support.runs.keeper import KEEPER
 from support.sink.one_sink import OneSink
@@ -69,4 +69,4 @@ def short_deadlines(short_requests: None, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(PlainProducer.flush, "__defaults__", (3.0,))
     monkeypatch.setattr(producers, "COMMIT_DEADLINE_S", 3.0)
     monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 3.0)
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)

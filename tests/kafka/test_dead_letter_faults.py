@@ -19,7 +19,7 @@ from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from support.kafka import topics
 from support.kafka.raw import limit_produce_rate, produce_raw
@@ -41,7 +41,7 @@ on_failure = pytest.mark.parametrize("drop", [False, True], ids=["Stop", "DropAn
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 def but(count: int, *without: int) -> list[int]:

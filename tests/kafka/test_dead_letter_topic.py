@@ -40,7 +40,7 @@ def test_a_start_creates_it_as_the_manifest_says(sink: OneSink) -> None:
     config = {"max.message.bytes": "2000000"}
     started = sink.start(dead_letter=letters(sink, partitions=3, config=config))
     assert topics.partition_count(sink.servers, sink.dead) == 3
-    assert (started.max_dead_letter_bytes, started.drift) == (2_000_000, ())
+    assert (started.letter_limits.message_bytes, started.drift) == (2_000_000, ())
     assert topics.topic_id(sink.servers, sink.dead) != started.progress.meta.created  # type: ignore[union-attr]
 
 

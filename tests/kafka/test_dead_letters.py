@@ -7,6 +7,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,17 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.kafka.views import read_limits
+from sinkpipeline.sinks import contract, delivery, transactional
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.dead_letters import AT_MS, Lettered, records
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink
 from support.sink.starts import refusal
 from support.waiting import wait_until
 
@@ -45,7 +51,7 @@ def make(kafka: LocalKafka) -> Make:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 def but(count: int, *without: int) -> list[int]:
@@ -208,7 +214,68 @@ def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: 
     assert {letter.verdict.code for letter in task.dead()} == {"" if known else "INVALID_TIMESTAMP"}
     assert task.delivered() == but(COUNT, *early)
     assert task.counts() == (COUNT, COUNT - len(early), len(early), 0)
-    assert not (known and receipt.claims > 1), "nothing is tried that is known to be refused"
+    assert not (known and receipt.claims > 2), "the brokers are asked about one"
+
+
+@both
+def test_limits_that_were_widened_since_the_start_are_those_of_now(make: Make, exactly_once: bool) -> None:
+    task = make(exactly_once=exactly_once, data_config={**RECENT, "max.message.bytes": "2000"})
+    topics.alter_topic(
+        task.servers, task.sink.data, {"max.message.bytes": "20000", "message.timestamp.before.max.ms": str(2**63 - 1)}
+    )
+    topics.add_partitions(task.servers, task.sink.data, 8)
+    values, timestamps = {5: b"row 5 " + b"x" * 3000}, {7: AT_MS}
+    task.write(task.rows(range(COUNT), astray=[3], values=values, timestamps=timestamps))
+    assert (sorted(task.delivered()), task.dead_offsets()) == (list(range(COUNT)), [])
+
+
+def test_a_kept_producer_is_not_older_than_the_limits(make: Make) -> None:
+    task, worker = make(data_config={"max.message.bytes": "2000"}), Worker()
+
+    def write(end: int, **rows: Any) -> None:
+        token = worker.token(task.started.run)
+        writer = task.writer(
+            end, worker=worker, owners={task.at: token}, data_limits=read_limits(admin, task.sink.data)
+        )
+        writer.write(task.rows(range(task.state.next, end), **rows))
+        writer.finish()
+        task.take(writer.receipt())
+
+    admin = Admin(task.sink.connection)
+    write(4)
+    topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "20000"})
+    topics.add_partitions(task.servers, task.sink.data, 8)
+    write(8, values={6: b"row 6 " + b"x" * 3000})
+    write(COUNT, astray=[9])
+    assert (sorted(task.delivered()), task.dead_offsets()) == (list(range(COUNT)), [])
+
+
+def test_a_driver_looks_at_the_limits_now_and_then(sink: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_LIMITS_HOLD_S", 0.0)
+    with Driver(sink) as driver:
+        topics.alter_topic(sink.servers, sink.data, {"max.message.bytes": "12345"})
+        topics.add_partitions(sink.servers, sink.data, 3)
+        limits = driver.plan(0).data_limits
+        assert (limits.message_bytes, limits.partitions) == (12345, 3)
+
+
+@both
+def test_a_worker_s_clock_that_is_wrong_sends_nothing_to_the_dead_letters(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, exactly_once: bool
+) -> None:
+    """It is two hours slow, and the topic takes what is an hour ahead."""
+    monkeypatch.setattr(contract, "time", SimpleNamespace(time=lambda: time.time() - 7_200))
+    task, now = make(exactly_once=exactly_once), int(time.time() * 1000)
+    worker = Worker()
+    for first in (0, COUNT // 2):
+        end = first + COUNT // 2
+        writer = task.writer(end, worker=worker)
+        writer.write(task.rows(range(first, end), timestamps=dict.fromkeys(range(first, end), now)))
+        writer.finish()
+        task.take(writer.receipt())
+        assert writer.receipt().clock_skew
+    assert caplog.text.count("ClockSkew") == 1
+    assert (task.delivered(), task.dead_offsets()) == (list(range(COUNT)), [])
 
 
 @both

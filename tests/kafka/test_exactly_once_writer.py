@@ -13,9 +13,10 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import StartedSink
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
@@ -78,7 +79,7 @@ def task(kafka: LocalKafka) -> Task:
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 def numbers(*ranges: range) -> list[str]:
@@ -245,6 +246,17 @@ def test_one_that_is_fenced_between_two_cuts_goes_on_from_the_first(task: Task) 
     assert (task.next, receipt.delivered, receipt.claims) == (10, 8, 2)
 
 
+def test_troubles_between_which_something_comes_through_are_no_reason_to_give_up(task: Task) -> None:
+    """A batch that takes hours may be fenced more often than a task tries in a row."""
+    writer = task.writer(cuts=CutPolicy(rows=1))
+    for offset in range(8):
+        task.steal()
+        writer.write(rows(range(offset, offset + 1)))
+    writer.finish()
+    assert task.delivered() == numbers(range(8))
+    assert (task.next, task.rows, writer.receipt().claims) == (8, 8, 9)
+
+
 def test_a_newer_driver_is_noticed_before_anything_is_written(task: Task) -> None:
     task.sink.start("run-2")
     error = refusal(task.writer, Reason.SUPERSEDED)
@@ -369,7 +381,8 @@ def test_a_partition_out_of_range_is_a_record_that_cannot_be_delivered(task: Tas
 
 
 def test_a_row_too_large_for_the_topic_is_named_and_everything_before_it_delivered(task: Task) -> None:
-    writer = task.writer(max_message_bytes=2_000)
+    topics.alter_topic(task.sink.servers, task.sink.data, {"max.message.bytes": "2000"})
+    writer = task.writer(data_limits=TopicLimits(partitions=1, message_bytes=2_000))
     batch = rows(range(3), values=[b"a", b"b", b"x" * 3_000])
     error = refusal(lambda: write_all(writer, batch), Reason.RECORD_REFUSED)
     assert "offset 2" in error.message

@@ -13,7 +13,8 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
 from support.kafka import topics
 
 pytestmark = pytest.mark.kafka

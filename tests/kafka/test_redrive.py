@@ -15,11 +15,12 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import DeadLetter as Envelope
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import dead_letter_log
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.sinks import exactly_once, redrive
+from sinkpipeline.sinks import exactly_once, redrive, transactional
 from sinkpipeline.sinks.redrive import Summary
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
@@ -36,7 +37,7 @@ COUNT = 12
 
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
 
 
 @pytest.fixture
@@ -181,7 +182,10 @@ def test_a_row_that_the_broker_refuses_is_found_and_dead_lettered_again(
     task: Dead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "2000"})
-    monkeypatch.setattr(redrive, "client_limit", lambda config: 5_000)  # noqa: ARG005 - as if it were lowered later
+    # As if it were lowered later.
+    monkeypatch.setattr(
+        redrive, "limits_of", lambda topic: TopicLimits(partitions=topic.partitions, message_bytes=5_000)
+    )
     large = Repaired(values={4: b"x" * 3000, 9: b"x" * 3000})
     assert task.redrive(large) == Summary(delivered=COUNT - 2, dead_lettered=2)
     again = [letter for letter in task.letters() if letter.redrives]
@@ -382,7 +386,8 @@ def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -
     small_chunks(monkeypatch, 30)
     fates = {n: chance.choice(["filtered", "astray", "large"]) for n in range(count) if chance.random() < 0.1}
     of = {kind: frozenset(n for n, fate in fates.items() if fate == kind) for kind in ("filtered", "astray", "large")}
-    monkeypatch.setattr(redrive, "client_limit", lambda config: 100_000)  # noqa: ARG005 - only the broker knows
+    # Only the broker knows.
+    monkeypatch.setattr(redrive, "limits_of", lambda topic: TopicLimits(partitions=1, message_bytes=100_000))  # noqa: ARG005
     transform = Repaired(of["filtered"], of["astray"], dict.fromkeys(sorted(of["large"])[:1], b"x" * 3000))
     fails = len(of["astray"]) + 1
     real = TransactionalProducer.commit

@@ -202,7 +202,7 @@ def test_drift_of_the_data_topic_is_reported_and_not_altered(sink: OneSink) -> N
 
 def test_the_limit_of_the_data_topic_is_handed_on(sink: OneSink) -> None:
     topics.create_topic(sink.servers, sink.data, config={"max.message.bytes": "12345"})
-    assert sink.start().max_message_bytes == 12345
+    assert sink.start().data_limits.message_bytes == 12345
 
 
 # Who may start

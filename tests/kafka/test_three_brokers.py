@@ -9,27 +9,32 @@ from dataclasses import dataclass
 import pytest
 
 from servers.local_kafka import LocalKafka
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core import troubles
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import failpoints
+from sinkpipeline.kafka import failpoints, producers
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.starting import StartedSink
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
+from support.sink.driver import Driver
 from support.sink.one_sink import deliver, plan_of, rows
+from support.sink.starts import refusal
 from support.waiting import wait_until
 from support.worlds.three_brokers import (
     ReplicatedSink,
     coordinator,
     create_topic,
+    followers,
     leaders,
     restored,
     three_brokers,
+    wait_until_in_sync,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -179,7 +184,7 @@ def test_a_broker_goes_away_in_the_middle_of_a_transaction(
 ) -> None:
     started = start_as_a_driver_does(sink)
     away = Away(cluster, sink, how, victim)
-    monkeypatch.setattr(exactly_once, "failpoint", away.at("after-progress-before-commit"))
+    monkeypatch.setattr(claiming, "failpoint", away.at("after-progress-before-commit"))
 
     with restored(cluster):
         for partition in range(PARTITIONS):
@@ -211,3 +216,35 @@ def test_a_broker_dies_under_rows_that_are_delivered_at_least_once(cluster: Loca
         assert receipt.progress is not None
         assert (receipt.progress.next, receipt.progress.rows) == (count, count)
         assert set(sink.delivered()) == {str(number) for number in range(count)}
+
+
+@pytest.mark.parametrize("exactly_once", [True, False], ids=["ExactlyOnce", "AtLeastOnce"])
+@pytest.mark.thorough("starts three brokers")
+def test_too_few_replicas_of_a_data_topic_are_an_outage_that_does_not_count(
+    cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+) -> None:
+    """All else goes on: the coordinators, the progress topic, and so each takeover."""
+    monkeypatch.setattr(producers, "_DELIVERY_TIMEOUT_MS", 3_000)
+    monkeypatch.setattr(PlainProducer.flush, "__defaults__", (3.0,))
+    monkeypatch.setattr(TransactionalProducer.__init__, "__kwdefaults__", {"deadline_s": 5.0})
+    monkeypatch.setattr(troubles, "_OUTAGE_S", 2.0)
+    two = TopicRequest(
+        name=sink.data, partitions=1, replication_factor=2, config={"min.insync.replicas": "2", "retention.ms": "-1"}
+    )
+    with Driver(sink, exactly_once=exactly_once, data=two) as driver, restored(cluster):
+        driver.batch(ROWS // 2)
+        [follower] = followers(sink.servers, sink.data)
+        cluster.kill_broker(follower)
+        began = time.monotonic()
+        error = refusal(lambda: driver.batch(ROWS), Reason.BROKER_UNREACHABLE)
+        assert not error.reason.counted
+        assert "bring back the brokers" in error.remedy
+        assert time.monotonic() - began < PARTITIONS * 30, "nobody holds a core for six time-outs"
+        cluster.start_broker(follower)
+        wait_until_in_sync(sink.servers)
+        driver.start()
+        driver.until(ROWS)
+        expected = PARTITIONS * [str(number) for number in range(ROWS)]
+        found = sink.delivered()
+        assert sorted(found) == sorted(expected) if exactly_once else set(found) == set(expected)
+        assert sink.frontier() == dict.fromkeys(range(PARTITIONS), ROWS)

@@ -13,7 +13,7 @@ from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka import producers
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.delivery import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
@@ -30,7 +30,7 @@ NUMBERS = [str(number) for number in range(30)]
 
 @pytest.fixture(autouse=True)
 def short_delays(short_starts: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - it acts
-    monkeypatch.setattr(exactly_once, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
     # How long a record waits for a topic that is not there.
     monkeypatch.setattr(producers, "_DELIVERY_TIMEOUT_MS", 2_000)
 

@@ -24,13 +24,14 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, looks, producers, progress_log, reset, starting
+from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.sinks import delivery
+from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
@@ -364,8 +365,8 @@ def rows_below_the_frontier() -> list[Patch]:
 @mutation("an answer that doesn't come is a failure: the rows are written again, unread", machine.Answers)
 def time_out_is_failure() -> list[Patch]:
     def recover(self: Any, trouble: Exception) -> None:
-        self._recoveries += 1
-        if self._recoveries > 5:
+        self._troubles = self._troubles.met(0.0)
+        if self._troubles.count > 5:
             raise SinkPipelineError(Reason.TRANSACTION_FAILED, str(trouble), "")
         self._producer = TransactionalProducer(self._settings.connection, self._id)
         self._produced = self._state.next
@@ -387,7 +388,12 @@ def time_out_is_success() -> list[Patch]:
 
 @mutation("a refused row of AtLeastOnce is not looked for", machine.Refusals)
 def no_delivery_callback() -> list[Patch]:
-    return [put(producers._Deliveries, "report", nothing)]
+    return [put(deliveries.Deliveries, "report", nothing)]
+
+
+@mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)
+def progress_before_acknowledgement() -> list[Patch]:
+    return [put(AtLeastOnceWriter, "_acknowledge", nothing)]
 
 
 # The driver

@@ -24,7 +24,7 @@ from model import clients, little_spark
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.kafka import diagnosis, progress_log
-from sinkpipeline.sinks import delivery, exactly_once
+from sinkpipeline.sinks import at_least_once, delivery, exactly_once
 from sinkpipeline.spark import query, runner, task
 
 _CUT_ROWS = 3
@@ -59,7 +59,8 @@ def product_on_the_model() -> Iterator[None]:
                 if isinstance(value, Hashable) and value in replaced:
                     patch(module, **{name: replaced[value]})
         patch(progress_log, _FIRST_SUFFIX=_SUFFIX, _POLL_S=_POLL_S)
-        patch(exactly_once, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
+        for module in (at_least_once, exactly_once):
+            patch(module, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread)

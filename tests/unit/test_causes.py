@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from sinkpipeline.core.causes import TABLE, UNKNOWN, of_kafka, of_spark
+from sinkpipeline.core.causes import TABLE, UNKNOWN, of_a_record, of_kafka, of_spark
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.kafka.errors import translate
@@ -25,17 +25,18 @@ OUTAGE = [
     "NOT_LEADER_FOR_PARTITION",
     "NOT_COORDINATOR",
     "NOT_CONTROLLER",
-    "NOT_ENOUGH_REPLICAS",
     "COORDINATOR_LOAD_IN_PROGRESS",
+    "CONCURRENT_TRANSACTIONS",
 ]
 TRANSIENT = [
     "KAFKA_STORAGE_ERROR",
     "THROTTLING_QUOTA_EXCEEDED",
     "UNKNOWN_TOPIC_OR_PART",
-    "CONCURRENT_TRANSACTIONS",
     "INVALID_PRODUCER_EPOCH",
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "TRANSACTION_ABORTABLE",
+    # Of who asks for the offsets of a partition that isn't there.
+    "_UNKNOWN_PARTITION",
     "UNKNOWN",
     "_FAIL",
 ]
@@ -82,8 +83,10 @@ def test_what_is_retried_and_what_counts(codes: list[str], retry: bool, counted:
 
 @pytest.mark.parametrize("code", CODES)
 def test_only_what_one_record_is_refused_for_is_a_verdict(code: str) -> None:
-    assert (of_kafka(code).record is not None) == (of_kafka(code).reason is Reason.RECORD_REFUSED)
-    assert RECORD.get(code, of_kafka(code).record) is of_kafka(code).record
+    cause = of_a_record(code)
+    assert cause is None or cause.reason is Reason.RECORD_REFUSED
+    assert RECORD.get(code) in (None, cause and cause.record)
+    assert of_kafka(code).record is None, "who doesn't produce has no record"
 
 
 def error(code: str) -> KafkaError:
@@ -98,7 +101,7 @@ def error(code: str) -> KafkaError:
         ("INVALID_CONFIG", Reason.TOPIC_CREATION_FAILED, Reason.TOPIC_CREATION_FAILED),
         ("UNSUPPORTED_VERSION", Reason.KAFKA_ERROR, Reason.KAFKA_REFUSED),
         ("UNSUPPORTED_VERSION", Reason.PROGRESS_UNREADABLE, Reason.KAFKA_REFUSED),
-        ("NOT_ENOUGH_REPLICAS", Reason.TOPIC_CREATION_FAILED, Reason.BROKER_UNREACHABLE),
+        ("NOT_CONTROLLER", Reason.TOPIC_CREATION_FAILED, Reason.BROKER_UNREACHABLE),
         ("TOPIC_AUTHORIZATION_FAILED", Reason.PROGRESS_UNREADABLE, Reason.AUTHORIZATION_FAILED),
         # Of a read it says that an answer is broken, and not that a record is refused.
         ("INVALID_MSG", Reason.PROGRESS_UNREADABLE, Reason.PROGRESS_UNREADABLE),
@@ -112,7 +115,8 @@ def test_what_was_being_done_goes_before_what_may_pass(code: str, otherwise: Rea
 
 
 def test_a_remedy_is_of_the_code() -> None:
-    assert "min.insync.replicas" in translate(error("NOT_ENOUGH_REPLICAS"), "writing", "kafka:9092").remedy
+    assert "min.insync.replicas" in translate(error("_MSG_TIMED_OUT"), "writing", "kafka:9092").remedy
+    assert "deletes topics" in translate(error("_UNKNOWN_PARTITION"), "reading", "kafka:9092").remedy
     assert "transaction.max.timeout.ms" in translate(error("INVALID_TRANSACTION_TIMEOUT"), "x", "kafka:9092").remedy
 
 

@@ -66,3 +66,12 @@ def test_a_transaction_that_did_not_come_through_is_tried_in_halves() -> None:
         policy = policy.after_trouble(rows=policy.rows, size=policy.bytes)
     assert (policy.rows, policy.bytes) == (1_000, 256 * 1024), "a small one is not to blame"
     assert POLICY.after_trouble(rows=100, size=1000) == POLICY
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "size"),
+    [(None, 150_000, 10_000_000), (1.0, 150_000, 10_000_000), (0.1, 15_000, 1_000_000), (0.0, 1_000, 256 * 1024)],
+)
+def test_half_of_what_came_through_comes_through_again(share: float | None, rows: int, size: int) -> None:
+    policy = CutPolicy(rows=500_000, bytes=64_000_000).after_trouble(rows=300_000, size=20_000_000, share=share)
+    assert (policy.rows, policy.bytes) == (rows, size)

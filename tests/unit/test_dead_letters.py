@@ -10,6 +10,7 @@ import pytest
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, parse
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.topics import Topic, TopicRequest
@@ -82,11 +83,8 @@ class World:
                 dead_letter=settings,
             ),
             run="r",
-            data_partitions=1,
-            max_message_bytes=1000,
-            max_dead_letter_bytes=most,
-            max_age_ms=None,
-            max_ahead_ms=None,
+            data_limits=TopicLimits(partitions=1, message_bytes=1000),
+            letter_limits=TopicLimits(partitions=1, message_bytes=most),
             data_topic_id="d",
             progress_topic_id="p",
             verified=0,

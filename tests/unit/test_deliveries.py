@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.kafka.deliveries import Deliveries
 from sinkpipeline.kafka.errors import is_record_error, verdict_of
-from sinkpipeline.kafka.producers import _Deliveries
 
 
 class Message:
@@ -28,7 +28,7 @@ LATER = (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message("dead"))
 
 @pytest.mark.parametrize("told", list(itertools.permutations([CAUSE, NEIGHBOUR, PURGED])))
 def test_the_cause_is_found_in_whatever_order_they_are_told(told: list[tuple[KafkaError, Message]]) -> None:
-    deliveries = _Deliveries()
+    deliveries = Deliveries()
     for error, message in (*told, LATER):
         deliveries.report(error, message)  # type: ignore[arg-type]
     assert deliveries.error is CAUSE[0]
@@ -36,16 +36,27 @@ def test_the_cause_is_found_in_whatever_order_they_are_told(told: list[tuple[Kaf
 
 
 def test_what_was_purged_tells_nothing() -> None:
-    deliveries = _Deliveries()
+    deliveries = Deliveries()
     deliveries.report(*PURGED)  # type: ignore[arg-type]
     assert (deliveries.error, deliveries.topic, deliveries.failed) == (None, None, True)
 
 
 def test_a_neighbour_of_an_invalid_record_is_no_trouble_of_the_broker() -> None:
-    deliveries = _Deliveries()
+    deliveries = Deliveries()
     deliveries.report(*NEIGHBOUR)  # type: ignore[arg-type]
     assert deliveries.error is NEIGHBOUR[0]
     assert is_record_error(NEIGHBOUR[0])
+
+
+def test_how_much_was_acknowledged() -> None:
+    deliveries = Deliveries()
+    assert deliveries.share(0) == 1
+    deliveries.produced = 10
+    assert (deliveries.share(10), deliveries.share(4), deliveries.share(0)) == (0, 0.6, 1)
+    deliveries.report(*PURGED)  # type: ignore[arg-type]
+    assert deliveries.share(4) == 0.5
+    deliveries.begin()
+    assert deliveries.share(0) == 1
 
 
 @pytest.mark.parametrize(

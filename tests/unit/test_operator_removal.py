@@ -49,7 +49,7 @@ class Asking:
     def __init__(self, view: KafkaView) -> None:
         self.view = view
 
-    def __call__(self, announced: tuple[str, ...] | None) -> Removal | None:
+    def __call__(self, announced: tuple[str, ...] | None) -> Removal:
         """Asks, and waits until what that has begun has come to an end."""
         found = self.view.remove(QUESTION, announced)
         wait_until(lambda: REF not in self.view._asked, "nothing goes on")
@@ -63,7 +63,7 @@ def ask(kafka: Kafka) -> Iterator[Asking]:  # noqa: ARG001 - it is asked
 
 
 def test_nothing_is_removed_before_it_was_told(kafka: Kafka, ask: Asking) -> None:
-    assert ask(None) is None
+    assert ask(None) == Removal(done=False)
     for _ in range(2):
         assert ask(None) == Removal(done=False, doomed=("orders-out",))
     assert kafka.carried_out == []
@@ -72,11 +72,15 @@ def test_nothing_is_removed_before_it_was_told(kafka: Kafka, ask: Asking) -> Non
     assert kafka.carried_out == [frozenset({"orders-out"})]
 
 
-def test_after_an_error_it_is_looked_again(kafka: Kafka, ask: Asking) -> None:
+def test_after_an_error_it_is_looked_again_after_a_while(
+    kafka: Kafka, ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kafka.errors.append(TROUBLE)
     ask(None)
     ask(("orders-out",))
-    assert ask(None) == Removal(done=False, error=TROUBLE)
+    assert ask(None) == ask(None) == Removal(done=False, error=TROUBLE), "not before some seconds have passed"
+    monkeypatch.setattr(kafka_view, "_REMOVE_AGAIN_S", 0)
+    assert ask(None) == Removal(done=False, error=TROUBLE), "while it is looked again"
     assert ask(None) == Removal(done=False, doomed=("orders-out",))
 
 

@@ -19,18 +19,19 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.tally import tally
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import RecordRefused
+from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.sinks.contract import BatchPlan, Limits, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
-from sinkpipeline.sinks.partition_writer import PartitionWriter
+from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
 from sinkpipeline.sinks.worker import Worker
 from support.sink.starts import refusal
 
@@ -52,11 +53,8 @@ def plan_of(*, letters: bool = True, drop: bool = False, row_bytes: int = 10_000
             dead_letter=DeadLetterSettings(topic=TopicRequest(name=DEAD), drop=drop) if letters else None,
         ),
         run="r",
-        data_partitions=2,
-        max_message_bytes=row_bytes,
-        max_dead_letter_bytes=20_000,
-        max_age_ms=None,
-        max_ahead_ms=None,
+        data_limits=TopicLimits(partitions=2, message_bytes=row_bytes),
+        letter_limits=TopicLimits(partitions=1, message_bytes=20_000),
         data_topic_id="d",
         progress_topic_id="p",
         verified=0,
@@ -80,6 +78,12 @@ class World:
     """So many cuts fail, every other one, for a reason that has nothing to do with the records."""
     topics: dict[str, list[int]] = field(default_factory=lambda: {DATA: [], DEAD: []})
     refusals: int = 0
+    data_limits: TopicLimits | None = None
+    """What the data topic takes now, where that is something else than the plan says."""
+    takes_any_time: bool = True
+    """Whether the brokers take the timestamps that we find too late or too early."""
+    asked: list[int] = field(default_factory=list)
+    """The timestamps that they were asked about."""
 
 
 class _Letters(DeadLetters):
@@ -130,11 +134,23 @@ class Writer(PartitionWriter):
                 self.open.clear()
                 self._isolate(refusal)
                 self._start_over()
-            except InterruptedError:
+            except (InterruptedError, JudgedAnew):
                 self.open.clear()
                 self._start_over()
             else:
                 return
+
+    @override
+    def _read_limits(self) -> tuple[TopicLimits | None, TopicLimits | None]:
+        return self.world.data_limits, None
+
+    @override
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        assert not self._is_open, "what is open would go with it"
+        self.world.asked.append(timestamp)
+        if self.world.takes_any_time:
+            return None
+        return Verdict(ErrorClass.INVALID_TIMESTAMP, "invalid timestamp", "INVALID_TIMESTAMP")
 
     @override
     def _begin(self) -> None:
@@ -371,13 +387,58 @@ def test_timestamps_that_kafka_would_refuse(earliest: int | None, latest: int | 
 
 def test_what_is_near_a_limit_is_left_to_the_brokers() -> None:
     now = time.time() * 1000
-    limits = replace(plan_of(), max_age_ms=1000, max_ahead_ms=2000).limits
+    recent = TopicLimits(partitions=2, max_age_ms=1000, max_ahead_ms=2000)
+    limits = replace(plan_of(), data_limits=recent).limits()
     assert limits.earliest is not None
     assert limits.latest is not None
     assert abs(now - 61_000 - limits.earliest) < 10_000
     assert abs(now + 62_000 - limits.latest) < 10_000
-    without = replace(plan_of(letters=False), max_age_ms=1000, max_ahead_ms=2000).limits
+    without = replace(plan_of(letters=False), data_limits=recent).limits()
     assert without == Limits(partitions=2)
+
+
+LATE_LIMIT = TopicLimits(partitions=2, max_ahead_ms=2000)
+HOUR = 3_600_000
+
+
+def late(offsets: list[int], *hours: int) -> RowBatch:
+    now = int(time.time() * 1000)
+    return replace(batch_of(offsets), timestamps=[now + each * HOUR for each in hours])
+
+
+def test_a_clock_that_brokers_show_to_be_wrong_judges_no_more() -> None:
+    world = World()
+    writer = Writer(replace(plan_of(), data_limits=LATE_LIMIT), world, CutPolicy())
+    writer.run([late([0, 1, 2], 0, 9, 5), late([3], 7)])
+    assert len(world.asked) == 1
+    assert (world.topics, writer._worker.clock.is_wrong) == ({DATA: [0, 1, 2, 3], DEAD: []}, True)
+    assert writer.cuts[0] == 1, "what stands before the question counts"
+
+
+def test_brokers_are_asked_about_what_is_nearest_to_the_limit() -> None:
+    world = World(takes_any_time=False)
+    writer = Writer(replace(plan_of(), data_limits=LATE_LIMIT), world, CutPolicy())
+    batches = [late([0, 1, 2], 0, 9, 5), late([3, 4], 7, 5), late([5], 3)]
+    writer.run(batches)
+    assert (world.topics, writer._worker.clock.is_wrong) == ({DATA: [0], DEAD: [1, 2, 3, 4, 5]}, False)
+    assert world.asked == [batches[0].timestamps[2], batches[2].timestamps[0]]
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_limits_are_read_again_before_a_row_is_beyond_them(letters: bool) -> None:
+    world = World(data_limits=TopicLimits(partitions=8, message_bytes=10_000))
+    writer = Writer(plan_of(letters=letters), world, CutPolicy())
+    writer.run([batch_of([0, 1, 2], astray=[1])])
+    assert (world.topics[DATA], world.topics[DEAD]) == ([0, 1, 2], [])
+
+
+def test_limits_that_are_the_same_are_read_once() -> None:
+    world = World(data_limits=plan_of().data_limits)
+    writer = Writer(plan_of(), world, CutPolicy())
+    writer.run([batch_of([0, 1, 2], astray=[1])])
+    world.data_limits = TopicLimits(partitions=8)
+    writer.run([batch_of([3, 4], astray=[4])])
+    assert world.topics[DEAD] == [1, 4]
 
 
 def test_a_compacted_topic_needs_keys() -> None:
@@ -386,8 +447,10 @@ def test_a_compacted_topic_needs_keys() -> None:
     limits = Limits(partitions=1, keyed=True)
     assert batch.bad_rows(limits) == [1]
     assert batch.verdict(1, limits).error_class is ErrorClass.RECORD_REFUSED
-    assert replace(plan_of(), needs_key=True).limits.keyed
-    assert replace(plan_of(letters=False), needs_key=True).limits == Limits(partitions=2), "it is left to the broker"
+    keyed = TopicLimits(partitions=2, needs_key=True)
+    assert replace(plan_of(), data_limits=keyed).limits().keyed
+    without = replace(plan_of(letters=False), data_limits=keyed).limits()
+    assert without == Limits(partitions=2), "it is left to the broker"
 
 
 # Bisection

@@ -50,6 +50,8 @@ class Receipt:
     """The seconds that took: fence, sentinel, read."""
     oversized: bool = False
     """The task stopped before a record that is larger than the batch's bound for one row."""
+    clock_skew: bool = False
+    """Whether brokers have shown the worker's clock to be wrong."""
     error: SinkPipelineError | None = None
 
     def to_json(self) -> str:

@@ -49,8 +49,6 @@ TABLE = (
             "_ALL_BROKERS_DOWN",
             "_RESOLVE",
             "_TIMED_OUT",
-            "_TIMED_OUT_QUEUE",
-            "_MSG_TIMED_OUT",
             "_NOENT",  # no leader is known, as after a lost connection
             "_DESTROY_BROKER",  # likewise
             "_WAIT_COORD",
@@ -92,10 +90,18 @@ TABLE = (
         ),
     ),
     Cause(
+        # The client goes on by itself until then, and never tells why: NOT_ENOUGH_REPLICAS and the like reach nobody.
         reason=Reason.BROKER_UNREACHABLE,
-        remedy="bring the brokers back that hold the replicas: fewer are in sync than min.insync.replicas asks for",
-        codes=("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "_ISR_INSUFF"),
-        exceptions=("NotEnoughReplicasException", "NotEnoughReplicasAfterAppendException"),
+        remedy="bring back the brokers that hold the topic's partitions: one has no leader, or fewer replicas in sync "
+        "than min.insync.replicas asks for; or the way to them is too slow",
+        codes=("_MSG_TIMED_OUT", "_TIMED_OUT_QUEUE"),
+    ),
+    Cause(
+        # The client asks again, as this passes in a moment where it passes at all.
+        reason=Reason.BROKER_UNREACHABLE,
+        remedy="bring back the brokers that hold the partitions of the sink's topics: the end of the transaction "
+        "before can't be written to one",
+        codes=("CONCURRENT_TRANSACTIONS",),
     ),
     Cause(
         reason=Reason.SOURCE_SLOW,
@@ -123,6 +129,13 @@ TABLE = (
         exceptions=("UnknownTopicOrPartitionException", "UnknownTopicIdException", "InconsistentTopicIdException"),
     ),
     Cause(
+        # Of who asks for offsets; to who produces it says that the record names a partition that isn't there.
+        reason=Reason.KAFKA_ERROR,
+        remedy="none where the topic is new; else look for whoever deletes topics, and creates them with fewer "
+        "partitions",
+        codes=("_UNKNOWN_PARTITION",),
+    ),
+    Cause(
         reason=Reason.TRANSACTION_FAILED,
         remedy="none where it stays alone; else look for a second user of this transactional id",
         codes=(
@@ -132,7 +145,6 @@ TABLE = (
             "INVALID_PRODUCER_ID_MAPPING",
             "UNKNOWN_PRODUCER_ID",
             "INVALID_TXN_STATE",
-            "CONCURRENT_TRANSACTIONS",
             "TRANSACTION_ABORTABLE",
             "OUT_OF_ORDER_SEQUENCE_NUMBER",
             "DUPLICATE_SEQUENCE_NUMBER",
@@ -250,19 +262,25 @@ def _indexed(pairs: Iterable[tuple[str, Cause]]) -> Mapping[str, Cause]:
     index: dict[str, Cause] = {}
     for name, cause in pairs:
         if name in index:
-            raise ValueError(f"{name} stands in the table twice")
+            raise ValueError(f"{name} stands twice where it can mean one thing only")
         index[name] = cause
     return MappingProxyType(index)
 
 
-_BY_CODE = _indexed((code, cause) for cause in TABLE for code in cause.codes)
+_BY_CODE = _indexed((code, cause) for cause in TABLE if cause.record is None for code in cause.codes)
+_OF_A_RECORD = _indexed((code, cause) for cause in TABLE if cause.record is not None for code in cause.codes)
 _BY_EXCEPTION = _indexed((name, cause) for cause in TABLE for name in cause.exceptions)
 _BY_WORDS = _indexed((words, cause) for cause in TABLE for words in cause.spark)
 
 
 def of_kafka(code: str) -> Cause:
-    """The row of an error code, by the client's name for it, such as MSG_SIZE_TOO_LARGE."""
+    """The row of an error code, by the client's name for it, such as LEADER_NOT_AVAILABLE; none that is of a record."""
     return _BY_CODE.get(code, UNKNOWN)
+
+
+def of_a_record(code: str) -> Cause | None:
+    """The row of an error code for who produces, such as MSG_SIZE_TOO_LARGE; None where it isn't of one record."""
+    return _OF_A_RECORD.get(code)
 
 
 def of_spark(text: str) -> Cause | None:

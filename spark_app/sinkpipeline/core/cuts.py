@@ -32,13 +32,15 @@ class CutPolicy:
     def is_due(self, *, open_s: float) -> bool:
         return open_s >= self.seconds
 
-    def after_trouble(self, *, rows: int, size: int) -> CutPolicy:
-        """Of a transaction that did not come through, tried again: by halves, as it may have been too much at once.
+    def after_trouble(self, *, rows: int, size: int, share: float | None = None) -> CutPolicy:
+        """Of a transaction that did not come through, tried again: a part of it, as it may have been too much at once.
 
-        A broker that is slow, or slowed down by a quota, would time out the same one again and again.
+        A broker that is slow, or slowed down by a quota, would time out the same one again and again. The part is half
+        of the `share` that did come through, and half of the whole where that is not known.
         """
+        part = 0.5 if share is None else share / 2
         return replace(
             self,
-            rows=min(self.rows, max(_LEAST_ROWS, rows // 2)),
-            bytes=min(self.bytes, max(_LEAST_BYTES, size // 2)),
+            rows=min(self.rows, max(_LEAST_ROWS, int(rows * part))),
+            bytes=min(self.bytes, max(_LEAST_BYTES, int(size * part))),
         )

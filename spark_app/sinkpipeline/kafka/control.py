@@ -15,7 +15,8 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import RecordRefused, TransactionalProducer
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.producers import TransactionalProducer
 
 _PROPERTIES = {"message.max.bytes": "100000000", "compression.type": "zstd"}
 _ROOM = 10 * 1024 * 1024

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sinkpipeline.core.causes import UNKNOWN, of_kafka
+from sinkpipeline.core.causes import of_a_record, of_kafka
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
@@ -34,16 +34,13 @@ def error_of(exception: KafkaException | KafkaError) -> KafkaError:
 
 def is_record_error(error: KafkaError) -> bool:
     """Whether the broker or the client refuses a record for what it is: a retry would be refused again."""
-    return of_kafka(error.name()).record is not None
+    return of_a_record(error.name()) is not None
 
 
 def verdict_of(error: KafkaError) -> Verdict:
     """What a record error says of its record."""
-    return Verdict(of_kafka(error.name()).record or ErrorClass.RECORD_REFUSED, error.str(), error.name())
-
-
-def is_authorization_error(error: KafkaError) -> bool:
-    return of_kafka(error.name()).reason is Reason.AUTHORIZATION_FAILED
+    cause = of_a_record(error.name())
+    return Verdict((cause and cause.record) or ErrorClass.RECORD_REFUSED, error.str(), error.name())
 
 
 def is_refused_log_in(error: KafkaError) -> bool:
@@ -67,10 +64,7 @@ def translate(
     """Our error for the client's: `doing` says what failed, in words that follow "while"; `needs` names the right."""
     error = error_of(exception)
     cause, text = of_kafka(error.name()), error.str()
-    if cause.record is not None:
-        # Who produces asks first whether it is a record's; here it is a broken answer.
-        cause = UNKNOWN
-    elif cause.reason is Reason.AUTHENTICATION_FAILED and error.code() != KafkaError._SSL and _was_cut_off(error):
+    if cause.reason is Reason.AUTHENTICATION_FAILED and error.code() != KafkaError._SSL and _was_cut_off(error):
         cause = of_kafka(_CUT_OFF)
     reason = cause.reason
     match reason:

@@ -11,14 +11,22 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import error_of, is_authorization_error, is_record_error, made, translate, verdict_of
+from sinkpipeline.kafka.deliveries import (
+    Deliveries,
+    Queue,
+    QueueStayedFull,
+    RecordRefused,
+    produce_rows,
+    unacknowledged,
+)
+from sinkpipeline.kafka.errors import error_of, is_record_error, made, translate, verdict_of
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
@@ -37,76 +45,34 @@ _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
 _CAUSE_S = 0.5
 
+_QUEUE_KBYTES = "8192"
+"""Of a plain producer: what it holds is what an AtLeastOnce sink still has to wait for when a cut is due."""
+
 
 class Fenced(Exception):
     """Another producer took the transactional id over, or the broker timed our transaction out: read `meta` to know."""
 
 
 class InDoubt(Exception):
-    """A transaction may or may not have been committed, and the producer can't be used again.
+    """What is open may or may not count, and the producer can't be used again.
 
-    `aborted` where it was not, for certain.
+    `aborted` where a transaction was not committed, for certain. `told` is what the table of causes says of it, where
+    it has a cause. `share` tells how much of it was acknowledged, 0 to 1, where that is known: what came through in
+    part was too much at once.
     """
 
-    def __init__(self, text: str, *, aborted: bool = False) -> None:
+    def __init__(
+        self, text: str, *, aborted: bool = False, told: SinkPipelineError | None = None, share: float | None = None
+    ) -> None:
         super().__init__(text)
         self.aborted = aborted
-
-
-class RecordRefused(Exception):
-    """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
-
-    `index` counts the rows of the call that raised it; None where only the broker knows which one it was.
-    `topic` is where a record was to go that was refused, where that is known.
-    """
-
-    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
-        super().__init__(verdict.text, topic, index)
-        self.verdict = verdict
-        self.topic = topic
-        self.index = index
+        self.told = told
+        self.share = share
 
     @property
-    def text(self) -> str:
-        return self.verdict.text
-
-
-class _Deliveries:
-    """Remembers why deliveries fail: the first failure that is a cause, and not a consequence of another one.
-
-    An object of its own, so that client and callback make no cycle and a dropped producer is destroyed at once.
-    """
-
-    def __init__(self) -> None:
-        self._told: tuple[KafkaError, Message] | None = None
-
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and (self._told is None or _rank(error) > _rank(self._told[0])):
-            self._told = (error, message)
-
-    @property
-    def error(self) -> KafkaError | None:
-        """None too where all were purged: they fell with a transaction whose own error tells why."""
-        return None if self._told is None or _rank(self._told[0]) == _PURGED else self._told[0]
-
-    @property
-    def failed(self) -> bool:
-        return self._told is not None
-
-    @property
-    def topic(self) -> str | None:
-        """Of the record whose error it is."""
-        return None if self._told is None or self.error is None else self._told[1].topic()
-
-
-_PURGED = 0
-
-
-def _rank(error: KafkaError) -> int:
-    """How much of a cause it is: a record is also purged with others, or refused with an invalid one of its batch."""
-    if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-        return _PURGED
-    return 1 if error.code() == KafkaError._INVALID_DIFFERENT_RECORD else 2
+    def outage(self) -> SinkPipelineError | None:
+        """What it was, where it was an outage of the cluster."""
+        return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
 
 
 class TransactionalProducer:
@@ -130,7 +96,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._connection = connection
         self._servers = connection.bootstrap_servers
-        self._deliveries = _Deliveries()
+        self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._open = False
         self._produced_at: float | None = None
@@ -167,7 +133,7 @@ class TransactionalProducer:
                 if error.code() == KafkaError._FENCED:
                     raise Fenced(self.transactional_id) from exception
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self._translate(error) from exception
+                    raise self._translate(error, f"taking the transactional id {self.transactional_id}") from exception
                 patience.check()
                 self._producer.poll(0)
             else:
@@ -178,6 +144,7 @@ class TransactionalProducer:
         return self._open
 
     def begin(self) -> None:
+        self._deliveries.begin()
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
@@ -188,9 +155,12 @@ class TransactionalProducer:
         """Produces rows into the open transaction, waiting while the queue is full."""
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows)
+            produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
             raise self._failed(exception) from exception
+        except QueueStayedFull as error:
+            told = unacknowledged(self._producer, self._deliveries, self._servers, str(error))
+            raise InDoubt(f"{self.transactional_id}: {error}", told=told, share=told.share) from error
         finally:
             self._produced_at = time.monotonic()
 
@@ -220,6 +190,28 @@ class TransactionalProducer:
             self.produce_record(topic, key, value)
         self.commit()
 
+    def would_refuse(self, topic: str, timestamp: int) -> Verdict | None:
+        """What a topic says of a record with this timestamp; the record is aborted, and the producer is used up."""
+        if not self._open:
+            self.begin()
+        try:
+            self.produce_rows(topic, [(b"", b"", -1, timestamp, None)])
+            waiting = self._producer.flush(_DELIVERY_TIMEOUT_MS / 1000)
+        except KafkaException as exception:
+            raise self._failed(exception) from exception
+        except RecordRefused as refusal:
+            return refusal.verdict
+        finally:
+            self.abort()
+        error = self._deliveries.error
+        if error is not None and is_record_error(error):
+            return verdict_of(error)
+        if error is not None or waiting:
+            fact = "a record was not acknowledged" if error is None else error.str()
+            told = unacknowledged(self._producer, self._deliveries, self._servers, fact)
+            raise InDoubt(f"{self.transactional_id}: {fact}", aborted=True, told=told)
+        return None
+
     def abort(self) -> None:
         """Ends the open transaction if that can be done soon; the producer can't be used again."""
         self._open = False
@@ -244,11 +236,13 @@ class TransactionalProducer:
         cause = self._deliveries.error or error
         if is_record_error(cause):
             return RecordRefused(verdict_of(cause), self._deliveries.topic)
-        if is_authorization_error(cause):
-            return self._translate(cause)
+        told = self._translate(cause, f"writing to {' and '.join(sorted(self._topics))}")
+        if not told.reason.retry:
+            return told
         # A commit is asked for only after every record was delivered.
         aborted = self._deliveries.failed and error.txn_requires_abort()
-        return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted)
+        share = self._deliveries.share(len(self._producer))
+        return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted, told=told, share=share)
 
     def _await_cause(self, error: KafkaError) -> None:
         """Of a transaction that failed while rows were produced only that is told; why, a moment later, to who asks."""
@@ -257,19 +251,21 @@ class TransactionalProducer:
         while failed and self._deliveries.error is None and time.monotonic() < deadline:
             self._producer.poll(_PROOF_STEP_S)
 
-    def _translate(self, error: KafkaError) -> SinkPipelineError:
+    def _translate(self, error: KafkaError, doing: str) -> SinkPipelineError:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topics = (self._deliveries.error and self._deliveries.topic) or " or ".join(sorted(self._topics))
             return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
-        needs = f"Write on transactional id {self.transactional_id}"
-        return translate(error, f"taking the transactional id {self.transactional_id}", self._servers, needs=needs)
+        return translate(error, doing, self._servers, needs=f"Write on transactional id {self.transactional_id}")
 
 
 class PlainProducer:
     """A producer without a transactional id: sentinels of unfenced reads, and rows of AtLeastOnce.
 
+    Records wait for as long as others are acknowledged: a slow way is no outage.
+
     Raises (all methods):
         RecordRefused: a retry would be refused again.
+        Unacknowledged: nothing was acknowledged for too long; it may stand in the log all the same.
         SinkPipelineError: BrokerUnreachable, AuthorizationFailed and the like.
     """
 
@@ -283,15 +279,16 @@ class PlainProducer:
         """
         self._connection = connection
         self._servers = connection.bootstrap_servers
-        self._deliveries = _Deliveries()
+        self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._proved = not idempotent
         self._producer = made(
             Producer,
             {
-                **connection.client_config(properties),
+                **connection.client_config({"queue.buffering.max.kbytes": _QUEUE_KBYTES, **(properties or {})}),
                 "enable.idempotence": idempotent,
-                "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                # Else a record would be given up for the time that those before it took.
+                "message.timeout.ms": 0,
                 "partitioner": "murmur2_random",
                 # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
                 "on_delivery": self._deliveries.report,
@@ -302,21 +299,19 @@ class PlainProducer:
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         self._topics.add(topic)
         try:
-            _produce_rows(self._producer, topic, rows)
+            produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
-        except InDoubt as error:
-            raise SinkPipelineError(
-                Reason.BROKER_UNREACHABLE, f"{self._servers}: {error}", "check that the brokers run"
-            ) from error
+        except QueueStayedFull as error:
+            raise unacknowledged(self._producer, self._deliveries, self._servers, str(error)) from error
 
-    def flush(self, timeout_s: float = COMMIT_DEADLINE_S) -> None:
-        """Returns only if every record produced so far was acknowledged."""
-        deadline = time.monotonic() + timeout_s
+    def flush(self, patience_s: float = COMMIT_DEADLINE_S) -> None:
+        """Returns only if every record produced so far was acknowledged; waits while one after the other is."""
+        queue = Queue(self._producer, patience_s)
         patience = Patience(self._connection)
         try:
-            self._prove(patience, deadline)
-            while (remaining := self._producer.flush(min(_FLUSH_STEP_S, timeout_s))) and time.monotonic() < deadline:
+            self._prove(patience, time.monotonic() + patience_s)
+            while (remaining := self._producer.flush(min(_FLUSH_STEP_S, patience_s))) and not queue.stands_still():
                 patience.check()
         except KafkaException as exception:
             raise self._failed(error_of(exception)) from exception
@@ -325,11 +320,9 @@ class PlainProducer:
         if self._deliveries.error is not None:
             raise self._failed(self._deliveries.error)
         if remaining:
-            raise SinkPipelineError(
-                Reason.BROKER_UNREACHABLE,
-                f"{self._servers} did not acknowledge {remaining} records within {timeout_s:.0f} s",
-                "check that the brokers run",
-            )
+            fact = f"none of {remaining} records was acknowledged within {patience_s:.0f} s"
+            raise unacknowledged(self._producer, self._deliveries, self._servers, fact)
+        self._deliveries.begin()
 
     def _prove(self, patience: Patience, deadline: float) -> None:
         """Waits for the first acknowledgement, without which the producer may have been refused an id of its own.
@@ -360,34 +353,3 @@ class PlainProducer:
             return RecordRefused(verdict_of(error), self._deliveries.topic)
         topics = self._deliveries.topic or " or ".join(sorted(self._topics))
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
-
-
-def _produce_rows(producer: Producer, topic: str, rows: Iterable[Row]) -> None:
-    # By position: with keywords the call costs a third more.
-    produce = producer.produce
-    index = 0
-    for index, (value, key, partition, timestamp, headers) in enumerate(rows):
-        try:
-            produce(topic, value, key, partition, None, None, timestamp, headers)
-        except BufferError:
-            _produce_when_there_is_room(producer, topic, (value, key, partition, timestamp, headers))
-        except KafkaException as exception:
-            error = error_of(exception)
-            if is_record_error(error):
-                raise RecordRefused(verdict_of(error), topic, index) from exception
-            raise
-    producer.poll(0)
-
-
-def _produce_when_there_is_room(producer: Producer, topic: str, row: Row) -> None:
-    value, key, partition, timestamp, headers = row
-    deadline = time.monotonic() + COMMIT_DEADLINE_S
-    while True:
-        producer.poll(0.05)
-        try:
-            producer.produce(topic, value, key, partition, None, None, timestamp, headers)
-        except BufferError as error:
-            if time.monotonic() > deadline:
-                raise InDoubt(f"the producer's queue stayed full for {COMMIT_DEADLINE_S:.0f} s") from error
-        else:
-            return

@@ -26,6 +26,7 @@ from typing_extensions import override
 from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.progress_records import encode, encode_sentinel
@@ -45,12 +46,9 @@ from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, view_source
+from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
 
 _LOG = logging.getLogger("sinkpipeline.start")
-
-DEFAULT_TOPIC_LIMIT = 1_048_588
-"""Kafka's max.message.bytes where nobody has set another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +63,11 @@ class StartedSink:
     """The topics that the source has now, with their ids."""
     data_topic: Topic
     progress_topic: Topic
-    max_message_bytes: int
-    """The data topic's limit of one record batch."""
+    data_limits: TopicLimits
     recreated_progress_topic: bool
     drift: tuple[str, ...]
-    max_age_ms: int | None = None
-    """How far back a row's timestamp may be in the data topic; None where it doesn't say."""
-    max_ahead_ms: int | None = None
-    needs_key: bool = False
-    """Whether the data topic is compacted, and so refuses a row without a key."""
-    max_dead_letter_bytes: int = DEFAULT_TOPIC_LIMIT
-    """Likewise of the dead-letter topic; the brokers' default where that is missing."""
+    letter_limits: TopicLimits = UNKNOWN
+    """Of the dead-letter topic; the brokers' defaults where that is missing."""
 
     @property
     def may_duplicate(self) -> int | None:
@@ -154,7 +146,7 @@ class SinkStarter(SinkTakeover):
                     Role.DEAD: None if dead_letter_topic is None else dead_letter_topic.id,
                 },
             )
-            data_config = self.admin.topic_config(data_topic.name)
+            data_limits = TopicLimits.of(data_topic.partitions, self.admin.topic_config(data_topic.name))
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
@@ -205,11 +197,8 @@ class SinkStarter(SinkTakeover):
             source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
-            max_message_bytes=client_limit(data_config),
-            max_age_ms=timestamp_limit(data_config, "before"),
-            max_ahead_ms=timestamp_limit(data_config, "after"),
-            needs_key=is_compacted(data_config),
-            max_dead_letter_bytes=client_limit({} if dead_letter_topic is None else dead_letter_topic.config),
+            data_limits=data_limits,
+            letter_limits=UNKNOWN if dead_letter_topic is None else limits_of(dead_letter_topic),
             recreated_progress_topic=recreated,
             drift=(*decision.drift, *dead_letter_drift),
         )
@@ -312,24 +301,6 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
     announced = None if progress.meta is None else progress.meta.created
     return announced if seeding is None else seeding.created or announced
-
-
-def client_limit(config: Mapping[str, str]) -> int:
-    """The topic's limit within what the client takes as its own; the broker has the last word on either side."""
-    return min(max(int(config.get("max.message.bytes", DEFAULT_TOPIC_LIMIT)), 1_000), 1_000_000_000)
-
-
-def timestamp_limit(config: Mapping[str, str], side: str) -> int | None:
-    limit = config.get(f"message.timestamp.{side}.max.ms")
-    by_broker = config.get("message.timestamp.type") == "LogAppendTime"
-    return None if limit is None or by_broker or int(limit) >= _FOR_EVER_MS else int(limit)
-
-
-def is_compacted(config: Mapping[str, str]) -> bool:
-    return "compact" in config.get("cleanup.policy", "")
-
-
-_FOR_EVER_MS = 2**62
 
 
 def now_ms() -> int:

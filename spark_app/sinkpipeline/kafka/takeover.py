@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sinkpipeline.core import starting
+from sinkpipeline.core import starting, troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Progress
@@ -59,13 +59,19 @@ class SinkTakeover:
         """Attempts until one comes through.
 
         Raises:
-            SinkPipelineError: Superseded, FencedRepeatedly, and what an attempt raises.
+            SinkPipelineError: Superseded, FencedRepeatedly (BrokerUnreachable where the cluster is why), and what an
+                attempt raises.
         """
         self._interrupted = False
+        met, outage = troubles.NONE, None
         for _ in range(_ATTEMPTS):
             try:
                 return attempt()
             except (Fenced, InDoubt) as trouble:
+                now = time.monotonic()
+                met, outage = met.met(now), trouble.outage if isinstance(trouble, InDoubt) else None
+                if outage is not None and met.are_enough(now, outage=True):
+                    raise outage from trouble
                 # Not every fence is told as one: after the first refused record the client only says that it failed.
                 _LOG.info("%s: %s: %s; starting again", self.settings.id, type(trouble).__name__, trouble)
                 self._interrupted = True
@@ -74,7 +80,7 @@ class SinkTakeover:
                 _LOG.info("%s: %s, starting again", self.settings.id, error)
             # Two drivers that start at once would otherwise fence each other in step.
             time.sleep(random.uniform(0.1, _MAX_DELAY_S))  # noqa: S311 - no secret
-        raise SinkPipelineError(
+        raise outage or SinkPipelineError(
             Reason.FENCED_REPEATEDLY,
             f"starting {self.settings.id} was interrupted {_ATTEMPTS} times",
             "look for another driver of this pipeline, or for brokers that restart",

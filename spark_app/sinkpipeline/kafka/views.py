@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.starting import SourceView
@@ -19,6 +20,17 @@ def describe(admin: Admin, name: str) -> Topic | None:
     """A topic with its configuration, or None where it is missing."""
     topic = admin.topics([name])[name]
     return None if topic is None else replace(topic, config=admin.topic_config(name))
+
+
+def limits_of(topic: Topic) -> TopicLimits:
+    """What a topic takes that was described with its configuration."""
+    return TopicLimits.of(topic.partitions, topic.config)
+
+
+def read_limits(admin: Admin, name: str) -> TopicLimits | None:
+    """What a topic takes now; None where it is missing."""
+    topic = describe(admin, name)
+    return None if topic is None else limits_of(topic)
 
 
 def holds_data(admin: Admin, topic: Topic) -> bool:

@@ -1,85 +1,147 @@
-"""The idempotent Kafka sink: rows are acknowledged before the driver writes progress; a crash between repeats them."""
+"""The idempotent Kafka sink: rows are acknowledged before their progress is written; a crash between repeats them.
+
+    rows of offsets [next, cut), their dead letters ─► acknowledged ─► progress record, next = cut
+                                                                       └ the last of a batch: by the driver, with others
+
+A batch that is one cut needs no transactional id, and its progress is the driver's to write. The first cut that is not
+the last takes the partition's id, and writes the progress under it as `ExactlyOnce` does, so that a batch that takes
+hours is not repeated from its beginning.
+"""
 
 from __future__ import annotations
 
-import math
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
 from typing_extensions import override
 
-from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.producers import PlainProducer, RecordRefused
+from sinkpipeline.kafka.deliveries import Unacknowledged
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer
+from sinkpipeline.sinks.claiming import ClaimingWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
-from sinkpipeline.sinks.partition_writer import PartitionWriter
 from sinkpipeline.sinks.worker import Worker
 
-_NEVER = CutPolicy(rows=sys.maxsize, bytes=sys.maxsize, seconds=math.inf)
 
-
-class AtLeastOnceWriter(PartitionWriter):
+class AtLeastOnceWriter(ClaimingWriter):
     """What is open was produced, and may be acknowledged or not; a cut waits until it is.
 
-    Raises (all methods) SinkPipelineError: RecordUndecodable, RecordRefused, DeadLetterFailed, BrokerUnreachable, ...
+    Raises (all methods) SinkPipelineError: as ExactlyOnceWriter.
     """
 
     def __init__(
-        self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, cuts: CutPolicy | None = None
+        self,
+        plan: BatchPlan,
+        partition: SourcePartition,
+        worker: Worker,
+        *,
+        retried: bool = False,
+        cuts: CutPolicy | None = None,
     ) -> None:
-        # Rows are held only where those among them may have to be found that Kafka refuses.
-        default = _NEVER if plan.settings.dead_letter is None else CutPolicy()
-        super().__init__(plan, partition, worker, cuts or default)
-        self._token = worker.token(plan.run)
-        self._properties = plan.producer_properties
-        self._producer = worker.take_plain(plan.settings.connection, self._properties)
+        super().__init__(plan, partition, worker, cuts or CutPolicy())
+        self._rows = worker.take_plain(plan.settings.connection, plan.producer_properties)
+        self._writes_progress = retried
+        """Whether the progress of this attempt is its own to write: so where another attempt may be doing the same."""
+        if retried:
+            self._guard(self._claim)
 
     def write(self, batch: RowBatch) -> None:
         self._hold(batch)
         self._guard(self._produce_held)
-        if self._letters is None:
-            self._held.clear()
 
     def idle(self) -> None:
-        """Nothing is held open, so there is nothing to end."""
+        if self._is_open and self._cuts.is_due(open_s=time.monotonic() - self._opened_at):
+            self._guard(self._cut_held)
 
     def finish(self) -> None:
-        self._guard(self._flush_held)
+        self._guard(self._end_range)
         if self._letters is not None:
             self._letters.close()
-        self._worker.keep_plain(self._plan.settings.connection, self._properties, self._producer)
+        self._give_up()
+        self._worker.keep_plain(self._settings.connection, self._plan.producer_properties, self._rows)
 
-    def receipt(self) -> Receipt:
-        return Receipt(partition=self._partition, progress=self._state, delivered=self._delivered, owner=self._token)
-
-    def _guard(self, step: Callable[[], None]) -> None:
-        """Runs a step; repeats it where a record was refused among others. Steps begin at `_produced`."""
-        while True:
-            try:
-                step()
-            except RecordRefused as refusal:
-                self._isolate(refusal)
-                self._go_on()
-            except SinkPipelineError as error:
-                if not self._can_do_without_letters(error):
-                    raise
-                self._go_on()
-            else:
-                return
-
-    def _go_on(self) -> None:
-        """With another producer: one that lost a row never says again that all is well."""
-        self._producer.close()
-        self._producer = PlainProducer(self._plan.settings.connection, self._properties)
-        self._start_over()
-
-    def _flush_held(self) -> None:
+    def _cut_held(self) -> None:
         self._produce_held()
         self._cut(self._produced)
+
+    def _end_range(self) -> None:
+        self._produce_held()
+        if self._is_open:
+            self._acknowledge()
+            self._settle(self._advanced(self._produced))
+
+    @override
+    def _cut(self, next_offset: int) -> None:
+        if not self._is_open:
+            return
+        self._acknowledge()
+        self._hold_id()
+        self._settle(self._advanced(next_offset))
+
+    def _hold_id(self) -> None:
+        if not self._writes_progress:
+            self._writes_progress = True
+            found = self._fence()
+            if found.next != self._state.next:
+                raise Fenced(f"{self._id}: another attempt came further")
+
+    def _settle(self, new: PartitionProgress) -> None:
+        """What is open counts, by this progress."""
+        if self._writes_progress:
+            self._owned().begin()
+            self._commit(new)
+        else:
+            self._count(new)
+
+    def _acknowledge(self) -> None:
+        try:
+            self._rows.flush()
+        except Unacknowledged as trouble:
+            raise _in_doubt(trouble) from trouble
+
+    def _renew_rows(self) -> None:
+        """A producer that lost a row never says again that all is well."""
+        self._rows.close()
+        self._rows = PlainProducer(self._settings.connection, self._plan.producer_properties)
+
+    @override
+    def _go_on(self) -> None:
+        self._renew_rows()
+        self._start_over()
+
+    @override
+    def _given_up(self, trouble: Fenced | InDoubt) -> SinkPipelineError:
+        self._rows.close()
+        return super()._given_up(trouble)
+
+    @override
+    def _take_over(self) -> None:
+        self._renew_rows()
+        if self._writes_progress:
+            super()._take_over()
+        else:
+            self._start_over()
+
+    @override
+    def _abort(self) -> None:
+        """Of rows that were sent nothing can be taken back."""
+        if self._producer is not None and self._producer.in_transaction:
+            self._producer.abort()
+
+    @override
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        self._hold_id()
+        return super()._would_refuse(timestamp)
+
+    @override
+    @property
+    def _claim_properties(self) -> Mapping[str, str]:
+        return {}
 
     @override
     def _begin(self) -> None:
@@ -88,11 +150,11 @@ class AtLeastOnceWriter(PartitionWriter):
 
     @override
     def _send(self, topic: str, rows: Iterable[Row]) -> None:
-        self._producer.produce_rows(topic, rows)
+        try:
+            self._rows.produce_rows(topic, rows)
+        except Unacknowledged as trouble:
+            raise _in_doubt(trouble) from trouble
 
-    @override
-    def _cut(self, next_offset: int) -> None:
-        if not self._is_open:
-            return
-        self._producer.flush()
-        self._count(self._advanced(next_offset))
+
+def _in_doubt(trouble: Unacknowledged) -> InDoubt:
+    return InDoubt(trouble.message, told=trouble, share=trouble.share)

@@ -16,6 +16,7 @@ from typing import Protocol
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.deadletter import ErrorClass, Stage, Verdict, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Headers, Row, batch_size
@@ -28,14 +29,9 @@ class BatchPlan:
 
     settings: SinkSettings
     run: str
-    data_partitions: int
-    max_message_bytes: int
-    max_dead_letter_bytes: int
-    max_age_ms: int | None
-    """How far back a row's timestamp may be; None for any."""
-    max_ahead_ms: int | None
-    needs_key: bool = False
-    """Whether the data topic refuses a row without a key, as a compacted one does."""
+    data_limits: TopicLimits
+    letter_limits: TopicLimits
+    """Of the dead-letter topic. Either may change at any time: what doesn't keep to it is looked at again."""
     data_topic_id: str
     progress_topic_id: str
     verified: int
@@ -45,18 +41,22 @@ class BatchPlan:
     owners: Mapping[SourcePartition, str]
     """Which worker keeps the producer of a partition; the token in it names host, process and run."""
 
-    @property
-    def limits(self) -> Limits:
-        """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway."""
+    def limits(self, *, of_time: bool = True) -> Limits:
+        """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway.
+
+        `of_time`: whether our clock may judge.
+        """
+        data = self.data_limits
         if self.settings.dead_letter is None:
-            return Limits(self.data_partitions)
+            return Limits(data.partitions)
         now = int(time.time() * 1000)
+        age, ahead = (data.max_age_ms, data.max_ahead_ms) if of_time else (None, None)
         return Limits(
-            partitions=self.data_partitions,
-            row_bytes=self.max_message_bytes,
-            earliest=None if self.max_age_ms is None else now - self.max_age_ms - _CLOCKS_DIFFER_MS,
-            latest=None if self.max_ahead_ms is None else now + self.max_ahead_ms + _CLOCKS_DIFFER_MS,
-            keyed=self.needs_key,
+            partitions=data.partitions,
+            row_bytes=data.message_bytes,
+            earliest=None if age is None else now - age - _CLOCKS_DIFFER_MS,
+            latest=None if ahead is None else now + ahead + _CLOCKS_DIFFER_MS,
+            keyed=data.needs_key,
         )
 
     @property
@@ -67,14 +67,18 @@ class BatchPlan:
         """
         properties = dict(self.settings.properties)
         if self.settings.dead_letter is None:
-            return {**properties, "message.max.bytes": str(self.max_message_bytes)}
-        smaller, larger = sorted((self.max_message_bytes, self.max_dead_letter_bytes))
+            return {**properties, "message.max.bytes": str(self.data_limits.message_bytes)}
+        smaller, larger = sorted((self.data_limits.message_bytes, self.letter_limits.message_bytes))
         batch = min(smaller, int(properties.get("batch.size", _CLIENT_BATCH_BYTES)))
         return {**properties, "message.max.bytes": str(larger), "batch.size": str(batch)}
 
 
 _CLOCKS_DIFFER_MS = 60_000
 """Our clock isn't the brokers': what is nearer to a limit they judge themselves."""
+CLOCK_SKEW = (
+    "a broker took a row whose timestamp is beyond its limit by a worker's clock: that clock is wrong, and from now on "
+    "only the brokers judge timestamps; set the clocks of the nodes by NTP"
+)
 _BOUNDLESS = frozenset({0, -1})
 """The client's now, and what Kafka calls none."""
 _CLIENT_BATCH_BYTES = 1_000_000
@@ -95,11 +99,13 @@ class Limits:
     keyed: bool = False
     """Whether each needs a key."""
 
-    def refuse(self, timestamp: int) -> bool:
+    def beyond_ms(self, timestamp: int) -> int:
+        """By how much a timestamp is too late; negative where it is too early, 0 where it is neither."""
         if timestamp in _BOUNDLESS:
-            return False
-        early = self.earliest is not None and timestamp < self.earliest
-        return early or (self.latest is not None and timestamp > self.latest)
+            return 0
+        if self.earliest is not None and timestamp < self.earliest:
+            return timestamp - self.earliest
+        return max(0, timestamp - self.latest) if self.latest is not None else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +149,7 @@ class RowBatch:
             found.update(i for i in range(len(self)) if self._row_bytes(i) > limits.row_bytes)
         early = limits.earliest is not None and min(self.timestamps) < limits.earliest
         if early or (limits.latest is not None and max(self.timestamps) > limits.latest):
-            found.update(i for i, timestamp in enumerate(self.timestamps) if limits.refuse(timestamp))
+            found.update(i for i, timestamp in enumerate(self.timestamps) if limits.beyond_ms(timestamp))
         if limits.keyed and None in self.keys:
             found.update(i for i, key in enumerate(self.keys) if key is None)
         return sorted(found)
@@ -157,7 +163,7 @@ class RowBatch:
         if not -1 <= target < limits.partitions:
             return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
         timestamp = self.timestamps[index]
-        if limits.refuse(timestamp):
+        if limits.beyond_ms(timestamp):
             return Verdict(
                 ErrorClass.INVALID_TIMESTAMP, f"its timestamp, {timestamp}, is beyond what the data topic takes"
             )

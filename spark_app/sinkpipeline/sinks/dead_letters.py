@@ -26,6 +26,7 @@ class DeadLetters:
         self, plan: BatchPlan, settings: DeadLetterSettings, partition: SourcePartition, worker: Worker
     ) -> None:
         self._plan = plan
+        self.most_bytes = plan.letter_limits.message_bytes
         self._partition = partition
         self._worker = worker
         self._source = SourceReader(plan.settings.source.connection, plan.settings.group_id, partition)
@@ -46,7 +47,7 @@ class DeadLetters:
         self._check_topic()
         row = encode(self._letter(batch, index, verdict))
         value, key, _, _, headers = row
-        size, most = batch_size(value, key, headers), self._plan.max_dead_letter_bytes
+        size, most = batch_size(value, key, headers), self.most_bytes
         if size > most:
             raise NoDeadLetter(
                 f"with its envelope it has {size} bytes, and topic {self.topic} takes {most}",

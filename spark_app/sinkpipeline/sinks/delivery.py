@@ -9,6 +9,8 @@ nothing here has to be undone. It knows nothing of Spark: who calls it has cut t
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -23,6 +25,7 @@ from sinkpipeline.core.batch import (
     unfinished,
 )
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
 from sinkpipeline.core.progress_records import encode
@@ -33,10 +36,17 @@ from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.looks import agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
-from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.kafka.views import read_limits
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan
+
+_LOG = logging.getLogger("sinkpipeline.sink")
 
 SNAPSHOT_EVERY = 20_000
 """Progress records of ours after which all keys are written again, so that the suffix a start must read stays short."""
+
+
+_LIMITS_HOLD_S = 10.0
+"""How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
 
 
 class Restart(Exception):
@@ -80,6 +90,9 @@ class SinkDelivery:
             started.progress.end,
         )
         self._verified = started.progress.end
+        self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
+        self._limits_read_at = time.monotonic()
+        self._told_skew = False
 
     @property
     def frontier(self) -> Mapping[SourcePartition, PartitionProgress]:
@@ -109,17 +122,13 @@ class SinkDelivery:
         check_contiguous(ranges, self.progress.partitions)
         ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
         # 3. From here on tasks may write rows and progress.
-        self.exact = not self._settings.exactly_once
+        self.exact = False
         frontier = self.progress.partitions
         return BatchPlan(
             settings=self._settings,
             run=self._started.run,
-            data_partitions=self._started.data_topic.partitions,
-            max_message_bytes=self._started.max_message_bytes,
-            max_dead_letter_bytes=self._started.max_dead_letter_bytes,
-            max_age_ms=self._started.max_age_ms,
-            max_ahead_ms=self._started.max_ahead_ms,
-            needs_key=self._started.needs_key,
+            data_limits=self._data_limits,
+            letter_limits=self._letter_limits,
             data_topic_id=self._started.data_topic.id,
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,
@@ -154,6 +163,11 @@ class SinkDelivery:
         """
         self._look_at_topics()
         self._observe()
+        if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
+            self._limits_read_at = time.monotonic()
+            self._data_limits = self._limits(self._settings.data.name, self._data_limits)
+            if self._settings.dead_letter is not None:
+                self._letter_limits = self._limits(self._settings.dead_letter.topic.name, self._letter_limits)
 
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
@@ -175,16 +189,30 @@ class SinkDelivery:
         self._write(self.progress)
         self._records_since_snapshot = 0
 
+    def _limits(self, topic: str, known: TopicLimits) -> TopicLimits:
+        """What is not known now is what it was."""
+        try:
+            return read_limits(self._starter.admin, topic) or known
+        except SinkPipelineError as error:
+            _LOG.warning("%s: the limits of %s can't be read again: %s", self._settings.id, topic, error)
+            return known
+
     def _take(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
-        """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce."""
+        """Believes the receipts: what they report was committed, or acknowledged under AtLeastOnce.
+
+        What was acknowledged to a task that did not take its partition's id, is written here: nobody else writes it.
+        """
         before = self.progress.partitions
         partitions = fold_receipts(before, receipts)
-        if not self._settings.exactly_once:
-            changed = {each: state for each, state in partitions.items() if state != before[each]}
-            if changed:
-                self._write(Progress(partitions=MappingProxyType(changed)))
+        unwritten = [receipt for receipt in receipts if not receipt.claims and not self._settings.exactly_once]
+        changed = {each: state for each, state in fold_receipts({}, unwritten).items() if state != before[each]}
+        if changed:
+            self._write(Progress(partitions=MappingProxyType(changed)))
         self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
         self.exact = is_certain(receipts, ranges, partitions)
+        if not self._told_skew and any(receipt.clock_skew for receipt in receipts):
+            self._told_skew = True
+            _LOG.warning("%s: ClockSkew: %s", self._settings.id, CLOCK_SKEW)
         for receipt in receipts:
             if receipt.partition is not None and receipt.owner is not None:
                 self._owners[receipt.partition] = receipt.owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from sinkpipeline.core.deadletter import Verdict
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.sinks.contract import Limits, RowBatch
 
 
@@ -14,10 +14,14 @@ class Held:
 
     def __init__(self, batch: RowBatch, limits: Limits) -> None:
         self.batch = batch
-        self._limits = limits
-        self._bad = batch.bad_rows(limits)
         self._refused: dict[int, Verdict] = {}
         self._refused_letters: dict[int, Verdict] = {}
+        self.judge(limits)
+
+    def judge(self, limits: Limits) -> None:
+        """By these limits; what Kafka said of single rows stays."""
+        self._limits = limits
+        self._bad = sorted({*self.batch.bad_rows(limits), *self._refused})
 
     def next_bad(self, begin: int, end: int) -> int:
         """The first bad row in `begin:end`; `end` where there is none."""
@@ -26,6 +30,24 @@ class Held:
 
     def verdict(self, index: int) -> Verdict:
         return self._refused.get(index) or self.batch.verdict(index, self._limits)
+
+    def is_beyond_limits(self, index: int) -> bool:
+        """Whether the limits alone speak against a bad row: neither Kafka, nor what was made of its record."""
+        return index not in self._refused and (self.batch.errors is None or self.batch.errors[index] is None)
+
+    def beyond_ms(self, index: int) -> int:
+        """By how much the timestamp of a bad row is beyond the limits, where that is what speaks against it; else 0."""
+        if not self.is_beyond_limits(index) or self.verdict(index).error_class is not ErrorClass.INVALID_TIMESTAMP:
+            return 0
+        return self._limits.beyond_ms(self.batch.timestamps[index])
+
+    def nearest(self, index: int) -> int:
+        """Of this and later rows whose timestamps are beyond the same limit, the one that is so by the least."""
+        side = self.beyond_ms(index) > 0
+        found = [
+            each for each in self._bad if each >= index and self.beyond_ms(each) and (self.beyond_ms(each) > 0) is side
+        ]
+        return min(found, key=lambda each: abs(self.beyond_ms(each)))
 
     def refused_letter(self, index: int) -> Verdict | None:
         """What Kafka said of the row's dead letter, where it refused that too."""

@@ -10,23 +10,47 @@ What Kafka refuses together, without telling which record it was, is tried again
 from __future__ import annotations
 
 import abc
+import logging
+import math
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.tally import plus
-from sinkpipeline.kafka.producers import RecordRefused
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch, not_dead_lettered, refused, stopped
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.views import read_limits
+from sinkpipeline.sinks.contract import (
+    CLOCK_SKEW,
+    BatchPlan,
+    Limits,
+    NoDeadLetter,
+    RowBatch,
+    not_dead_lettered,
+    refused,
+    stopped,
+)
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection, Held
 from sinkpipeline.sinks.worker import Worker
+
+_LOG = logging.getLogger("sinkpipeline.sink")
+
+_STEP_BYTES = 256 * 1024
+_LIMITS_HOLD_S = 10.0
+
+
+class JudgedAnew(Exception):
+    """What is held has other verdicts than before: a step begins again, with a producer by the limits of now."""
 
 
 class PartitionWriter(abc.ABC):
@@ -49,6 +73,8 @@ class PartitionWriter(abc.ABC):
         self._open_dropped_by_class: Counter[str] = Counter()
         self._opened_at = 0.0
         self._delivered = 0
+        self._limits_read_at = -math.inf
+        self._client_is_new = False
         self._bisection = Bisection()
         letters = plan.settings.dead_letter
         self._letters = None if letters is None else DeadLetters(plan, letters, partition, worker)
@@ -64,6 +90,10 @@ class PartitionWriter(abc.ABC):
     def _cut(self, next_offset: int) -> None:
         """Ends what is open, if anything is: everything below `next_offset` was handled."""
 
+    @abc.abstractmethod
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        """Asks the brokers about a record with such a timestamp, of which nothing stays; nothing is open."""
+
     @property
     def _is_open(self) -> bool:
         return self._open_handled > 0
@@ -73,7 +103,11 @@ class PartitionWriter(abc.ABC):
         return self._open_rows + self._open_dead + self._open_dropped
 
     def _hold(self, batch: RowBatch) -> None:
-        self._held.append(Held(batch, self._plan.limits))
+        self._held.append(Held(batch, self._limits))
+
+    @property
+    def _limits(self) -> Limits:
+        return self._plan.limits(of_time=not self._worker.clock.is_wrong)
 
     def _advanced(self, next_offset: int) -> PartitionProgress:
         """The progress once what is open counts."""
@@ -121,13 +155,17 @@ class PartitionWriter(abc.ABC):
             self._bisection.was_cut(batch.offsets[begin])
         row_size = batch.size / len(batch)
         room = self._cuts.room(rows=self._open_handled, size=self._open_size, row_size=row_size)
-        end = min(len(batch), begin + room)
+        # In small steps: it may take long to produce them, and a cut may be due before the batch is through.
+        step = max(1, int(_STEP_BYTES / max(1.0, row_size)))
+        end = min(len(batch), begin + room, begin + step)
         if self._bisection.cut is not None:
             end = min(end, bisect_left(batch.offsets, self._bisection.cut))
         good = held.next_bad(begin, end)
         if good > begin:
             end = self._produce_rows(held, begin, good)
         else:
+            if held.is_beyond_limits(begin):
+                self._ask_about(held, begin)
             self._produce_dead_letter(held, begin)
             end = begin + 1
         self._open_size += int((end - begin) * row_size)
@@ -147,6 +185,7 @@ class PartitionWriter(abc.ABC):
             if refusal.index is None:
                 raise
             end = begin + refusal.index
+            self._doubt_client()
             held.refuse(end, refusal.verdict)
             self._open_rows += refusal.index
             self._produced = self._sent = batch.offsets[end]
@@ -170,6 +209,7 @@ class PartitionWriter(abc.ABC):
             self._open_dead += 1
             self._open_dead_by_class[verdict.error_class.value] += 1
         except NoDeadLetter as failure:
+            self._look_at_limits()
             if not self._letters.drop:
                 self._cut(offset)
                 raise not_dead_lettered(self._partition, offset, verdict, failure) from failure
@@ -195,6 +235,72 @@ class PartitionWriter(abc.ABC):
             if refusal.index is None:
                 raise
             raise letters.refused(refusal.verdict) from refusal
+
+    def _ask_about(self, held: Held, index: int) -> None:
+        """A row is refused by nobody but us: by limits that may be old, or by a clock that may be wrong.
+
+        Raises:
+            JudgedAnew: it is so, or was found not to be.
+        """
+        self._look_at_limits()
+        beyond_ms = held.beyond_ms(index)
+        if not beyond_ms or self._worker.clock.is_proved(beyond_ms):
+            return
+        # If the brokers refuse the one that is nearest to the limit, they refuse the others too.
+        nearest = held.nearest(index)
+        beyond_ms = held.beyond_ms(nearest)
+        self._cut(self._produced)
+        verdict = self._would_refuse(held.batch.timestamps[nearest])
+        if verdict is not None and verdict.error_class is ErrorClass.INVALID_TIMESTAMP:
+            self._worker.clock = self._worker.clock.refused(beyond_ms)
+        else:
+            self._worker.clock = self._worker.clock.taken()
+            _LOG.warning("%s: ClockSkew: %s", self._partition, CLOCK_SKEW)
+        self._judge_anew()
+
+    def _doubt_client(self) -> None:
+        """A row is refused by our client: by limits and by a number of partitions that it may have had for long.
+
+        Raises:
+            JudgedAnew: it is to be another one, which knows those of now.
+        """
+        self._look_at_limits()
+        if not self._client_is_new:
+            self._client_is_new = True
+            self._judge_anew()
+
+    def _look_at_limits(self) -> None:
+        """Reads the limits again, now and then.
+
+        Raises:
+            JudgedAnew: they are others.
+        """
+        if time.monotonic() - self._limits_read_at < _LIMITS_HOLD_S:
+            return
+        self._limits_read_at = time.monotonic()
+        plan = self._plan
+        try:
+            data, dead = self._read_limits()
+        except SinkPipelineError as error:
+            _LOG.warning("%s: the limits of the topics can't be read again: %s", self._partition, error)
+            return
+        self._plan = replace(plan, data_limits=data or plan.data_limits, letter_limits=dead or plan.letter_limits)
+        if (self._plan.data_limits, self._plan.letter_limits) != (plan.data_limits, plan.letter_limits):
+            _LOG.info("%s: the topics have other limits than before", self._partition)
+            self._judge_anew()
+
+    def _read_limits(self) -> tuple[TopicLimits | None, TopicLimits | None]:
+        """Of the data topic and of the dead-letter topic."""
+        admin, letters = self._worker.admin(self._settings.connection), self._settings.dead_letter
+        data = read_limits(admin, self._settings.data.name)
+        return data, None if letters is None else read_limits(admin, letters.topic.name)
+
+    def _judge_anew(self) -> NoReturn:
+        for held in self._held:
+            held.judge(self._limits)
+        if self._letters is not None:
+            self._letters.most_bytes = self._plan.letter_limits.message_bytes
+        raise JudgedAnew
 
     def _can_do_without_letters(self, error: SinkPipelineError) -> bool:
         """Whether only the open dead letters may not be written any more: `onFailure` says what becomes of them."""

@@ -20,6 +20,7 @@ from operator import add
 
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import is_compacted
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
@@ -29,8 +30,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.starting import client_limit, is_compacted, timestamp_limit
-from sinkpipeline.kafka.views import describe
+from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.redrive_writer import DATA, LEFT, Destination, RedriveWriter
 
@@ -250,12 +250,8 @@ class Redrive:
         return BatchPlan(
             settings=settings,
             run=self._run,
-            data_partitions=data.partitions,
-            max_message_bytes=client_limit(data.config),
-            max_dead_letter_bytes=client_limit(topic.config),
-            max_age_ms=timestamp_limit(data.config, "before"),
-            max_ahead_ms=timestamp_limit(data.config, "after"),
-            needs_key=is_compacted(data.config),
+            data_limits=limits_of(data),
+            letter_limits=limits_of(topic),
             data_topic_id=data.id,
             progress_topic_id=meta.progress or "",
             verified=0,

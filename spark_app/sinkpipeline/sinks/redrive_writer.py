@@ -31,8 +31,8 @@ from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
-from sinkpipeline.sinks.exactly_once import TransactionalWriter
 from sinkpipeline.sinks.held import Held
+from sinkpipeline.sinks.transactional import TransactionalWriter
 from sinkpipeline.sinks.worker import Worker
 
 _LOG = logging.getLogger("sinkpipeline.dlq")
@@ -119,7 +119,6 @@ class RedriveWriter(TransactionalWriter):
 
     def deliver(self, chunk: Sequence[Letter], rows: RowBatch | None) -> None:
         """Settles these letters, which follow all that were given before; their rows have the letters' offsets."""
-        self._recoveries = 0
         self._chunk, self._offsets = list(chunk), [each.id.offset for each in chunk]
         if rows is not None and len(rows):
             self._hold(rows)
@@ -168,7 +167,7 @@ class RedriveWriter(TransactionalWriter):
                 self._plan.run,
                 doubt.outcomes,
                 partition=self._number,
-                most_bytes=self._plan.max_dead_letter_bytes,
+                most_bytes=self._plan.letter_limits.message_bytes,
             )
             producer.produce_rows(self._topic.name, records)
             failpoint("redrive-before-commit")

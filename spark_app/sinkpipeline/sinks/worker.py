@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sinkpipeline.core.limits import Clock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
@@ -40,6 +41,7 @@ class Worker:
         self._kept: dict[str, _Kept] = {}
         self._plain: dict[_PlainKey, PlainProducer] = {}
         self._admins: dict[Connection, Admin] = {}
+        self.clock = Clock()
 
     def token(self, run: str) -> str:
         """Names host, process and run."""

@@ -80,7 +80,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
 def _writer(plan: BatchPlan, partition: SourcePartition, *, retried: bool) -> SinkWriter:
     if plan.settings.exactly_once:
         return ExactlyOnceWriter(plan, partition, this_worker(), retried=retried)
-    return AtLeastOnceWriter(plan, partition, this_worker())
+    return AtLeastOnceWriter(plan, partition, this_worker(), retried=retried)
 
 
 class _ReadAhead:

@@ -15,7 +15,7 @@ from sinkpipeline.core.topics import Memory, remember
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
-from sinkpipeline.sinks import exactly_once
+from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, SinkWriter
 from sinkpipeline.sinks.delivery import Restart, SinkDelivery
@@ -80,11 +80,11 @@ class Driver:
         """Runs a batch; does something once, as soon as a writer comes to a point."""
         plan = self.plan(end)
         pending = {point: action}
-        exactly_once.failpoint = lambda name: pending.pop(name, lambda: None)()
+        claiming.failpoint = lambda name: pending.pop(name, lambda: None)()
         try:
             receipts = [self._write(plan, partition) for partition in sorted(plan.ranges)]
         finally:
-            exactly_once.failpoint = failpoint
+            claiming.failpoint = failpoint
         self.delivery.end(plan, receipts)
 
     def until(self, end: int, attempts: int = 3) -> None:
@@ -111,7 +111,7 @@ class Driver:
                 writer = ExactlyOnceWriter(plan, partition, self._worker)
             else:
                 writer = AtLeastOnceWriter(plan, partition, self._worker)
-            exactly_once.failpoint(BEFORE_ROWS)
+            claiming.failpoint(BEFORE_ROWS)
             offsets = plan.ranges[partition]
             writer.write(rows(range(offsets.start, offsets.end)))
             writer.finish()

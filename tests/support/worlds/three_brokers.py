@@ -54,6 +54,12 @@ def leaders(servers: str) -> Mapping[tuple[str, int], int]:
     }
 
 
+def followers(servers: str, topic: str) -> set[int]:
+    """The nodes that have a replica of the topic's first partition, and don't lead it."""
+    partition = _metadata(servers).topics[topic].partitions[0]
+    return {*partition.replicas} - {partition.leader}
+
+
 def coordinator(servers: str, transactional_id: str) -> int:
     """The node that coordinates an id's transactions: the leader of the partition that Java's hash of it names."""
     code = 0

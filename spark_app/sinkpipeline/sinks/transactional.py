@@ -1,0 +1,142 @@
+"""Writers with a transactional id: after any trouble the id is taken again, and the truth is read."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+
+from typing_extensions import override
+
+from sinkpipeline.core import troubles
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.deadletter import Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.records import Row
+from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
+from sinkpipeline.sinks.worker import Worker
+
+_LOG = logging.getLogger("sinkpipeline.sink")
+
+_MAX_DELAY_S = 0.5
+
+
+class TransactionalWriter(PartitionWriter):
+    """What is open is a transaction of one id; after trouble that is taken over again, and the truth is read."""
+
+    _again = "the batch is tried again"
+
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+        super().__init__(plan, partition, worker, cuts)
+        self._troubles = troubles.NONE
+        self._producer: TransactionalProducer | None = None
+
+    @abc.abstractmethod
+    def _take_over(self) -> None:
+        """Gives up the producer, and makes another one that holds the id, behind all that counts."""
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Runs a step; after trouble, takes the partition over again and repeats it. Steps begin at `_produced`."""
+        while True:
+            try:
+                step()
+            except (Fenced, InDoubt) as trouble:
+                self._recover(trouble)
+            except RecordRefused as refusal:
+                # Nobody will take the partition over soon, and an open transaction holds up whoever reads these topics.
+                self._abort()
+                self._isolate(refusal)
+                self._go_on()
+            except JudgedAnew:
+                self._abort()
+                self._renew()
+            except SinkPipelineError as error:
+                if not self._can_do_without_letters(error):
+                    raise
+                self._abort()
+                self._go_on()
+            else:
+                return
+
+    def _go_on(self) -> None:
+        """After a transaction that was refused: that is no trouble, and is not counted as one."""
+        self._renew()
+
+    def _renew(self) -> None:
+        """Goes on with new producers."""
+        try:
+            self._take_over()
+        except (Fenced, InDoubt) as trouble:
+            self._recover(trouble)
+
+    def _recover(self, trouble: Fenced | InDoubt) -> None:
+        if self._is_open:
+            share = trouble.share if isinstance(trouble, InDoubt) and _is_outage(trouble) else None
+            self._cuts = self._cuts.after_trouble(rows=self._open_handled, size=self._open_size, share=share)
+        while True:
+            now = time.monotonic()
+            self._troubles = self._troubles.met(now)
+            if self._troubles.are_enough(now, outage=_is_outage(trouble)):
+                raise self._given_up(trouble) from trouble
+            _LOG.warning("%s: %s: %s; reading the truth", self._partition, type(trouble).__name__, trouble)
+            self._give_up()
+            time.sleep(random.uniform(0, _MAX_DELAY_S))  # noqa: S311 - no secret
+            try:
+                self._take_over()
+            except (Fenced, InDoubt) as again:
+                trouble = again
+            else:
+                return
+
+    def _given_up(self, trouble: Fenced | InDoubt) -> SinkPipelineError:
+        """An outage is told as one, and does not count towards the circuit, however it came to us."""
+        fact = f"{self._partition}: gave up after {self._troubles.count} attempts, the last one: {trouble}"
+        told = trouble.told if isinstance(trouble, InDoubt) else None
+        remedy = "look at the broker's log" if told is None else told.remedy
+        reason = Reason.BROKER_UNREACHABLE if _is_outage(trouble) else Reason.TRANSACTION_FAILED
+        return SinkPipelineError(reason, fact, f"{remedy}; {self._again}")
+
+    @override
+    def _count(self, state: PartitionProgress) -> None:
+        super()._count(state)
+        self._troubles = troubles.NONE
+
+    def _abort(self) -> None:
+        """Ends what is open, for nothing."""
+        self._owned().abort()
+
+    def _give_up(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    @override
+    def _begin(self) -> None:
+        producer = self._owned()
+        if not producer.in_transaction:
+            producer.begin()
+            self._opened_at = time.monotonic()
+
+    @override
+    def _send(self, topic: str, rows: Iterable[Row]) -> None:
+        self._owned().produce_rows(topic, rows)
+
+    @override
+    def _would_refuse(self, timestamp: int) -> Verdict | None:
+        return self._owned().would_refuse(self._settings.data.name, timestamp)
+
+    def _owned(self) -> TransactionalProducer:
+        if self._producer is None:
+            raise ValueError("a writer is not used after finish()")
+        return self._producer
+
+
+def _is_outage(trouble: Fenced | InDoubt) -> bool:
+    return isinstance(trouble, InDoubt) and trouble.outage is not None
