@@ -68,6 +68,14 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
         "DriverStopping",
     ),
     "its pod has ended and is still there": (seen(pods=(ended(0),)), Step.WAIT, Standing.STOPPING, "DriverStopping"),
+    "its death is noted, its child is gone, and its pod is still there": (
+        seen(pods=(pod("Running", exit_code=137),), restarts=replace(after(1), child="c1")),
+        *(Step.WAIT, Standing.STOPPING, "DriverDied"),
+    ),
+    "the death of another is noted, and a pod is still there": (
+        seen(pods=(ended(0),), restarts=replace(after(1), child="c0")),
+        *(Step.WAIT, Standing.STOPPING, "DriverStopping"),
+    ),
     "an invalid resource keeps its driver": (
         seen(wanted=None, fallback="old", child=child(config_hash="old")),
         *(Step.NOTHING, Standing.RUNNING, "RUNNING"),

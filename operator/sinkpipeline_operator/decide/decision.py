@@ -182,8 +182,10 @@ def _unconfigured(seen: Observation, death: Death | None) -> Decision:
 def _start(seen: Observation, wanted: str) -> Decision:
     restarts = seen.restarts
     if seen.pods:
-        # Also one that has ended: the next one would have its name.
-        return Decision(step=Step.WAIT, standing=Standing.STOPPING, why="DriverStopping", restarts=restarts)
+        # Also one that has ended: the next one would have its name. Of one whose death is noted that stays the reason.
+        noted = all(pod.has_ended and pod.owned_by == restarts.child for pod in seen.pods)
+        why = (restarts.last_reason if noted else None) or "DriverStopping"
+        return Decision(step=Step.WAIT, standing=Standing.STOPPING, why=why, restarts=restarts)
     if restarts.nonce is None and seen.nonce is not None:
         # Set for the first time while nothing runs that could carry it.
         restarts = replace(restarts, nonce=seen.nonce)
