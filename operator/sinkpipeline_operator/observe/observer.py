@@ -238,7 +238,18 @@ def _observation(
 
 
 def _healthy_s(status: Mapping[str, Any], now_ms: int) -> float:
-    """For how long the resource has been Ready, as the last status says; 0 where it isn't."""
+    """For how long the resource has been Ready and worked, as the last status says; 0 where it isn't Ready.
+
+    While records wait, the time since the last commit is none of it: a driver that always dies of a batch, each time
+    after an hour, has not been well for an hour.
+    """
     ready = condition_of(status, "Ready")
     since = None if ready.get("status") != "True" else milliseconds(ready["lastTransitionTime"])
-    return 0.0 if since is None else max(0.0, (now_ms - since) / 1000)
+    if since is None:
+        return 0.0
+    sinks = status.get("sinks", ())
+    until = now_ms
+    if any(sink.get("lag") for sink in sinks):
+        commits = (milliseconds(sink["lastProgressTime"]) for sink in sinks if sink.get("lastProgressTime"))
+        until = max((at for at in commits if at is not None), default=since)
+    return max(0.0, (until - since) / 1000)

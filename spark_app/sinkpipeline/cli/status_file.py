@@ -145,7 +145,7 @@ def who_writes(document: object, path: Path, here: Here) -> str | None:
     try:
         writer = document["writer"]  # type: ignore[index]
         pid, host, at = int(writer["pid"]), str(writer["host"]), str(writer["at"])
-        ago_s = here.now - datetime.fromisoformat(at).timestamp()
+        ago_s = here.now - datetime.fromisoformat(at.replace("Z", "+00:00")).timestamp()
         end = writer.get("end")
     except (TypeError, KeyError, ValueError, AttributeError):
         return None
