@@ -48,7 +48,7 @@ class _Line:
     dropped_by_class: dict[str, int]
 
 
-def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None) -> None:
+def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None = None) -> None:
     if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
         click.echo(writer, err=True)
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
