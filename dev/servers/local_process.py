@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -106,6 +108,7 @@ def _watcher(group: int) -> subprocess.Popen[bytes]:
 
 
 def free_ports(count: int, host: str = HOST) -> list[int]:
+    """Ports that nobody listens at, and that nobody else who asks this way is given before they are bound."""
     candidates = secrets.SystemRandom().sample(PORTS, len(PORTS))
     ports: list[int] = []
     for port in candidates:
@@ -116,8 +119,34 @@ def free_ports(count: int, host: str = HOST) -> list[int]:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind((host, port))
+                _claim(port)
                 ports.append(port)
     return ports
+
+
+_claims: deque[int] = deque()
+"""Descriptors that hold the locks of ports, the newest of this process."""
+_MAX_CLAIMS: Final = 60
+
+
+def _claim(port: int) -> None:
+    """Takes a port among all processes of ours, as a server binds it only seconds later.
+
+    Raises:
+        OSError: another process has it.
+    """
+    directory = cache_directory() / "ports"
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    _claims.append(descriptor)
+    if len(_claims) > _MAX_CLAIMS:
+        # Long since bound.
+        os.close(_claims.popleft())
 
 
 def cache_directory() -> Path:

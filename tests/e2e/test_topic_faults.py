@@ -69,9 +69,12 @@ def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path)
         topics.recreate_topic(servers, names.progress("wrong"), config={"cleanup.policy": "delete"})
         refused = {"gone": "DataTopicLost", "empty": "DataTopicLost", "wrong": "ProgressTopicInvalid"}
         run.eventually(lambda: failed(app) == refused, "three sinks have failed", PATIENCE_S)
+
+        def are_back() -> bool:
+            return all(topic_id(servers, topic) not in (None, old) for topic, old in before.items())
+
+        run.eventually(are_back, "their progress topics are there again", PATIENCE_S)
         run.eventually(lambda: app.status()["totals"]["sinksReady"] == "3/6", "the others run again", PATIENCE_S)
-        for topic, old in before.items():
-            assert topic_id(servers, topic) not in (None, old)
 
         source.feed(20)
         run.eventually(lambda: app.rows_delivered() == 3 * 80 + 3 * 40, "the others have delivered", PATIENCE_S)
@@ -84,7 +87,8 @@ def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path)
 
         topics.recreate_topic(servers, source.topic, partitions=2)
         assert run.wait(PATIENCE_S) == 3, run.stderr
-        assert last_line(run.stderr).startswith(f"SourceRecreated: source topic {source.topic} was deleted and created")
+        recreated = f"SourceRecreated: source topic {source.topic} was deleted and created"
+        assert last_line(run.stderr).startswith(recreated), run.stderr
 
     assert failed(app) == refused | dict.fromkeys(("one", "two", "weak"), "SourceRecreated")
 

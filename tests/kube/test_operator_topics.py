@@ -85,7 +85,8 @@ def test_what_kafka_says_while_nothing_runs(pipeline: Suspended) -> None:
     (sink,) = status["sinks"]
     assert (sink["state"], sink["frontier"][0]["next"], status["totals"]["deadLettered"]) == ("Suspended", [20], 2)
     assert sink["deadLetters"] == [{"class": "MalformedJson", "stage": "decode", "count": 2, "dropped": 0}]
-    assert "DeadLettered: copy: 2 records" in pipeline.lab.told(pipeline.name), "of a pipeline that is new to it too"
+    # Of a pipeline that is new to it too.
+    pipeline.lab.until(lambda: "DeadLettered: copy: 2 records" in pipeline.lab.told(pipeline.name), "an event tells it")
 
     # And again, when the source has gone on.
     topics.produce_numbers(pipeline.sink.servers, pipeline.sink.source, 5, start=30)
@@ -107,7 +108,8 @@ def test_a_data_topic_that_is_missing_though_rows_were_delivered(pipeline: Suspe
     pipeline.until_topics("True", "TopicsAsRequested")
     topics.delete_topic(pipeline.sink.servers, pipeline.sink.data)
     assert "20 rows were delivered into it" in pipeline.until_topics("False", "DataTopicLost")
-    assert "DataTopicLost" in pipeline.lab.told(pipeline.name)
+    # An event follows the status that it tells of.
+    pipeline.lab.until(lambda: "DataTopicLost" in pipeline.lab.told(pipeline.name), "an event tells it")
     assert topics.topic_id(pipeline.sink.servers, pipeline.sink.data) is None
 
 
