@@ -85,7 +85,10 @@ def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path)
         assert "weak: ProgressTopicRecreated" in run.stderr
         assert "one: ProgressTopicRecreated" in run.stderr or "two: ProgressTopicRecreated" in run.stderr
 
+        # So that the driver never sees the moment in between, in which the topic is missing.
+        os.kill(run.pid, signal.SIGSTOP)
         topics.recreate_topic(servers, source.topic, partitions=2)
+        os.kill(run.pid, signal.SIGCONT)
         assert run.wait(PATIENCE_S) == 3, run.stderr
         recreated = f"SourceRecreated: source topic {source.topic} was deleted and created"
         assert last_line(run.stderr).startswith(recreated), run.stderr
