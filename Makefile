@@ -39,7 +39,7 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 
 # WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
 # long ones come first, those that need a broker one after the other. What a run costs is printed, and kept below build/costs.
-WORKERS ?= 3
+WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
 
