@@ -12,6 +12,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.views import view_source
+from sinkpipeline.sinks import delivery
 from sinkpipeline.sinks.delivery import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
@@ -160,3 +161,46 @@ def test_logs_that_lost_their_ends(forgetful: LocalKafka, tmp_path: Path) -> Non
         refusal(lambda: Driver(source, source={"skip_lost": True}).start(), Reason.SOURCE_DATA_LOST)
     error = refusal(lambda: Driver(progress, memory).start(), Reason.PROGRESS_REGRESSED)
     assert "-0 at 10, the progress topic says 0" in error.message
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[LocalKafka, Path]]:
+    """A broker of its own, and where its data is."""
+    with LocalKafka(directory=tmp_path / "kafka") as kafka:
+        yield kafka, tmp_path / "kafka"
+
+
+def lose_all(kafka: LocalKafka, data: Path, topic: str) -> None:
+    """As an unclean election, or a lost disk of the only replica, does: the topic stays the same one."""
+    kafka.stop_broker(1)
+    [partition] = data.rglob(f"{topic}-0")
+    for file in partition.iterdir():
+        if file.name != "partition.metadata":
+            file.unlink()
+    kafka.start_broker(1)
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["while nothing runs", "under a driver"])
+@pytest.mark.thorough("starts brokers of its own twice", after=1)
+def test_a_source_that_lost_its_end_and_grew_past_the_frontier_is_not_gone_on_with(
+    runs: bool, cluster: tuple[LocalKafka, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, data = cluster
+    sink = OneSink(kafka.bootstrap_servers)
+    topics.produce_numbers(sink.servers, sink.source, 30)
+    with Driver(sink) as driver:
+        driver.batch(30)
+        # As a clean stop does.
+        driver.delivery.snapshot()
+        driver.leave()
+        if runs:
+            driver.start()
+        lose_all(kafka, data, sink.source)
+        topics.produce_numbers(sink.servers, sink.source, 40, start=100)
+        if runs:
+            monkeypatch.setattr(delivery, "_MARKS_EVERY_S", 0)
+            with pytest.raises(Restart, match="another record at offset"):
+                driver.delivery.check_world()
+        error = refusal(driver.start, Reason.SOURCE_DATA_LOST)
+        assert "lost its end and has grown again" in error.message
+    assert sorted(sink.delivered(), key=int) == [str(number) for number in range(30)]

@@ -23,7 +23,7 @@ from typing_extensions import Self
 from model import clients, little_spark
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.cuts import CutPolicy
-from sinkpipeline.kafka import diagnosis, progress_log
+from sinkpipeline.kafka import diagnosis, progress_log, starting
 from sinkpipeline.sinks import at_least_once, delivery, exactly_once
 from sinkpipeline.spark import query, runner, task
 
@@ -62,6 +62,9 @@ def product_on_the_model() -> Iterator[None]:
         for module in (at_least_once, exactly_once):
             patch(module, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
+        # The cluster in memory has no leaders, and loses no end of a log.
+        for module in (starting, delivery):
+            patch(module, SourceMarks=_NoMarks)
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread)
         patch(
@@ -93,6 +96,15 @@ def _modules() -> list[types.ModuleType]:
         if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks."))
     ]
     return [*found, runner]
+
+
+class _NoMarks:
+    def __init__(self, *_: object) -> None: ...
+
+    def check(self, *_: object) -> None: ...
+
+    def taken(self, *_: object) -> dict[object, object]:
+        return {}
 
 
 def _scheduler() -> Scheduler:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -56,6 +57,13 @@ class Owner:
         return f"{self.name} of {'a manifest file' if self.cluster == 'file' else f'cluster {self.cluster}'}"
 
 
+class Mark(NamedTuple):
+    """A record of the source that was handled, as `core/source_marks.py` compares it."""
+
+    offset: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Meta:
     """What a sink's driver says about itself."""
@@ -76,6 +84,8 @@ class Meta:
     """At most so many rows were delivered twice, as progress was restored from what a status remembered; until a reset.
 
     None: it never was, as far as is known; a release that didn't write this may have restored it."""
+    marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
+    """Of partitions of which one is known: a record shortly before the frontier of that time."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(

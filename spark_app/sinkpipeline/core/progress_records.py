@@ -12,7 +12,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
-from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
 from sinkpipeline.core.tally import Tally, checked
 
 VERSION = 1
@@ -49,9 +49,18 @@ def encode_meta(meta: Meta) -> bytes:
             "progress": meta.progress,
             **({} if meta.created is None else {"created": meta.created}),
             **({} if meta.restored is None else {"restored": meta.restored}),
+            **({"marks": _encoded(meta.marks)} if meta.marks else {}),
         },
         separators=(",", ":"),
     ).encode()
+
+
+def _encoded(marks: Mapping[SourcePartition, Mark]) -> dict[str, dict[str, Mark]]:
+    """By topic and partition, `[offset, leader epoch]`. The order says how old each is, and is kept."""
+    topics: dict[str, dict[str, Mark]] = {}
+    for partition, mark in marks.items():
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = mark
+    return topics
 
 
 def encode_sentinel(nonce: str) -> bytes:
@@ -225,4 +234,16 @@ def decode_meta(value: bytes, where: str) -> Meta:
         progress=document.get("progress"),
         created=document.get("created"),
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
+        marks=MappingProxyType(_marks(document, where)),
     )
+
+
+def _marks(document: Mapping[str, Any], where: str) -> dict[SourcePartition, Mark]:
+    try:
+        return {
+            SourcePartition(topic, int(number)): Mark(int(offset), int(epoch))
+            for topic, partitions in (document.get("marks") or {}).items()
+            for number, (offset, epoch) in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise corrupt(f"{where} has marks that are no offsets and leader epochs: {error}") from error

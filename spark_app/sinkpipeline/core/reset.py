@@ -223,6 +223,7 @@ def reset_progress(plan: ResetPlan, meta: Meta, progress_topic_id: str, at: int)
             data=None,
             progress=progress_topic_id,
             restored=None,
+            marks=MappingProxyType({}),
         ),
         partitions=MappingProxyType(partitions),
     )

@@ -45,6 +45,7 @@ from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
 
@@ -174,6 +175,9 @@ class SinkStarter(SinkTakeover):
                 skip_lost=settings.source.skip_lost,
                 at=now_ms(),
             )
+            marks = {} if seeding is not None else progress.meta.marks if progress.meta is not None else {}
+            source_marks = SourceMarks(settings.source.connection, settings.group_id)
+            source_marks.check(marks, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:
                 _LOG.warning("%s: SourceDataLost: skipped %d offsets that the source no longer has", settings.id, lost)
@@ -183,6 +187,7 @@ class SinkStarter(SinkTakeover):
                 source=MappingProxyType({**meta.source, **view.topics}),
                 data=data_topic.id,
                 progress=progress_topic.id,
+                marks=MappingProxyType(source_marks.taken(marks, partitions, view.beginnings)),
             )
             if seeding is not None:
                 again = None if exact else _may_duplicate(partitions, view)

@@ -35,6 +35,7 @@ from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.looks import agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan
@@ -45,6 +46,8 @@ SNAPSHOT_EVERY = 20_000
 """Progress records of ours after which all keys are written again, so that the suffix a start must read stays short."""
 
 
+_MARKS_EVERY_S = 10.0
+"""How often it is looked whether the source still has what was handled."""
 _LIMITS_HOLD_S = 10.0
 """How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
 
@@ -91,7 +94,8 @@ class SinkDelivery:
         )
         self._verified = started.progress.end
         self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
-        self._limits_read_at = time.monotonic()
+        self._limits_read_at = self._marked_at = time.monotonic()
+        self._marks = SourceMarks(self._settings.source.connection, self._settings.group_id)
         self._told_skew = False
 
     @property
@@ -163,11 +167,29 @@ class SinkDelivery:
         """
         self._look_at_topics()
         self._observe()
+        if time.monotonic() - self._marked_at > _MARKS_EVERY_S:
+            self._mark()
         if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
             self._limits_read_at = time.monotonic()
             self._data_limits = self._limits(self._settings.data.name, self._data_limits)
             if self._settings.dead_letter is not None:
                 self._letter_limits = self._limits(self._settings.dead_letter.topic.name, self._letter_limits)
+
+    def _mark(self) -> None:
+        """Looks whether the source still has what was handled; notes what was handled since, for the next snapshot."""
+        meta, self._marked_at = self.progress.meta, time.monotonic()
+        if meta is None:
+            return
+        admin, frontier = self._starter.source_admin, self.frontier
+        try:
+            self._marks.check(meta.marks, admin.end_offsets(frontier, read_committed=False))
+        except SinkPipelineError as error:
+            if error.reason is Reason.SOURCE_DATA_LOST:
+                # The next start looks more than once.
+                raise Restart(error.message) from error
+            raise
+        marks = self._marks.taken(meta.marks, frontier, admin.beginning_offsets(frontier))
+        self.progress = replace(self.progress, meta=replace(meta, marks=MappingProxyType(marks)))
 
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
@@ -186,6 +208,7 @@ class SinkDelivery:
         """Writes all keys in one control transaction; nothing while an outcome is in doubt, as it could move back."""
         if not self.exact:
             return
+        self._mark()
         self._write(self.progress)
         self._records_since_snapshot = 0
 

@@ -1,0 +1,97 @@
+"""Reads marks in the source (`core/source_marks.py`). What can't be read in time is not known, and proves nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Message, TopicPartition
+
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Mark, PartitionProgress
+from sinkpipeline.core.source_marks import check_marks, where_to_look
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, take
+
+_LOG = logging.getLogger("sinkpipeline.source")
+
+_DEADLINE_S = 3.0
+_POLL_S = 0.1
+_AT_ONCE = 100
+"""So many partitions are read in one look; the others keep the marks that they have."""
+_FETCH_KIB = 1024
+
+
+class SourceMarks:
+    """The marks of one sink's source."""
+
+    def __init__(self, connection: Connection, group_id: str) -> None:
+        self._connection = connection
+        self._group_id = group_id
+
+    def check(self, marks: Mapping[SourcePartition, Mark], ends: Mapping[SourcePartition, int]) -> None:
+        """Compares all marks with what stands there now.
+
+        Args:
+            marks: as they were noted.
+            ends: the end offsets; what ends before a mark is found by that.
+
+        Raises:
+            SinkPipelineError: SourceDataLost.
+        """
+        there = {each: mark.offset for each, mark in marks.items() if mark.offset < ends.get(each, 0)}
+        check_marks(marks, self._read(there))
+
+    def taken(
+        self,
+        known: Mapping[SourcePartition, Mark],
+        frontier: Mapping[SourcePartition, PartitionProgress],
+        beginnings: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, Mark]:
+        """The marks that are known, and newer ones of partitions whose frontier has moved."""
+        wanted = where_to_look(frontier, beginnings, known)
+        # Those that were marked longest ago are the first of the mapping.
+        age = {each: rank for rank, each in enumerate(known)}
+        order = sorted(wanted, key=lambda each: age.get(each, -1))[:_AT_ONCE]
+        found = self._read({each: wanted[each] for each in order})
+        new = {each: mark for each, mark in found.items() if mark.offset < frontier[each].next}
+        return {**{each: mark for each, mark in known.items() if each not in new}, **new}
+
+    def _read(self, wanted: Mapping[SourcePartition, int]) -> dict[SourcePartition, Mark]:
+        """The first record at each offset, or after it."""
+        if not wanted:
+            return {}
+        found: dict[SourcePartition, Mark] = {}
+        waiting = set(wanted)
+        try:
+            consumer = make_consumer(self._connection, self._group_id, "read_uncommitted", fetch_kib=_FETCH_KIB)
+        except SinkPipelineError as refused:
+            _LOG.debug("the source's marks can't be read: %s", refused)
+            return {}
+        try:
+            consumer.assign([TopicPartition(each.topic, each.partition, offset) for each, offset in wanted.items()])
+            deadline = time.monotonic() + _DEADLINE_S
+            while waiting and time.monotonic() < deadline:
+                for message in take(consumer, _POLL_S):
+                    told = message.error()
+                    if told is not None and passes(told):
+                        continue
+                    at = _partition_of(message)
+                    if at is None:
+                        # An event of the whole client, such as a refusal.
+                        waiting.clear()
+                    elif at in waiting:
+                        waiting.discard(at)
+                        epoch = message.leader_epoch() if told is None else None
+                        if epoch is not None and epoch >= 0:
+                            found[at] = Mark(offset_of(message), epoch)
+        finally:
+            consumer.close()
+        return found
+
+
+def _partition_of(message: Message) -> SourcePartition | None:
+    topic, number = message.topic(), message.partition()
+    return None if topic is None or number is None else SourcePartition(topic, number)
