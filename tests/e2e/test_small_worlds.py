@@ -162,8 +162,8 @@ def test_an_empty_source_and_later_every_shape_of_record(kafka: LocalKafka, tmp_
 
 
 @pytest.mark.thorough("starts Spark; test_run has filters and several sinks")
-def test_tombstones_filters_and_two_sinks_into_one_topic(kafka: LocalKafka, tmp_path: Path) -> None:
-    """Fewer offsets per batch than partitions; batches of which nothing survives; a topic that two sinks share."""
+def test_tombstones_filters_and_two_sinks_of_one_cluster_by_two_names(kafka: LocalKafka, tmp_path: Path) -> None:
+    """Fewer offsets per batch than partitions; batches of which nothing survives."""
     servers = kafka.bootstrap_servers
     world = World(servers, unique("two"))
     partitions, each = 8, 4
@@ -172,15 +172,15 @@ def test_tombstones_filters_and_two_sinks_into_one_topic(kafka: LocalKafka, tmp_
         values = [json.dumps({"id": partition * each + n, "keep": n > 0}).encode() for n in range(each)]
         topics.produce(servers, source, [(b"%d" % partition, value) for value in values], partition=partition)
     topics.produce(servers, source, [(b"tombstone", None)], partition=3)
-    data = {"name": world.topic("out"), "partitions": partitions, "config": KEPT}
+    names = ("left", "right")
+    data = {name: {"name": world.topic(name), "partitions": partitions, "config": KEPT} for name in names}
     progress = {"name": world.topic("progress")}
     sinks = [
-        {"name": "left", "kafka": {"topic": data, "progressTopic": progress}},
-        # A manifest can't know that this is the same cluster, and so the same topic.
+        {"name": "left", "kafka": {"topic": data["left"], "progressTopic": progress}},
         {
             "name": "right",
             "kafka": {
-                "topic": data,
+                "topic": data["right"],
                 "progressTopic": progress,
                 "bootstrapServers": servers.replace("127.0.0.1", "localhost"),
             },
@@ -209,11 +209,12 @@ def test_tombstones_filters_and_two_sinks_into_one_topic(kafka: LocalKafka, tmp_
 
     kept = [id_ for id_ in range(partitions * each) if id_ % each > 0]
     expected = [(id_ // each, b"%d" % (id_ // each), b'{"id":%d}' % id_, 1 if id_ % 2 == 0 else -id_) for id_ in kept]
-    delivered = topics.read_committed(servers, world.topic("out"))
-    rows = [(each.partition, each.key, each.value, each.timestamp) for each in delivered if each.value is not None]
-    assert Counter(rows) == Counter(expected * 2)
-    tombstones = [(each.partition, each.key) for each in delivered if each.value is None]
-    assert tombstones == [(3, b"tombstone")] * 2
+    for name in names:
+        delivered = topics.read_committed(servers, world.topic(name))
+        rows = [(each.partition, each.key, each.value, each.timestamp) for each in delivered if each.value is not None]
+        assert Counter(rows) == Counter(expected)
+        tombstones = [(each.partition, each.key) for each in delivered if each.value is None]
+        assert tombstones == [(3, b"tombstone")]
     lines = app.progress()
     assert {line["lag"] for line in lines} == {0}
     assert Counter(

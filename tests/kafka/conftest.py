@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core import troubles
 from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import transactional
@@ -70,3 +71,4 @@ def short_deadlines(short_requests: None, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(producers, "COMMIT_DEADLINE_S", 3.0)
     monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 3.0)
     monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.05)
+    monkeypatch.setattr(troubles, "_OUTAGE_S", 4.0)
