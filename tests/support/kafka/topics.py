@@ -183,8 +183,12 @@ def produce(
 
 
 def _producer(servers: str, **config: object) -> Producer:
-    """Idempotent where a broker may be killed meanwhile: an id of its own costs a producer half a second."""
-    config = {"enable.idempotence": "," in servers, "acks": "all", "log_level": 0, **config}
+    """Idempotent where a broker may be killed meanwhile: an id of its own costs a producer half a second.
+
+    Without one, only a single request at a time keeps the order when a request is repeated.
+    """
+    order = {"enable.idempotence": True} if "," in servers else {"max.in.flight.requests.per.connection": 1}
+    config = {**order, "acks": "all", "log_level": 0, **config}
     return Producer({"bootstrap.servers": servers, **config})
 
 
