@@ -101,9 +101,7 @@ def _modules() -> list[types.ModuleType]:
 class _NoMarks:
     def __init__(self, *_: object) -> None: ...
 
-    def check(self, *_: object) -> None: ...
-
-    def taken(self, *_: object) -> dict[object, object]:
+    def renewed(self, *_: object) -> dict[object, object]:
         return {}
 
 

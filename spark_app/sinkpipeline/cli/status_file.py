@@ -27,7 +27,7 @@ _HEARTBEAT_S = 10.0
 _SILENT_AFTER_S = 60.0
 """Whoever has not written for so long runs no more, as far as another machine can tell."""
 
-FINISHED, CUT_SHORT = "Finished", "CutShort"
+_FINISHED, _CUT_SHORT = "Finished", "CutShort"
 """How a run ended: by itself or as it was told to; or in the middle of a batch."""
 
 
@@ -86,21 +86,22 @@ class StatusFile:
     def end(self) -> None:
         """The run has ended, and nobody writes the file any more."""
         if self._last is not None:
-            self._write(self._last, {"end": FINISHED})
+            self._write(self._last, {"end": _FINISHED})
 
     def cut_short(self) -> None:
         """The process ends now, in the middle of a batch."""
         if self._last is not None:
-            self._write(self._last, {"end": CUT_SHORT})
+            self._write(self._last, {"end": _CUT_SHORT})
 
     def _write(self, status: Mapping[str, Any], end: Mapping[str, str]) -> None:
         self._last = status
         there = self._read()
-        merged = write_over(_parse(there), status, own=there == self._text)
+        document = _parse(there)
+        merged = write_over(document, status, own=there == self._text)
         if merged is None:
             return
         now = self._clock()
-        if not end and now - self._beat_at < _HEARTBEAT_S and _without_writer(_parse(there)) == merged:
+        if not end and now - self._beat_at < _HEARTBEAT_S and _without_writer(document) == merged:
             return
         writer = {"pid": os.getpid(), "host": socket.gethostname(), "at": timestamp(int(now * 1000)), **end}
         text = json.dumps({**merged, "writer": writer}, indent=2) + "\n"
@@ -151,7 +152,7 @@ def who_writes(document: object, path: Path, here: Here) -> str | None:
         return None
     run = f"process {pid} on {host}"
     if end is not None:
-        how = "ended" if end == FINISHED else "was ended in the middle of a batch"
+        how = "ended" if end == _FINISHED else "was ended in the middle of a batch"
         return f"nobody writes {path} any more: {run} {how} at {at}"
     gone = not here.runs(pid) if host == here.host else ago_s > _SILENT_AFTER_S
     if gone:

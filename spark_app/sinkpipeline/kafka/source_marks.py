@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
@@ -31,65 +31,67 @@ class SourceMarks:
         self._connection = connection
         self._group_id = group_id
 
-    def check(self, marks: Mapping[SourcePartition, Mark], ends: Mapping[SourcePartition, int]) -> None:
-        """Compares all marks with what stands there now.
-
-        Args:
-            marks: as they were noted.
-            ends: the end offsets; what ends before a mark is found by that.
-
-        Raises:
-            SinkPipelineError: SourceDataLost.
-        """
-        there = {each: mark.offset for each, mark in marks.items() if mark.offset < ends.get(each, 0)}
-        check_marks(marks, self._read(there))
-
-    def taken(
+    def renewed(
         self,
         known: Mapping[SourcePartition, Mark],
         frontier: Mapping[SourcePartition, PartitionProgress],
         beginnings: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
     ) -> dict[SourcePartition, Mark]:
-        """The marks that are known, and newer ones of partitions whose frontier has moved."""
-        wanted = where_to_look(frontier, beginnings, known)
-        # Those that were marked longest ago are the first of the mapping.
-        age = {each: rank for rank, each in enumerate(known)}
-        order = sorted(wanted, key=lambda each: age.get(each, -1))[:_AT_ONCE]
-        found = self._read({each: wanted[each] for each in order})
-        new = {each: mark for each, mark in found.items() if mark.offset < frontier[each].next}
-        return {**{each: mark for each, mark in known.items() if each not in new}, **new}
+        """The marks that are known, after all of them were compared, and newer ones where the frontier has moved.
 
-    def _read(self, wanted: Mapping[SourcePartition, int]) -> dict[SourcePartition, Mark]:
-        """The first record at each offset, or after it."""
-        if not wanted:
-            return {}
-        found: dict[SourcePartition, Mark] = {}
-        waiting = set(wanted)
+        Args:
+            known: as they were noted.
+            frontier: of every partition that the source has now.
+            beginnings: the source's first offsets.
+            ends: its end offsets; what ends before a mark is found by that.
+
+        Raises:
+            SinkPipelineError: SourceDataLost.
+        """
+        there = {each: mark.offset for each, mark in known.items() if mark.offset < ends.get(each, 0)}
+        wanted = where_to_look(frontier, beginnings, known)
+        if not there and not wanted:
+            return dict(known)
         try:
             consumer = make_consumer(self._connection, self._group_id, "read_uncommitted", fetch_kib=_FETCH_KIB)
         except SinkPipelineError as refused:
             _LOG.debug("the source's marks can't be read: %s", refused)
-            return {}
+            return dict(known)
         try:
-            consumer.assign([TopicPartition(each.topic, each.partition, offset) for each, offset in wanted.items()])
-            deadline = time.monotonic() + _DEADLINE_S
-            while waiting and time.monotonic() < deadline:
-                for message in take(consumer, _POLL_S):
-                    told = message.error()
-                    if told is not None and passes(told):
-                        continue
-                    at = _partition_of(message)
-                    if at is None:
-                        # An event of the whole client, such as a refusal.
-                        waiting.clear()
-                    elif at in waiting:
-                        waiting.discard(at)
-                        epoch = message.leader_epoch() if told is None else None
-                        if epoch is not None and epoch >= 0:
-                            found[at] = Mark(offset_of(message), epoch)
+            check_marks(known, _read(consumer, there))
+            # Those that were marked longest ago are the first of the mapping.
+            age = {each: rank for rank, each in enumerate(known)}
+            order = sorted(wanted, key=lambda each: age.get(each, -1))[:_AT_ONCE]
+            found = _read(consumer, {each: wanted[each] for each in order})
         finally:
             consumer.close()
-        return found
+        new = {each: mark for each, mark in found.items() if mark.offset < frontier[each].next}
+        return {**{each: mark for each, mark in known.items() if each not in new}, **new}
+
+
+def _read(consumer: Consumer, wanted: Mapping[SourcePartition, int]) -> dict[SourcePartition, Mark]:
+    """The first record at each offset, or after it."""
+    found: dict[SourcePartition, Mark] = {}
+    waiting = set(wanted)
+    if wanted:
+        consumer.assign([TopicPartition(each.topic, each.partition, offset) for each, offset in wanted.items()])
+    deadline = time.monotonic() + _DEADLINE_S
+    while waiting and time.monotonic() < deadline:
+        for message in take(consumer, _POLL_S):
+            told = message.error()
+            if told is not None and passes(told):
+                continue
+            at = _partition_of(message)
+            if at is None:
+                # An event of the whole client, such as a refusal.
+                waiting.clear()
+            elif at in waiting and (told is not None or offset_of(message) >= wanted[at]):
+                waiting.discard(at)
+                epoch = message.leader_epoch() if told is None else None
+                if epoch is not None and epoch >= 0:
+                    found[at] = Mark(offset_of(message), epoch)
+    return found
 
 
 def _partition_of(message: Message) -> SourcePartition | None:

@@ -177,7 +177,7 @@ class SinkStarter(SinkTakeover):
             )
             marks = {} if seeding is not None else progress.meta.marks if progress.meta is not None else {}
             source_marks = SourceMarks(settings.source.connection, settings.group_id)
-            source_marks.check(marks, ends)
+            marks = source_marks.renewed(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:
                 _LOG.warning("%s: SourceDataLost: skipped %d offsets that the source no longer has", settings.id, lost)
@@ -187,7 +187,7 @@ class SinkStarter(SinkTakeover):
                 source=MappingProxyType({**meta.source, **view.topics}),
                 data=data_topic.id,
                 progress=progress_topic.id,
-                marks=MappingProxyType(source_marks.taken(marks, partitions, view.beginnings)),
+                marks=MappingProxyType(marks),
             )
             if seeding is not None:
                 again = None if exact else _may_duplicate(partitions, view)

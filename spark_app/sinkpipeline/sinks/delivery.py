@@ -181,14 +181,14 @@ class SinkDelivery:
         if meta is None:
             return
         admin, frontier = self._starter.source_admin, self.frontier
+        beginnings, ends = admin.beginning_offsets(frontier), admin.end_offsets(frontier, read_committed=False)
         try:
-            self._marks.check(meta.marks, admin.end_offsets(frontier, read_committed=False))
+            marks = self._marks.renewed(meta.marks, frontier, beginnings, ends)
         except SinkPipelineError as error:
             if error.reason is Reason.SOURCE_DATA_LOST:
                 # The next start looks more than once.
                 raise Restart(error.message) from error
             raise
-        marks = self._marks.taken(meta.marks, frontier, admin.beginning_offsets(frontier))
         self.progress = replace(self.progress, meta=replace(meta, marks=MappingProxyType(marks)))
 
     def explained(self, error: SinkPipelineError) -> Exception:
