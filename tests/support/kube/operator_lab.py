@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -238,12 +239,23 @@ class OperatorLab:
 
     def apply(self, manifest: Mapping[str, Any]) -> str:
         """As `kubectl apply -f` does; the resource's name."""
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
         name: str = manifest["metadata"]["name"]
+        self._write("apply", "-f", "-", stdin=json.dumps(manifest))
         return name
 
     def patch(self, name: str, spec: Mapping[str, Any], *, kind: str = "sinkpipeline") -> None:
-        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+        self._write("patch", kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def _write(self, *arguments: str, stdin: str | None = None) -> None:
+        """And waits until the watch has it too, so that a test which looks next does not see what was there before."""
+        written = json.loads(self.kubectl(*arguments, "--output=json", stdin=stdin))
+        kind, meta = written["kind"].lower(), written["metadata"]
+        if kind in _FOLLOWED:
+            version = int(meta["resourceVersion"])
+            seen = partial(self.history, kind, meta["name"])
+            self._wait(
+                lambda: any(each.version >= version for each in seen()), "the watch has what was written", DEADLINE_S
+            )
 
     def suspend_all(self) -> None:
         """What a test leaves behind costs the tests after it nothing: no driver is asked twice a second."""
@@ -255,7 +267,7 @@ class OperatorLab:
 
     def annotate(self, name: str, annotation: str) -> None:
         """`key=value`, or `key-` to take it away."""
-        self.kubectl("annotate", "--overwrite", "sinkpipeline", name, annotation)
+        self._write("annotate", "--overwrite", "sinkpipeline", name, annotation)
 
     def delete(self, kind: str, name: str, *options: str) -> None:
         self.kubectl("delete", kind, name, *(options or ("--timeout=30s",)))
