@@ -3,10 +3,10 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm cluster cluster-down e2e crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
@@ -54,6 +54,16 @@ test-all: test ## Every test
 
 costs: install ## What the last runs cost together
 	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json
+
+cluster: install helm ## A cluster with our images and Kubeflow's operator: KUBECONFIG's, else kind's, else a node of this machine
+	@PYTHONPATH=dev $(RUN) -m cluster up
+
+cluster-down: install ## End it; nothing of it is left but what the next one would build again
+	@PYTHONPATH=dev $(RUN) -m cluster down
+
+# What is up already stays up, for the next run; what this run brought up ends with it.
+e2e: install helm ## All of it as users run it, on that cluster: installed as the docs say, robbed and killed, and counted
+	@PYTHONPATH=dev $(RUN) -m cluster run $(RUN) -m pytest --costs build/costs/e2e.json tests/cluster
 
 demo: servers ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo

@@ -86,7 +86,7 @@ def account_of(objects: list[Object]) -> str:
     return str(deployment["spec"]["template"]["spec"]["serviceAccountName"])
 
 
-def helm(*arguments: str, stdin: Mapping[str, Any] | None = None) -> str:
+def helm(*arguments: str, stdin: Mapping[str, Any] | None = None, deadline_s: float = HELM_DEADLINE) -> str:
     """Standard output. Raises ChartError with what Helm says, where it does not end with 0."""
     with tempfile.TemporaryDirectory(prefix="helm-") as home:
         # Neither plugins nor repositories of the user's, and nothing left behind.
@@ -97,7 +97,7 @@ def helm(*arguments: str, stdin: Mapping[str, Any] | None = None) -> str:
             capture_output=True,
             text=True,
             env=os.environ | places,
-            timeout=HELM_DEADLINE,
+            timeout=deadline_s,
             check=False,
         )
     if result.returncode != 0:

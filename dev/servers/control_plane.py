@@ -111,7 +111,7 @@ class Cluster:
         token = self.kubectl("create", "token", name, "--namespace", namespace, f"--duration={TOKEN_LIFETIME}").strip()
         view = json.loads(self.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
         path = self.directory / f"{namespace}.{name}.kubeconfig"
-        _write_kubeconfig(path, view["clusters"][0]["cluster"], {"token": token}, namespace)
+        write_kubeconfig(path, view["clusters"][0]["cluster"], {"token": token}, namespace)
         return path
 
 
@@ -212,7 +212,7 @@ class LocalControlPlane(Cluster):
         place = {"server": f"https://{HOST}:{self._port}", "certificate-authority": self._file("ca.crt")}
         for name, path in (("admin", self.kubeconfig), ("manager", self.directory / "manager.kubeconfig")):
             pair = {"client-certificate": self._file(f"{name}.crt"), "client-key": self._file(f"{name}.key")}
-            _write_kubeconfig(path, place, pair, "default")
+            write_kubeconfig(path, place, pair)
         self._client_context = ssl.create_default_context(cafile=self._file("ca.crt"))
         self._client_context.load_cert_chain(self._file("admin.crt"), self._file("admin.key"))
 
@@ -271,8 +271,8 @@ def cluster(*, crds: Sequence[Path] = ()) -> Iterator[Cluster]:
     """That of KUBECONFIG where it is set; else a new one of `kind` where Docker runs; else a local control plane."""
     if os.environ.get("KUBECONFIG"):
         with tempfile.TemporaryDirectory(prefix="cluster-") as scratch:
-            yield _given_cluster(Path(scratch), crds)
-    elif _kind_runs():
+            yield given_cluster(Path(scratch), crds)
+    elif kind_runs():
         with _kind_cluster() as ours:
             ours.install_crds(*crds)
             yield ours
@@ -283,7 +283,7 @@ def cluster(*, crds: Sequence[Path] = ()) -> Iterator[Cluster]:
 
 def control_plane_binaries() -> Path:
     """The directory of etcd, kube-apiserver, kube-controller-manager and kubectl."""
-    directory = cache_directory() / f"control-plane-{_pinned('kubernetes', 'k8s.io/kubernetes')}"
+    directory = cache_directory() / f"control-plane-{pinned('kubernetes', 'k8s.io/kubernetes')}"
     if not directory.is_dir():
         raise ControlPlaneError(
             f"there is no control plane in {directory}: {_INSTALL} (needs Go), or set KUBECONFIG, "
@@ -294,10 +294,8 @@ def control_plane_binaries() -> Path:
 
 def spark_application_crds() -> list[Path]:
     """Kubeflow's own CustomResourceDefinition; none where only the cluster of KUBECONFIG can have it."""
-    version = re.search(r"^SPARK_OPERATOR_VERSION=(\S+)", (_GO.parent / "install.sh").read_text(), re.MULTILINE)
-    if version is None:
-        raise ControlPlaneError("dev/install.sh names no SPARK_OPERATOR_VERSION")
-    manifest = cache_directory() / f"spark-operator-{version[1]}" / "sparkapplications.yaml"
+    version = pinned("spark-operator", "github.com/kubeflow/spark-operator/v2")
+    manifest = cache_directory() / f"spark-operator-{version}" / "sparkapplications.yaml"
     if manifest.is_file():
         return [manifest]
     if os.environ.get("KUBECONFIG"):
@@ -309,7 +307,8 @@ def kubectl_executable() -> str:
     return shutil.which("kubectl") or str(control_plane_binaries() / "kubectl")
 
 
-def _pinned(directory: str, module: str) -> str:
+def pinned(directory: str, module: str) -> str:
+    """The version of a Go module that one of `dev/go` requires."""
     pins = (_GO / directory / "go.mod").read_text()
     version = re.search(rf"^require {re.escape(module)} v(\S+)", pins, re.MULTILINE)
     if version is None:
@@ -317,7 +316,8 @@ def _pinned(directory: str, module: str) -> str:
     return version[1]
 
 
-def _given_cluster(scratch: Path, crds: Sequence[Path]) -> Cluster:
+def given_cluster(scratch: Path, crds: Sequence[Path] = ()) -> Cluster:
+    """That of KUBECONFIG, by a file of its own below `scratch`."""
     # KUBECONFIG may name several files, with many contexts and paths relative to each: ours is one, with one.
     arguments = [kubectl_executable(), "config", "view", "--raw", "--minify", "--flatten"]
     view = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=KUBECTL_DEADLINE)
@@ -329,7 +329,8 @@ def _given_cluster(scratch: Path, crds: Sequence[Path]) -> Cluster:
     return ours
 
 
-def _kind_runs() -> bool:
+def kind_runs() -> bool:
+    """A docker without its daemon is only a client."""
     if not (shutil.which("kind") and shutil.which("docker")):
         return False
     return subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=30).returncode == 0
@@ -351,7 +352,7 @@ def _kind_cluster() -> Iterator[Cluster]:
             subprocess.run(remove, capture_output=True, check=False, timeout=KIND_DEADLINE)
 
 
-def _write_kubeconfig(path: Path, place: dict[str, str], user: dict[str, str], namespace: str) -> None:
+def write_kubeconfig(path: Path, place: dict[str, str], user: dict[str, str], namespace: str = "default") -> None:
     context = {"cluster": "cluster", "user": "user", "namespace": namespace}
     config = {
         "apiVersion": "v1",

@@ -59,6 +59,7 @@ class LocalKafka:
     `listener.security.protocol.map` secures CLIENT alone. `properties` replaces or adds any property on every broker,
     and `client_config` is what a client then needs beside the bootstrap servers.
 
+    `host` is the address of this machine that brokers listen at and tell clients.
     Without a `directory` the data lives in a temporary one that `stop` removes; one that is passed is kept.
     When this process dies, in whatever way, the brokers are killed.
     """
@@ -72,13 +73,15 @@ class LocalKafka:
         client_config: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = FAST_START,
+        host: str = HOST,
     ) -> None:
+        self._host = host
         self._directory = directory
         self._scratch: Path | None = None
         self._properties = dict(properties or {})
         self._client_config = dict(client_config or {})
         self._jvm_options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", *jvm_options]
-        ports = iter(free_ports(3 * brokers))
+        ports = iter(free_ports(3 * brokers, host))
         self._nodes = {node: _Ports(next(ports), next(ports), next(ports)) for node in range(1, brokers + 1)}
         self._advertised: dict[int, int] = {}
         self._running: dict[int, _Broker] = {}
@@ -94,12 +97,12 @@ class LocalKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in {**self.client_ports, **self._advertised}.values())
+        return ",".join(f"{self._host}:{port}" for port in {**self.client_ports, **self._advertised}.values())
 
     @property
     def direct_servers(self) -> str:
         """The listener of the brokers themselves: never secured, and never behind a proxy."""
-        return ",".join(f"{HOST}:{ports.internal}" for ports in self._nodes.values())
+        return ",".join(f"{self._host}:{ports.internal}" for ports in self._nodes.values())
 
     @property
     def client_ports(self) -> dict[int, int]:
@@ -200,11 +203,11 @@ class LocalKafka:
             "process.roles": "broker,controller",
             "node.id": str(node),
             "log.dirs": str(self._home(node) / "data"),
-            "controller.quorum.voters": ",".join(f"{id_}@{HOST}:{p.controller}" for id_, p in self._nodes.items()),
+            "controller.quorum.voters": ",".join(f"{id_}@{self._host}:{p.controller}" for id_, p in self._nodes.items()),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INTERNAL",
-            "listeners": f"CLIENT://{HOST}:{ports.client},INTERNAL://{HOST}:{ports.internal}"
-            f",CONTROLLER://{HOST}:{ports.controller}",
+            "listeners": f"CLIENT://{self._host}:{ports.client},INTERNAL://{self._host}:{ports.internal}"
+            f",CONTROLLER://{self._host}:{ports.controller}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "auto.create.topics.enable": "false",
             "min.insync.replicas": "1",
@@ -230,7 +233,7 @@ class LocalKafka:
         if node not in self._advertised:
             return {}
         client, internal = self._advertised[node], self._nodes[node].internal
-        return {"advertised.listeners": f"CLIENT://{HOST}:{client},INTERNAL://{HOST}:{internal}"}
+        return {"advertised.listeners": f"CLIENT://{self._host}:{client},INTERNAL://{self._host}:{internal}"}
 
     def _java(self, node: int, classpath: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [
@@ -253,7 +256,7 @@ class LocalKafka:
         process = self._running[node].process
         client = AdminClient(
             {
-                "bootstrap.servers": f"{HOST}:{self._nodes[node].client}",
+                "bootstrap.servers": f"{self._host}:{self._nodes[node].client}",
                 "reconnect.backoff.max.ms": 100,
                 # Refused connections are what waiting looks like.
                 "log_level": 0,

@@ -242,6 +242,8 @@ def _check(archive: Archive, java: Path, classes: Path) -> None:
 
 
 def main() -> None:
+    # Where an image is built the machine's name often resolves to nothing, and Spark asks for its address.
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
     java = java_of(os.environ)
     if java is None:
         sys.exit("there is no Java: set JAVA_HOME, or have java on the PATH")
