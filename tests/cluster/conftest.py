@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.target import ROOT, Target
+from servers.local_kafka import LocalKafka
+from support.cluster.installed import Installation, Pipeline, documented_commands
+from support.cluster.report import Report
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    found = Target.load()
+    if found is None:
+        pytest.fail("there is no cluster: `make e2e` brings one up and runs these tests, `make cluster` one that stays")
+    return found
+
+
+@pytest.fixture(scope="session")
+def brokers(target: Target) -> Iterator[LocalKafka]:
+    """Three of them, which pods reach."""
+    with LocalKafka(brokers=3, host=target.kafka_host) as ours:
+        yield ours
+
+
+@pytest.fixture(scope="session")
+def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The operator, by the commands of docs/install.md."""
+    report = Report(ROOT / "build" / "e2e" / "report.md")
+    ours = Installation(target, tmp_path_factory.mktemp("installed"), report)
+    ours.type("helm uninstall sinkpipeline-operator --namespace sinkpipeline-system --ignore-not-found --wait")
+    commands = documented_commands("Install")
+    # The namespace is there since Kubeflow's operator serves it; the pipelines are those of the tests.
+    for not_now in ("kubectl create namespace shop\n", "kubectl apply --namespace shop -f sinkpipeline.yaml\n"):
+        assert not_now in commands
+        commands = commands.replace(not_now, "")
+    ours.type(commands)
+    yield ours
+    ours.close()
+
+
+@pytest.fixture
+def pipeline(installed: Installation, brokers: LocalKafka, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
+    ours = Pipeline(installed, brokers.bootstrap_servers)
+    yield ours
+    # Its pods make room for those of the next test.
+    ours.delete("--ignore-not-found", "--timeout=90s")

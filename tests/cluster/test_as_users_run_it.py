@@ -1,0 +1,163 @@
+"""The whole system on a real cluster: Kubeflow's operator, its webhook, a scheduler, a kubelet, images and pods.
+
+What these tests hold, the stand-ins in dev/kubeflow play, so that the quick tests see it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from support.cluster.installed import START_S, SYSTEM, Installation, Pipeline
+from support.kafka import topics
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+ROWS = 5_000
+"""For each of four partitions."""
+
+
+def begin(pipeline: Pipeline, case: str, **spec: Any) -> None:
+    pipeline.stream.feed(ROWS)
+    begun = time.monotonic()
+    pipeline.apply(**spec)
+    pipeline.until(lambda: pipeline.delivered() > 0, "the first rows are there", START_S)
+    pipeline.installed.report.tell(case, time.monotonic() - begun, "applied until the first row", pipeline.line)
+    pipeline.until_told(case, "Ready", "True Running", deadline_s=START_S)
+
+
+def test_whatever_is_killed_each_row_comes_once(pipeline: Pipeline) -> None:
+    begin(pipeline, "a new pipeline")
+    pipeline.until_delivered("a new pipeline")
+    pipeline.until(lambda: pipeline.status["totals"]["rowsDelivered"] == 4 * ROWS, "the status counts them", 30)
+
+    installed = pipeline.installed
+    pipeline.stream.feed(ROWS)
+    [executor] = pipeline.executors()
+    installed.kubectl("delete", "pod", executor["metadata"]["name"], "--force", "--grace-period=0")
+    pipeline.until_delivered("an executor's pod is deleted")
+
+    pipeline.stream.feed(ROWS)
+    driver = pipeline.driver
+    assert driver is not None
+    begun = time.monotonic()
+    installed.kubectl("delete", "pod", driver["metadata"]["name"], "--force", "--grace-period=0")
+    pipeline.until(lambda: not pipeline.told("Ready").startswith("True"), "it is not Ready", 30)
+    installed.report.tell("a driver's pod is deleted", time.monotonic() - begun, pipeline.told("Ready"), pipeline.line)
+    pipeline.until_delivered("a driver's pod is deleted")
+    pipeline.until_told("a driver's pod is deleted", "Ready", "True Running", deadline_s=START_S)
+
+    pipeline.stream.feed(ROWS)
+    installed.kubectl("delete", "pod", "--selector=app.kubernetes.io/name=sinkpipeline-operator", namespace=SYSTEM)
+    pipeline.until_delivered("the operator's pod is deleted")
+    rows = 16 * ROWS
+    pipeline.until(lambda: pipeline.status["totals"]["rowsDelivered"] == rows, "the new operator counts on", 90)
+    assert pipeline.told("Ready") == "True Running"
+
+
+def test_without_room_for_executors_it_is_not_ready_and_says_why(pipeline: Pipeline) -> None:
+    case = "no node has room for an executor"
+    pipeline.stream.feed(ROWS)
+    pipeline.set_conf(spark_kubernetes_executor_request_cores="64")
+    words = pipeline.until_told(case, "SparkApplicationReady", "False Unschedulable", "Insufficient cpu", START_S)
+    assert "exec-1" in words
+    assert pipeline.told("Ready").startswith("False")
+    assert any(event.startswith("Unschedulable: ") for event in pipeline.events())
+    pipeline.set_conf(spark_kubernetes_executor_request_cores="200m")
+    pipeline.until_delivered(f"{case}, and the manifest is mended")
+
+
+def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, brokers: LocalKafka) -> None:
+    namespace = "elsewhere"
+    with own_namespace(installed, namespace):
+        pipeline = Pipeline(installed, brokers.bootstrap_servers, namespace=namespace)
+        pipeline.apply()
+        words = pipeline.until_told("Kubeflow does not serve the namespace", "Stalled", "True NotSubmitted", "", 200)
+        assert "does not serve" in words
+        pipeline.delete("--timeout=60s")
+
+
+def test_a_data_topic_that_is_deleted_is_never_made_again(pipeline: Pipeline) -> None:
+    case = "the data topic is deleted"
+    begin(pipeline, case)
+    pipeline.until_delivered(case)
+    topics.delete_topic(pipeline.servers, pipeline.data)
+    pipeline.stream.feed(1)
+    pipeline.until_told(case, "TopicsReady", "False DataTopicLost")
+    assert pipeline.told("Ready").startswith("False")
+    assert topics.topic_id(pipeline.servers, pipeline.data) is None
+
+
+def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None:
+    case = "Kubeflow's operator is away during an edit"
+    begin(pipeline, case)
+    with kubeflow_away(pipeline.installed):
+        pipeline.apply(trigger={"interval": "2s"})
+        pipeline.stream.feed(ROWS)
+        pipeline.until(lambda: pipeline.driver is None, "the old driver is gone", 120)
+        pipeline.until(lambda: pipeline.told("Ready").startswith("False"), "it is not Ready", 30)
+        pipeline.until_told(case, "SparkApplicationReady", "False NEW", deadline_s=60)
+    pipeline.until_delivered(f"{case}, and comes back")
+
+
+def test_suspended_it_says_so_and_deleted_its_topics_go(pipeline: Pipeline) -> None:
+    case = "suspended"
+    begin(pipeline, case, deletionPolicy="Delete")
+    pipeline.apply(suspend=True)
+    pipeline.until(lambda: pipeline.status.get("phase") == "Suspended", "its phase is Suspended", 60)
+    assert pipeline.driver is None or pipeline.driver["status"]["phase"] != "Running"
+    pipeline.stream.feed(ROWS)
+    pipeline.apply(suspend=False)
+    pipeline.until_delivered("resumed")
+    begun = time.monotonic()
+    pipeline.delete("--timeout=90s")
+    pipeline.installed.report.tell("deleted, with its topics", time.monotonic() - begun, "the resource is gone")
+    assert topics.topic_id(pipeline.servers, pipeline.data) is None
+    assert topics.topic_id(pipeline.servers, pipeline.name) is not None
+
+
+def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) -> None:
+    """Last: it replaces every driver."""
+    case = "an upgrade names an image that is not there"
+    begin(pipeline, case)
+    helm = "helm {} sinkpipeline-operator --namespace sinkpipeline-system"
+    upgrade = helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
+    pipeline.installed.type(upgrade)
+    pipeline.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
+    assert pipeline.told("Ready").startswith("False")
+    pipeline.stream.feed(ROWS)
+    pipeline.installed.type(helm.format("rollback") + " --wait")
+    pipeline.until_delivered(f"{case}, and is rolled back")
+
+
+@contextlib.contextmanager
+def own_namespace(installed: Installation, name: str) -> Iterator[None]:
+    """With the drivers' account, as docs/install.md says for one that comes later."""
+    account = (
+        f"kubectl create namespace {name}\n"
+        "kubectl get serviceaccount,role,rolebinding sinkpipeline-driver --namespace shop -o yaml |"
+        f" sed 's/namespace: shop/namespace: {name}/' | kubectl apply -f -"
+    )
+    installed.type(account)
+    try:
+        yield
+    finally:
+        installed.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@contextlib.contextmanager
+def kubeflow_away(installed: Installation) -> Iterator[None]:
+    controller = "deployment/spark-operator-controller"
+    installed.kubectl("scale", controller, "--replicas=0", namespace="spark-operator")
+    selector = "app.kubernetes.io/component=controller"
+    wait_until(lambda: not installed.pods(selector, "spark-operator"), "Kubeflow's controller is gone", 60)
+    try:
+        yield
+    finally:
+        installed.kubectl("scale", controller, "--replicas=1", namespace="spark-operator")
