@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm cluster cluster-down e2e crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +49,13 @@ test: servers lint helm ## What check does, and every capability once on its rea
 test-rest: servers helm ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
-test-all: test ## Every test
-	@$(MAKE) --no-print-directory test-rest costs
+test-all: test ## Every test; on a cluster where the machine allows one
+	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
+
+# A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
+e2e-if-possible:
+	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] && [ -z "$$KUBECONFIG" ]; then $(MAKE) --no-print-directory e2e; \
+	else echo "make e2e was not run: it needs root on Linux, or a cluster (docs/install.md)" >&2; fi
 
 costs: install ## What the last runs cost together
 	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json

@@ -1,4 +1,4 @@
-"""`python -m cluster up`, `down`, and `run COMMAND...`, which is both around a command: see `make cluster` and `make e2e`."""
+"""`python -m cluster up`, `down`, and `run COMMAND...`, which is both around a command: `make e2e`."""
 
 from __future__ import annotations
 

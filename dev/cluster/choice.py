@@ -13,7 +13,7 @@ from cluster import kubeflow
 from cluster.target import DIRECTORY, ROOT, Target
 from node import machine
 from servers import control_plane
-from servers.control_plane import Cluster, ControlPlaneError
+from servers.control_plane import ControlPlaneError
 from servers.local_process import cache_directory
 
 NAMESPACES: Final = ("shop", "warehouse")
@@ -63,8 +63,8 @@ def _given() -> Target:
     host, registry = os.environ.get("KAFKA_HOST"), os.environ.get("REGISTRY")
     if not host or not registry:
         raise ControlPlaneError(
-            "KUBECONFIG is set: say with KAFKA_HOST at which address of this machine pods reach brokers, and with REGISTRY "
-            "where the images are (`REGISTRY=... dev/images/build.sh --push`), as in "
+            "KUBECONFIG is set: say with KAFKA_HOST at which address of this machine pods reach brokers, and with "
+            "REGISTRY where the images are (`REGISTRY=... dev/images/build.sh --push`), as in "
             "`make cluster KAFKA_HOST=192.0.2.7 REGISTRY=registry.example.com`"
         )
     DIRECTORY.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,9 @@ def install(cluster: Cluster, chart: Path | None, image: str | None, namespaces:
         repository, _, tag = image.rpartition(":")
         registry, _, repository = repository.partition("/")
         values["image"] = {"registry": registry, "repository": repository, "tag": tag}
-    source = [str(chart)] if chart is not None else ["spark-operator", f"--repo={_REPOSITORY}", f"--version={version()}"]
+    source = (
+        [str(chart)] if chart is not None else ["spark-operator", f"--repo={_REPOSITORY}", f"--version={version()}"]
+    )
     helm(
         *("upgrade", "--install", "spark-operator", *source, f"--namespace={NAMESPACE}", "--create-namespace"),
         *(f"--kubeconfig={cluster.kubeconfig}", "--wait", f"--timeout={_DEADLINE_S}s", "--values=-"),

@@ -64,9 +64,13 @@ class Supervisor:
             wanted = not (self._state.stopped / name).exists()
             if name in running and not wanted:
                 self._signal(name, signal.SIGTERM)
-            elif name not in running and wanted and time.monotonic() >= self._not_before.get(name, 0.0):
-                if program.after is None or program.after():
-                    self._start(program)
+            elif name not in running and wanted and self._may_start(program):
+                self._start(program)
+
+    def _may_start(self, program: Program) -> bool:
+        if time.monotonic() < self._not_before.get(program.name, 0.0):
+            return False
+        return program.after is None or program.after()
 
     def stop(self) -> None:
         """containerd's images outlive the node: it closes their database."""
@@ -105,7 +109,7 @@ class Supervisor:
 
 
 def prepare_mounts(state: State) -> None:
-    # Nothing goes back to the machine's own mounts (`unshare` saw to it); within the node all are shared, as kubelets need.
+    # Nothing goes back to the machine's own mounts: `unshare` saw to it. Kubelets need shared ones.
     _run("mount", "--make-rshared", "/")
     _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     _run("mount", "--bind", state.made("log"), "/var/log")

@@ -172,7 +172,7 @@ def _first_process(process: subprocess.Popen[bytes]) -> int:
             raise NodeError("namespaces of its own were refused to the node: see its log")
         found = children.read_text().split()
         # It must have left its parent's network, or the cable would end on this machine.
-        if found and os.stat(f"/proc/{found[0]}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino:
+        if found and Path(f"/proc/{found[0]}/ns/net").stat().st_ino != Path("/proc/self/ns/net").stat().st_ino:
             return int(found[0])
         time.sleep(_POLL_S)
 
@@ -205,7 +205,9 @@ def _log_tails(state: State) -> str:
 
 def _containerd_answers(state: State) -> bool:
     command = ["ctr", "--address", str(state.containerd_socket), "version"]
-    return state.containerd_socket.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return (
+        state.containerd_socket.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
 
 
 def _is_ready(cluster: Cluster) -> bool:

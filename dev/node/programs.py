@@ -34,8 +34,16 @@ def programs(state: State) -> list[Program]:
     return [
         Program(
             "etcd",
-            _control_plane(state, "etcd", f"--data-dir={state.file('etcd')}", "--unsafe-no-fsync", "--log-level=warn")
-            + [f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peers}"],
+            _control_plane(
+                state,
+                "etcd",
+                f"--data-dir={state.file('etcd')}",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                f"--listen-peer-urls={peers}",
+                "--unsafe-no-fsync",
+                "--log-level=warn",
+            ),
         ),
         Program(
             "kube-apiserver",
@@ -84,8 +92,13 @@ def programs(state: State) -> list[Program]:
         ),
         Program(
             "kube-scheduler",
-            _node(state, "kube-scheduler", f"--kubeconfig={state.file('scheduler.kubeconfig')}", *leader)
-            + [f"--cert-dir={state.directory}"],
+            _node(
+                state,
+                "kube-scheduler",
+                f"--kubeconfig={state.file('scheduler.kubeconfig')}",
+                f"--cert-dir={state.directory}",
+                *leader,
+            ),
             after=server_is_there,
         ),
         Program("containerd", [_found("containerd"), "--config", _containerd_config(state)]),
@@ -100,11 +113,11 @@ def programs(state: State) -> list[Program]:
                 f"--node-ip={state.address}",
                 f"--root-dir={state.made('kubelet')}",
             ),
-            after=lambda: server_is_there() and state.containerd_socket.exists() and (state.directory / "images").exists(),
+            after=lambda: (
+                server_is_there() and state.containerd_socket.exists() and (state.directory / "images").exists()
+            ),
         ),
-        Program(
-            "kube-proxy", _node(state, "kube-proxy", f"--config={_proxy_config(state)}"), after=server_is_there
-        ),
+        Program("kube-proxy", _node(state, "kube-proxy", f"--config={_proxy_config(state)}"), after=server_is_there),
         Program("coredns", [f"{state.programs}/coredns", "-conf", _corefile(state)], after=server_is_there),
     ]
 

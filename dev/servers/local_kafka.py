@@ -203,7 +203,9 @@ class LocalKafka:
             "process.roles": "broker,controller",
             "node.id": str(node),
             "log.dirs": str(self._home(node) / "data"),
-            "controller.quorum.voters": ",".join(f"{id_}@{self._host}:{p.controller}" for id_, p in self._nodes.items()),
+            "controller.quorum.voters": ",".join(
+                f"{id_}@{self._host}:{p.controller}" for id_, p in self._nodes.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "INTERNAL",
             "listeners": f"CLIENT://{self._host}:{ports.client},INTERNAL://{self._host}:{ports.internal}"

@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.target import Target
 from servers.local_kafka import LocalKafka
 from support.cluster.installed import START_S, SYSTEM, Installation, Pipeline
 from support.kafka import topics
 from support.waiting import wait_until
+from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -78,8 +81,10 @@ def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, broke
     with own_namespace(installed, namespace):
         pipeline = Pipeline(installed, brokers.bootstrap_servers, namespace=namespace)
         pipeline.apply()
-        words = pipeline.until_told("Kubeflow does not serve the namespace", "Stalled", "True NotSubmitted", "", 200)
-        assert "does not serve" in words
+        case = "Kubeflow does not serve the namespace"
+        words = pipeline.until_told(case, "SparkApplicationReady", "False NotSubmitted", deadline_s=200)
+        assert "that it serves this namespace" in words
+        assert any(event.startswith("NotSubmitted: ") for event in pipeline.events())
         pipeline.delete("--timeout=60s")
 
 
@@ -106,6 +111,38 @@ def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None
     pipeline.until_delivered(f"{case}, and comes back")
 
 
+def test_secrets_open_a_secured_cluster(installed: Installation, target: Target, tmp_path: Path) -> None:
+    """With the rights of docs/rights.md and no others; with a wrong password first."""
+    case = "SASL over TLS, with Secrets"
+    with SecureKafka(tmp_path, host=target.kafka_host) as kafka:
+        pipeline = Pipeline(installed, kafka.bootstrap_servers)
+        user, ca = f"{pipeline.name}-user", f"{pipeline.name}-ca"
+        installed.kubectl("create", "secret", "generic", user, "--from-literal=password=wrong")
+        installed.kubectl("create", "secret", "generic", ca, f"--from-file=ca.crt={kafka.certificates.ca}")
+        kafka.add_user(pipeline.name, "right")
+        names = {
+            "identity": f"{pipeline.namespace}.{pipeline.name}",
+            "source topic": pipeline.name,
+            "progress topic": f"{pipeline.name}-progress",
+            "data topic": pipeline.data,
+        }
+        kafka.grant(f"User:{pipeline.name}", [need.right(names) for need in documented() if "run" in need.commands])
+        password = {"name": user, "key": "password"}
+        auth = {
+            "sasl": {"mechanism": "SCRAM-SHA-512", "username": pipeline.name, "passwordSecretRef": password},
+            "tls": {"caSecretRef": {"name": ca, "key": "ca.crt"}},
+        }
+        source = {"bootstrapServers": kafka.servers(Door.SASL_TLS), "topics": [pipeline.name], "auth": auth}
+        pipeline.stream.feed(ROWS)
+        pipeline.apply(source={"kafka": source})
+        pipeline.until(lambda: "AuthenticationFailed" in pipeline.told("Ready"), "the password is wrong", START_S)
+        words = pipeline.condition("Ready")["message"]
+        installed.report.tell(f"{case}: a wrong password", 0, words, pipeline.line)
+        installed.kubectl("patch", "secret", user, "--type=merge", "-p", '{"stringData": {"password": "right"}}')
+        pipeline.until_delivered(f"{case}: the password is mended")
+        pipeline.delete("--timeout=90s")
+
+
 def test_suspended_it_says_so_and_deleted_its_topics_go(pipeline: Pipeline) -> None:
     case = "suspended"
     begin(pipeline, case, deletionPolicy="Delete")
@@ -127,7 +164,9 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
     case = "an upgrade names an image that is not there"
     begin(pipeline, case)
     helm = "helm {} sinkpipeline-operator --namespace sinkpipeline-system"
-    upgrade = helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
+    upgrade = (
+        helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
+    )
     pipeline.installed.type(upgrade)
     pipeline.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
     assert pipeline.told("Ready").startswith("False")

@@ -1,4 +1,4 @@
-"""The operator on a real cluster, installed as `docs/install.md` says, and a pipeline there as a person with kubectl sees it."""
+"""The operator on a real cluster, installed as docs/install.md says, and a pipeline as kubectl shows it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Pipeline:
         return time.monotonic() - begun
 
     def until_told(self, case: str, kind: str, wanted: str, words: str = "", deadline_s: float = REACTION_S) -> str:
-        """Until a condition is `<status> <reason>` with those words; into the report, with the message that is returned."""
+        """Until a condition is `<status> <reason>` with those words; the message, which the report has too."""
 
         def look() -> bool:
             return self.told(kind) == wanted and words in self.condition(kind)["message"]

@@ -69,15 +69,15 @@ class Door(enum.Enum):
 class Certificates:
     """An authority, and what it has signed, as PEM files with keys of PKCS #8 as both clients read them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str) -> None:
         self._directory = directory
         self._authority = trustme.CA()
         self._other = trustme.CA()
         directory.mkdir(parents=True, exist_ok=True)
         self.ca = self._write("ca.crt", self._authority.cert_pem.bytes())
         self.wrong_ca = self._write("wrong-ca.crt", self._other.cert_pem.bytes())
-        self.broker = self._keystore("broker", self._authority.issue_cert(HOST))
-        self.expired = self._keystore("expired", self._authority.issue_cert(HOST, not_after=_yesterday()))
+        self.broker = self._keystore("broker", self._authority.issue_cert(host))
+        self.expired = self._keystore("expired", self._authority.issue_cert(host, not_after=_yesterday()))
         self.elsewhere = self._keystore("elsewhere", self._authority.issue_cert("elsewhere.example"))
 
     def client(self, name: str, *, trusted: bool = True, expired: bool = False) -> tuple[bytes, bytes]:
@@ -141,22 +141,22 @@ class Right:
 class SecureKafka(LocalKafka):
     """One broker with a listener for each `Door`; nobody but the tests may do anything without an ACL."""
 
-    def __init__(self, directory: Path) -> None:
-        self.certificates = Certificates(directory / "certificates")
-        super().__init__(client_config={})
+    def __init__(self, directory: Path, *, host: str = HOST) -> None:
+        self.certificates = Certificates(directory / "certificates", host)
+        super().__init__(client_config={}, host=host)
         ours = {port for ports in self._nodes.values() for port in vars(ports).values()}
-        free = [port for port in free_ports(len(Door) + len(ours)) if port not in ours]
+        free = [port for port in free_ports(len(Door) + len(ours), host) if port not in ours]
         self._doors = dict(zip(Door, free, strict=False))
         self._admin: AdminClient | None = None
 
     def servers(self, door: Door) -> str:
-        return f"{HOST}:{self._doors[door]}"
+        return f"{self._host}:{self._doors[door]}"
 
     @override
     def _server_properties(self, node: int) -> dict[str, str]:
         base = super()._server_properties(node)
         doors = {door.name.lower().replace("_", ""): (door, port) for door, port in self._doors.items()}
-        listeners = "".join(f",{name.upper()}://{HOST}:{port}" for name, (_, port) in doors.items())
+        listeners = "".join(f",{name.upper()}://{self._host}:{port}" for name, (_, port) in doors.items())
         protocols = "".join(f",{name.upper()}:{door.protocol}" for name, (door, _) in doors.items())
         certificates = self.certificates
         stores = {Door.EXPIRED: certificates.expired, Door.ELSEWHERE: certificates.elsewhere}
