@@ -143,60 +143,7 @@ kafka_broker() {
   copy_jars "$KAFKA_POM" "$staging"
   cp "$KAFKA_POM" "$staging/pom.xml"
   rm -rf "$KAFKA"
-  # Debian's packages that a node is made of, each with a program or a file by which it is known.
-NODE_PACKAGES=(
-  containerd:containerd runc:runc containernetworking-plugins:/usr/lib/cni/bridge nftables:nft iptables:iptables
-  conntrack:conntrack ethtool:ethtool socat:socat iproute2:ip util-linux:unshare buildah:buildah debootstrap:debootstrap
-)
-
-node_packages() {
-  local each program missing=()
-  for each in "${NODE_PACKAGES[@]}"; do
-    program=${each#*:}
-    [[ -e $program ]] || PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${each%%:*}")
-  done
-  ((${#missing[@]})) || return 0
-  [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
-    fail "a local node needs ${missing[*]}: install them (Debian: apt install ${missing[*]}), or set KUBECONFIG to a cluster"
-  say "installing Debian's packages ${missing[*]}"
-  local output
-  output=$(apt-get update 2>&1 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" 2>&1) ||
-    fail "apt-get could not install ${missing[*]}:"$'\n'"$(tail -20 <<<"$output")"
-}
-
-node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
-
-node() {
-  local started=$SECONDS source version=k8s.io/component-base/version
-  [[ $(uname) == Linux && $(id -u) == 0 ]] ||
-    fail "a local node needs root on Linux: set KUBECONFIG to a cluster, or have kind and a Docker that runs"
-  node_packages
-  fresh "$NODE/inputs" "$(node_inputs)" && return
-  require_go "a local node" "set KUBECONFIG to a cluster, or have kind and a Docker that runs"
-  say "building a node of Kubernetes $KUBERNETES_VERSION and Kubeflow's operator into $NODE: some minutes the first time"
-  mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.node.XXXXXX")
-  chmod 755 "$staging"
-  go_build pause kubernetes ./pause
-  go_build node kubernetes ./node "-X $version.gitVersion=v$KUBERNETES_VERSION" \
-    "-X $version.gitMajor=1" "-X $version.gitMinor=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")"
-  go_build coredns dns .
-  go_build spark-operator spark-operator github.com/kubeflow/spark-operator/v2/cmd/operator
-  for program in kubelet kube-proxy kube-scheduler; do
-    ln "$staging/node" "$staging/$program"
-  done
-  # Its module has its chart and its image's entry point too. The module cache is read-only.
-  source=$(cd "$GO_MODULES/spark-operator" && go list -m -f '{{.Dir}}' github.com/kubeflow/spark-operator/v2)
-  cp -r "$source/charts/spark-operator-chart" "$source/entrypoint.sh" "$staging/"
-  chmod -R u+w "$staging"
-  node_inputs >"$staging/inputs"
-  rm -rf "$NODE"
-  rename "$staging" "$NODE"
-  staging=
-  say "built in $((SECONDS - started)) s"
-}
-
-# Not mv: it would move into a directory that another checkout has put there meanwhile.
+  # Not mv: it would move into a directory that another checkout has put there meanwhile.
   "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$KAFKA"
 }
 
@@ -317,6 +264,59 @@ spark_application_crd() {
   staging=
 }
 
+# Debian's packages that a node is made of, each with a program or a file by which it is known.
+NODE_PACKAGES=(
+  containerd:containerd runc:runc containernetworking-plugins:/usr/lib/cni/bridge nftables:nft iptables:iptables
+  conntrack:conntrack ethtool:ethtool socat:socat iproute2:ip util-linux:unshare buildah:buildah debootstrap:debootstrap
+)
+
+node_packages() {
+  local each program missing=()
+  for each in "${NODE_PACKAGES[@]}"; do
+    program=${each#*:}
+    [[ -e $program ]] || PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing+=("${each%%:*}")
+  done
+  ((${#missing[@]})) || return 0
+  [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null ||
+    fail "a local node needs ${missing[*]}: install them (Debian: apt install ${missing[*]}), or set KUBECONFIG to a cluster"
+  say "installing Debian's packages ${missing[*]}"
+  local output
+  output=$(apt-get update 2>&1 && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" 2>&1) ||
+    fail "apt-get could not install ${missing[*]}:"$'\n'"$(tail -20 <<<"$output")"
+}
+
+node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
+
+local_node() {
+  local started=$SECONDS source version=k8s.io/component-base/version
+  [[ $(uname) == Linux && $(id -u) == 0 ]] ||
+    fail "a local node needs root on Linux: set KUBECONFIG to a cluster, or have kind and a Docker that runs"
+  node_packages
+  fresh "$NODE/inputs" "$(node_inputs)" && return
+  require_go "a local node" "set KUBECONFIG to a cluster, or have kind and a Docker that runs"
+  say "building a node of Kubernetes $KUBERNETES_VERSION and Kubeflow's operator into $NODE: some minutes the first time"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.node.XXXXXX")
+  chmod 755 "$staging"
+  go_build pause kubernetes ./pause
+  go_build node kubernetes ./node "-X $version.gitVersion=v$KUBERNETES_VERSION" \
+    "-X $version.gitMajor=1" "-X $version.gitMinor=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")"
+  go_build coredns dns .
+  go_build spark-operator spark-operator github.com/kubeflow/spark-operator/v2/cmd/operator
+  for program in kubelet kube-proxy kube-scheduler; do
+    ln "$staging/node" "$staging/$program"
+  done
+  # Its module has its chart and its image's entry point too. The module cache is read-only.
+  source=$(cd "$GO_MODULES/spark-operator" && go list -m -f '{{.Dir}}' github.com/kubeflow/spark-operator/v2)
+  cp -r "$source/charts/spark-operator-chart" "$source/entrypoint.sh" "$staging/"
+  chmod -R u+w "$staging"
+  node_inputs >"$staging/inputs"
+  rm -rf "$NODE"
+  rename "$staging" "$NODE"
+  staging=
+  say "built in $((SECONDS - started)) s"
+}
+
 # Not mv: it would move into a directory that another checkout has put there meanwhile.
 rename() { "$PYTHON" -c 'import os, sys; os.rename(*sys.argv[1:])' "$@"; }
 
@@ -355,7 +355,7 @@ control-plane)
   control_plane
   ;;
 helm) helm_binary ;;
-node) node ;;
+node) local_node ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;
 esac
