@@ -294,15 +294,23 @@ def control_plane_binaries() -> Path:
 
 def spark_application_crds() -> list[Path]:
     """Kubeflow's own CustomResourceDefinition; none where only the cluster of KUBECONFIG can have it."""
-    version = re.search(r"^SPARK_OPERATOR_VERSION=(\S+)", (_GO.parent / "install.sh").read_text(), re.MULTILINE)
+    return _crds("spark-operator", "SPARK_OPERATOR_VERSION")
+
+
+def monitoring_crds() -> list[Path]:
+    """Those of Prometheus' operator that the chart has objects of; likewise."""
+    return _crds("prometheus-operator", "PROMETHEUS_OPERATOR_VERSION")
+
+
+def _crds(name: str, pin: str) -> list[Path]:
+    version = re.search(rf"^{pin}=(\S+)", (_GO.parent / "install.sh").read_text(), re.MULTILINE)
     if version is None:
-        raise ControlPlaneError("dev/install.sh names no SPARK_OPERATOR_VERSION")
-    manifest = cache_directory() / f"spark-operator-{version[1]}" / "sparkapplications.yaml"
-    if manifest.is_file():
-        return [manifest]
-    if os.environ.get("KUBECONFIG"):
-        return []
-    raise ControlPlaneError(f"Kubeflow's CRD of SparkApplication is not in {manifest}: {_INSTALL}")
+        raise ControlPlaneError(f"dev/install.sh names no {pin}")
+    directory = cache_directory() / f"{name}-{version[1]}"
+    manifests = sorted(directory.glob("*.yaml"))
+    if not manifests and not os.environ.get("KUBECONFIG"):
+        raise ControlPlaneError(f"the CRDs of {name} are not in {directory}: {_INSTALL}")
+    return manifests
 
 
 def kubectl_executable() -> str:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kopf
@@ -26,11 +26,15 @@ _SILENCE_S = 600
 
 
 def build(
-    make_queue: Callable[[], WorkQueue], child: Kind, namespaces: tuple[str, ...], access: Callable[[], Access]
+    prepare: Callable[[], Awaitable[None]],
+    make_queue: Callable[[], WorkQueue],
+    child: Kind,
+    namespaces: tuple[str, ...],
+    access: Callable[[], Access],
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
     """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop.
 
-    `access`: asked for whenever kopf logs in.
+    `prepare`: nothing is watched before it is through. `access`: asked for whenever kopf logs in.
     """
     registry = kopf.OperatorRegistry()
     queue: WorkQueue | None = None
@@ -49,6 +53,7 @@ def build(
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:
         nonlocal queue, work
+        await prepare()
         queue = make_queue()
         work = asyncio.create_task(queue.run(), name="work queue")
         work.add_done_callback(_tell_if_it_broke)
