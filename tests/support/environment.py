@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
+import venv
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
@@ -23,17 +23,16 @@ _EXTRA: Final = re.compile(r"""extra *== *['"](\w+)""")
 
 
 def make(directory: Path, name: str, extra: str, unneeded: Path) -> Path:
-    """What `pip install NAME[EXTRA]` brings, and pip itself, without what the list takes away; the site-packages."""
-    site_packages = directory / "lib" / "python3" / "site-packages"
+    """What `pip install NAME[EXTRA]` brings, and pip itself, without what the list takes away; its Python.
+
+    Files are links to those that are installed, where the file system has them.
+    """
+    venv.create(directory, symlinks=True)
+    [site_packages] = directory.glob("lib/python3*/site-packages")
     for each in sorted({*closure(name, extra), *_INSTALLERS}):
         _copy(distribution(each), site_packages)
     prune.prune(site_packages, unneeded.read_text())
-    return site_packages
-
-
-def python(site_packages: Path) -> list[str]:
-    """What starts Python with that environment and no other."""
-    return ["env", f"PYTHONPATH={site_packages}", str(getattr(sys, "_base_executable", sys.executable)), "-S"]
+    return directory / "bin" / "python"
 
 
 def closure(name: str, extra: str = "") -> set[str]:
@@ -71,10 +70,20 @@ def _copy(dist: Distribution, site_packages: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source, site_packages / source.name, ignore=ignored)
         return
-    for file in dist.files or ():
-        # What stands beside it are programs, and bytecode is made anew.
-        if file.parts[0] == ".." or file.suffix == ".pyc":
-            continue
-        target = site_packages / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file.locate(), target)
+    # What stands beside it are programs, and bytecode is made anew.
+    files = [file for file in dist.files or () if file.parts[0] != ".." and file.suffix != ".pyc"]
+    for file in files:
+        _link(Path(str(file.locate())), site_packages / file)
+    # Those that `make install` has added, as the image's Dockerfile does.
+    for jar in Path(str(dist.locate_file("pyspark/jars"))).glob("*.jar") if _normal(dist.name) == "pyspark" else ():
+        _link(jar, site_packages / "pyspark" / "jars" / jar.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        return
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -96,6 +96,13 @@ def test_who_may_not_replace_it_says_so() -> None:
     assert "could not be replaced (403: cannot patch)" in told
 
 
-def test_who_may_not_look_goes_on_as_before() -> None:
-    assert check(FakeCluster(None, look=ApiRefused(403, "cannot get"))) == ""
+def test_who_may_not_look_goes_on_as_before_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    blind = Definitions(FakeCluster(None, look=ApiRefused(403, "cannot get")), [OURS], may_upgrade=True)  # type: ignore[arg-type]
+    assert [blind.check(), blind.check()] == ["", ""]
+    assert [each.message for each in caplog.records] == [
+        "can't see whether the CustomResourceDefinition things.example.com is up to date: 403: cannot get"
+    ]
+
+
+def test_an_api_server_that_is_away_is_waited_for() -> None:
     assert "no route" in check(FakeCluster(None, look=ApiUnavailable("no route")))

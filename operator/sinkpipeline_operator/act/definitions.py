@@ -41,6 +41,7 @@ class Definitions:
         self._definitions = list(definitions)
         self._may_upgrade = may_upgrade
         self._told = ""
+        self._unseen: set[str] = set()
 
     def check(self) -> str:
         """Why this operator can't work with what the cluster has; empty where it can. Replaces older ones."""
@@ -56,7 +57,9 @@ class Definitions:
             live = self._cluster.get_metadata(DEFINITION, name)
         except ApiRefused as error:
             # Whoever grants rights by hand may not know of this one: as before, it is trusted to be right.
-            _LOG.warning("can't see whether the CustomResourceDefinition %s is up to date: %s", name, error)
+            if name not in self._unseen:
+                _LOG.warning("can't see whether the CustomResourceDefinition %s is up to date: %s", name, error)
+            self._unseen.add(name)
             return ""
         except ApiUnavailable as error:
             return f"the API server can't be worked with: {error}"
