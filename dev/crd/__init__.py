@@ -8,7 +8,9 @@ from crd.definition import (
     VERSION,
     committed_revision,
     custom_resource_definition,
+    renewed,
     resource_schema,
+    revision_of,
     text,
 )
 
@@ -20,6 +22,8 @@ __all__ = [
     "VERSION",
     "committed_revision",
     "custom_resource_definition",
+    "renewed",
     "resource_schema",
+    "revision_of",
     "text",
 ]

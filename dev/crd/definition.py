@@ -134,6 +134,17 @@ def text(revision: int) -> str:
 
 
 def committed_revision() -> int:
-    """Of the file that is there; 0 where there is none, or one without."""
-    found = re.search(rf'^    {REVISION}: ["\'](\d+)', PATH.read_text() if PATH.exists() else "", re.MULTILINE)
+    """Of the file that is there; 0 where there is none."""
+    return revision_of(PATH.read_text()) if PATH.exists() else 0
+
+
+def revision_of(committed: str) -> int:
+    """0 where it has none."""
+    found = re.search(rf'^    {REVISION}: ["\'](\d+)', committed, re.MULTILINE)
     return 0 if found is None else int(found[1])
+
+
+def renewed(committed: str) -> str:
+    """The file as it is to be: with the next revision where anything else has changed."""
+    revision = revision_of(committed)
+    return committed if committed == text(revision) else text(revision + 1)

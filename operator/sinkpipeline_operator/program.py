@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
@@ -90,15 +90,14 @@ class _Running:
         self._definitions = definitions
         self._look_s = look_s
         self._unserved = ""
-        self._looking: asyncio.Task[None] | None = None
         self._queue: WorkQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def until_served(self) -> None:
-        """Waits for CustomResourceDefinitions that this operator can work with; from then on looks at them again."""
+    async def until_served(self) -> Coroutine[None, None, None]:
+        """Waits for CustomResourceDefinitions that this operator can work with; what looks at them from then on."""
         while await self._unserved_now():  # noqa: ASYNC110 - the API server is asked, and tells of nothing
             await asyncio.sleep(_AGAIN_S)
-        self._looking = asyncio.create_task(self._look_on(), name="definitions")
+        return self._look_on()
 
     async def _look_on(self) -> None:
         while True:

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from sinkpipeline_operator.act.definitions import Definitions, own
-from sinkpipeline_operator.decide.definitions import REVISION, Verdict, judge, trouble
+from sinkpipeline_operator.decide.definitions import REVISION, Verdict, judge, revision, trouble
 from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Kind
 
 ROOT = Path(__file__).parents[2]
 
 
-def definition(revision: str | None, **meta: Any) -> dict[str, Any]:
-    annotations = {} if revision is None else {"annotations": {REVISION: revision}}
+def definition(number: str | None, **meta: Any) -> dict[str, Any]:
+    annotations = {} if number is None else {"annotations": {REVISION: number}}
     return {"metadata": {"name": "things.example.com", **annotations, **meta}}
 
 
@@ -44,7 +44,10 @@ def test_what_is_older_can_not_be_worked_with(live: Mapping[str, Any] | None, ve
 
 
 def test_the_operator_was_built_with_those_of_the_repository() -> None:
-    assert own() == [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    assert sorted(own(), key=lambda each: str(each["metadata"]["name"])) == [
+        yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))
+    ]
+    assert all(revision(each) > 0 for each in own()), "one without a revision is never older than another"
 
 
 class FakeCluster:
