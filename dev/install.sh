@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
 # `make lock`: resolves every dependency afresh into requirements.lock.
-# `dev/install.sh control-plane`: a Kubernetes API server and Kubeflow's CRD in the user's cache, built from Go modules.
+# `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
@@ -24,6 +24,8 @@ HELM=$CACHE/helm-$HELM_VERSION
 SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v2 v::p' "$GO_MODULES/spark-operator/go.mod")
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 NODE=$CACHE/node-$KUBERNETES_VERSION
+PROMETHEUS_OPERATOR_VERSION=0.93.1
+PROMETHEUS_OPERATOR=$CACHE/prometheus-operator-$PROMETHEUS_OPERATOR_VERSION
 
 PYTHON_STAMP=$VENV/.python-stamp
 SPARK_STAMP=$VENV/.spark-stamp
@@ -242,25 +244,27 @@ helm_binary() {
   say "built in $((SECONDS - started)) s"
 }
 
-spark_application_crd() {
-  local source output
-  [[ -f $SPARK_OPERATOR/sparkapplications.yaml ]] && return
+# crds WHOSE DIRECTORY MODULE@VERSION FILE...: CustomResourceDefinitions of others, which their Go modules hold
+crds() {
+  local whose=$1 directory=$2 module=$3 source output file
+  shift 3
+  [[ -d $directory ]] && return
   if [[ -n ${KUBECONFIG:-} ]] && ! command -v go >/dev/null; then
-    say "there is no Go to fetch Kubeflow's CRD of SparkApplication with: the cluster of KUBECONFIG must have it"
+    say "there is no Go to fetch the CRDs of $whose with: the cluster of KUBECONFIG must have them"
     return
   fi
-  require_go "Kubeflow's CRD of SparkApplication" "set KUBECONFIG to a cluster for tests that has it"
-  say "fetching Kubeflow's CRD of SparkApplication, version $SPARK_OPERATOR_VERSION"
+  require_go "the CRDs of $whose" "set KUBECONFIG to a cluster for tests that has them"
+  say "fetching the CRDs of $whose, ${module#*@}"
   mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.spark-operator.XXXXXX")
+  staging=$(mktemp -d "$CACHE/.crds.XXXXXX")
   chmod 755 "$staging"
-  output=$(cd "$staging" && go mod download -json "github.com/kubeflow/spark-operator/v2@v$SPARK_OPERATOR_VERSION" 2>&1) ||
-    fail "Go could not fetch Kubeflow's spark-operator:"$'\n'"$output"
+  output=$(cd "$staging" && go mod download -json "$module") ||
+    fail "Go could not fetch $module:"$'\n'"$output"
   source=$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p' <<<"$output")
   # The module cache is read-only.
-  install -m 644 "$source/charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml" "$staging/sparkapplications.yaml"
-  rm -rf "$SPARK_OPERATOR"
-  rename "$staging" "$SPARK_OPERATOR"
+  for file; do install -m 644 "$source/$file" "$staging/${file##*_}"; done
+  rm -rf "$directory"
+  rename "$staging" "$directory"
   staging=
 }
 
@@ -317,6 +321,14 @@ local_node() {
   say "built in $((SECONDS - started)) s"
 }
 
+other_crds() {
+  crds Kubeflow "$SPARK_OPERATOR" "github.com/kubeflow/spark-operator/v2@v$SPARK_OPERATOR_VERSION" \
+    charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml
+  crds "Prometheus' operator" "$PROMETHEUS_OPERATOR" \
+    "github.com/prometheus-operator/prometheus-operator@v$PROMETHEUS_OPERATOR_VERSION" \
+    example/prometheus-operator-crd/monitoring.coreos.com_{service,pod}monitors.yaml
+}
+
 # Not mv: it would move into a directory that another checkout has put there meanwhile.
 rename() { "$PYTHON" -c 'import os, sys; os.rename(*sys.argv[1:])' "$@"; }
 
@@ -351,7 +363,7 @@ install)
   kafka_broker
   ;;
 control-plane)
-  spark_application_crd
+  other_crds
   control_plane
   ;;
 helm) helm_binary ;;

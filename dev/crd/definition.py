@@ -6,6 +6,7 @@ what this module makes.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ PLURAL = "sinkpipelines"
 PATH = Path(__file__).parents[2] / "crds" / f"{PLURAL}.{GROUP}.yaml"
 
 _HEADER = "# Made by dev/crd from the types in spark_app/sinkpipeline/core/manifest; not edited by hand.\n"
+
+REVISION = "sinkpipeline.io/revision"
+"""The annotation by which an operator knows whether the CRD in its cluster is older than its own."""
 
 _LIST_TYPES: dict[str, Schema] = {
     "spec.source.kafka.topics": {"x-kubernetes-list-type": "set"},
@@ -76,11 +80,11 @@ def at(schema: Schema, place: str) -> Schema:
     return schema
 
 
-def custom_resource_definition() -> Schema:
+def custom_resource_definition(revision: int) -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {REVISION: str(revision)}},
         "spec": {
             "group": GROUP,
             "names": {
@@ -123,8 +127,24 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def text() -> str:
+def text(revision: int) -> str:
     """The file."""
-    return _HEADER + yaml.dump(
-        custom_resource_definition(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True
-    )
+    definition = custom_resource_definition(revision)
+    return _HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+def committed_revision() -> int:
+    """Of the file that is there; 0 where there is none."""
+    return revision_of(PATH.read_text()) if PATH.exists() else 0
+
+
+def revision_of(committed: str) -> int:
+    """0 where it has none."""
+    found = re.search(rf'^    {REVISION}: ["\'](\d+)', committed, re.MULTILINE)
+    return 0 if found is None else int(found[1])
+
+
+def renewed(committed: str) -> str:
+    """The file as it is to be: with the next revision where anything else has changed."""
+    revision = revision_of(committed)
+    return committed if committed == text(revision) else text(revision + 1)

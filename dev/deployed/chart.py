@@ -36,11 +36,21 @@ class ChartError(RuntimeError):
 def render(
     values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE, *, release: str = RELEASE
 ) -> list[Object]:
-    """The objects that `helm install` would make with these values over the defaults, without the CRD.
+    """The objects that `helm install` would make with these values over the defaults: neither the CRD nor tests.
 
     Raises ChartError with what Helm says, as for a value that the chart doesn't know.
     """
-    rendered = helm("template", release, str(CHART), f"--namespace={namespace}", "--values=-", stdin=values)
+    return _template(values, namespace, release, "--skip-tests")
+
+
+def render_tests(values: Mapping[str, Any] | None = None, namespace: str = NAMESPACE) -> list[Object]:
+    """What `helm test` would start."""
+    objects = _template(values, namespace, RELEASE)
+    return [each for each in objects if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+
+
+def _template(values: Mapping[str, Any] | None, namespace: str, release: str, *options: str) -> list[Object]:
+    rendered = helm("template", release, str(CHART), f"--namespace={namespace}", "--values=-", *options, stdin=values)
     return [document for document in yaml.safe_load_all(rendered) if document is not None]
 
 
@@ -86,11 +96,20 @@ def account_of(objects: list[Object]) -> str:
     return str(deployment["spec"]["template"]["spec"]["serviceAccountName"])
 
 
-def helm(*arguments: str, stdin: Mapping[str, Any] | None = None, deadline_s: float = HELM_DEADLINE) -> str:
-    """Standard output. Raises ChartError with what Helm says, where it does not end with 0."""
+def helm(
+    *arguments: str,
+    stdin: Mapping[str, Any] | None = None,
+    kubeconfig: Path | None = None,
+    deadline_s: float = HELM_DEADLINE,
+) -> str:
+    """Standard output. Raises ChartError with what Helm says, where it does not end with 0.
+
+    With a `kubeconfig` of that cluster; without one of none.
+    """
     with tempfile.TemporaryDirectory(prefix="helm-") as home:
         # Neither plugins nor repositories of the user's, and nothing left behind.
         places = {f"HELM_{name}": home for name in ("CACHE_HOME", "CONFIG_HOME", "DATA_HOME")}
+        places["KUBECONFIG"] = os.devnull if kubeconfig is None else str(kubeconfig)
         result = subprocess.run(
             [helm_executable(), *arguments],
             input=json.dumps(stdin or {}),

@@ -52,7 +52,7 @@ def operator_account() -> str:
 def render() -> str:
     """The file's text, by Helm."""
     namespace = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
-    rendered = chart.helm("template", chart.RELEASE, str(chart.CHART), f"--namespace={NAMESPACE}")
+    rendered = chart.helm("template", chart.RELEASE, str(chart.CHART), f"--namespace={NAMESPACE}", "--skip-tests")
     text = _LEFT_EMPTY.sub("", _OF_HELM.sub("", rendered))
     documents = [namespace, crd.PATH.read_text(), *re.split(r"^---\n", text, flags=re.MULTILINE)]
     return _HEAD + "---\n".join(f"{each.strip()}\n" for each in documents if each.strip())

@@ -294,13 +294,23 @@ def control_plane_binaries() -> Path:
 
 def spark_application_crds() -> list[Path]:
     """Kubeflow's own CustomResourceDefinition; none where only the cluster of KUBECONFIG can have it."""
-    version = pinned("spark-operator", "github.com/kubeflow/spark-operator/v2")
-    manifest = cache_directory() / f"spark-operator-{version}" / "sparkapplications.yaml"
-    if manifest.is_file():
-        return [manifest]
-    if os.environ.get("KUBECONFIG"):
-        return []
-    raise ControlPlaneError(f"Kubeflow's CRD of SparkApplication is not in {manifest}: {_INSTALL}")
+    return _crds("spark-operator", pinned("spark-operator", "github.com/kubeflow/spark-operator/v2"))
+
+
+def monitoring_crds() -> list[Path]:
+    """Those of Prometheus' operator that the chart has objects of; likewise."""
+    version = re.search(r"^PROMETHEUS_OPERATOR_VERSION=(\S+)", (_GO.parent / "install.sh").read_text(), re.MULTILINE)
+    if version is None:
+        raise ControlPlaneError("dev/install.sh names no PROMETHEUS_OPERATOR_VERSION")
+    return _crds("prometheus-operator", version[1])
+
+
+def _crds(name: str, version: str) -> list[Path]:
+    directory = cache_directory() / f"{name}-{version}"
+    manifests = sorted(directory.glob("*.yaml"))
+    if not manifests and not os.environ.get("KUBECONFIG"):
+        raise ControlPlaneError(f"the CRDs of {name} are not in {directory}: {_INSTALL}")
+    return manifests
 
 
 def kubectl_executable() -> str:

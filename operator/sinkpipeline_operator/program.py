@@ -7,11 +7,12 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
 
+from sinkpipeline_operator.act.definitions import Definitions, own
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
 from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
 from sinkpipeline_operator.observe.kafka_view import KafkaView
@@ -23,6 +24,9 @@ from sinkpipeline_operator.report.web import Web
 from sinkpipeline_operator.settings import Settings, parse
 from sinkpipeline_operator.watch import handlers
 from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
+
+_AGAIN_S = 2.0
+"""After so long somebody may have brought the CustomResourceDefinitions."""
 
 _LOG = logging.getLogger("sinkpipeline.operator")
 
@@ -44,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: Settings, cluster: Cluster) -> None:
     metrics = Metrics()
     observer = Observer(cluster=cluster, child_kind=KubeflowChild(), runtime=settings.runtime)
-    running = _Running(cluster)
+    definitions = Definitions(cluster, own(), may_upgrade=settings.crd_upgrade)
+    running = _Running(cluster, definitions, look_s=settings.resync_s)
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
         KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
@@ -71,19 +76,37 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             return queue
 
         registry, kopf_settings = handlers.build(
-            make_queue, observer.child_kind.api, settings.namespaces, lambda: cluster.access
+            running.until_served, make_queue, observer.child_kind.api, settings.namespaces, lambda: cluster.access
         )
         handlers.run(registry, kopf_settings, settings.namespaces)
     _LOG.info("stopped; drivers go on without their operator")
 
 
 class _Running:
-    """The work queue, for other threads than its own; None before it is there."""
+    """What this process has come to, for whoever asks from another thread."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, definitions: Definitions, look_s: float) -> None:
         self._cluster = cluster
+        self._definitions = definitions
+        self._look_s = look_s
+        self._unserved = ""
         self._queue: WorkQueue | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def until_served(self) -> Coroutine[None, None, None]:
+        """Waits for CustomResourceDefinitions that this operator can work with; what looks at them from then on."""
+        while await self._unserved_now():  # noqa: ASYNC110 - the API server is asked, and tells of nothing
+            await asyncio.sleep(_AGAIN_S)
+        return self._look_on()
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(_AGAIN_S if self._unserved else self._look_s)
+            await self._unserved_now()
+
+    async def _unserved_now(self) -> str:
+        self._unserved = await asyncio.to_thread(self._definitions.check)
+        return self._unserved
 
     def begins(self, queue: WorkQueue) -> None:
         """From the event loop that it runs in."""
@@ -95,6 +118,8 @@ class _Running:
 
     def waiting(self) -> str:
         """Why this process isn't ready; empty where it is."""
+        if self._unserved:
+            return self._unserved
         return "not watching yet" if self._queue is None else self._cluster.trouble()
 
     def trouble(self) -> str:

@@ -19,6 +19,8 @@ class Settings:
     """Those that are watched; none for all of them."""
     kafka_access: bool = True
     """Whether the operator itself talks to Kafka: topics, and progress while no driver runs."""
+    crd_upgrade: bool = True
+    """Whether a CustomResourceDefinition of an older release is replaced, or only told of."""
     host: str = "0.0.0.0"  # noqa: S104 - of a pod
     port: int = 8080
     resync_s: float = 60.0
@@ -48,6 +50,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         ),
         namespaces=tuple(dict.fromkeys(found.namespace)),
         kafka_access=found.kafka_access,
+        crd_upgrade=found.crd_upgrade,
         host=host.strip("[]"),
         port=int(port),
         resync_s=found.resync,
@@ -76,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
         default=True,
         action=argparse.BooleanOptionalAction,
         help="look at topics and progress while no driver runs; without it that is left to the drivers",
+    )
+    add(
+        "--crd-upgrade",
+        default=True,
+        action=argparse.BooleanOptionalAction,
+        help="replace a CustomResourceDefinition of an older release; without it that is waited for",
     )
     add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
     add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")

@@ -15,6 +15,8 @@ import yaml
 
 from deployed import chart
 from deployed.chart import CHART, ChartError, Object, operator_arguments, render
+from sinkpipeline_operator import ready
+from sinkpipeline_operator.child import builder
 from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import VIOLATIONS, violations
 
@@ -34,10 +36,29 @@ EVERYTHING: Object = {
     "resync": 12.5,
     "progressDeadline": 90,
     "startDeadline": 45,
+    "crds": {"upgrade": False},
     "log": {"level": "DEBUG", "format": "text"},
     "serviceAccount": {"name": "pipes-account", "annotations": {"a": "1"}},
     "driver": {"serviceAccount": {"name": "driver", "annotations": {"b": "2"}}, "namespaces": ["shop", "other"]},
-    "metrics": {"port": 9000, "service": {"annotations": {"c": "3"}}},
+    "metrics": {
+        "port": 9000,
+        "service": {"annotations": {"c": "3"}},
+        "serviceMonitor": {
+            "create": True,
+            "labels": {"release": "prometheus", "app.kubernetes.io/name": "not-this-one"},
+            "interval": "30s",
+            "scrapeTimeout": "10s",
+            "relabelings": [{"action": "labeldrop", "regex": "pod"}],
+            "metricRelabelings": [{"sourceLabels": ["__name__"], "action": "drop", "regex": "process_.*"}],
+        },
+    },
+    "networkPolicy": {
+        "create": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}],
+    },
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+    "extraEnvFrom": [{"secretRef": {"name": "more"}}],
     "resources": {"limits": {"memory": "1Gi"}},
     "terminationGracePeriodSeconds": 7,
     "nodeSelector": {"disk": "ssd"},
@@ -62,7 +83,10 @@ IN_NAMESPACES: Rights = {
     ("", "pods", ""): {"list", "watch"},
     ("", "events", ""): {"create", "patch"},
 }
-IN_THE_CLUSTER: Rights = {("", "namespaces", "kube-system"): {"get"}}
+IN_THE_CLUSTER: Rights = {
+    ("", "namespaces", "kube-system"): {"get"},
+    **{("apiextensions.k8s.io", "customresourcedefinitions", path.stem): {"get", "patch"} for path in chart.crds()},
+}
 OF_ALL_NAMESPACES: Rights = {("apiextensions.k8s.io", "customresourcedefinitions", ""): {"list", "watch"}}
 OF_DRIVERS: Rights = {
     ("", "pods", ""): {"get", "list", "watch", "create", "patch", "delete", "deletecollection"},
@@ -130,6 +154,11 @@ def test_helm_has_nothing_to_complain_about(values: Object) -> None:
         ({"progressDeadline": 0}, "progressDeadline"),
         ({"kafkaAccess": "no"}, "kafkaAccess"),
         ({"log": {"level": "debug"}}, "level"),
+        ({"crds": {"install": True}}, "install"),
+        ({"crds": None}, "crds"),
+        ({"extraEnv": [{"value": "nameless"}]}, "extraEnv"),
+        ({"networkPolicy": {"ingress": []}}, "ingress"),
+        ({"metrics": {"serviceMonitor": {"interval": "soon"}}}, "interval"),
         ({"metrics": {"port": 80}}, "port"),
         ({"terminationGracePeriodSeconds": 0}, "terminationGracePeriodSeconds"),
     ],
@@ -139,6 +168,18 @@ def test_helm_has_nothing_to_complain_about(values: Object) -> None:
 def test_a_wrong_value_is_refused(values: Object, told: str) -> None:
     with pytest.raises(ChartError, match=rf"schema[^']*(.|\n)*{told}"):
         render(values)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"serviceMonitor": {"create": True}, "podMonitor": {"create": True}}, "create one of them"),
+        ({"serviceMonitor": {"create": True}, "service": {"create": False}}, "or a metrics.podMonitor"),
+    ],
+)
+def test_monitors_that_make_no_sense_are_refused(metrics: Object, told: str) -> None:
+    with pytest.raises(ChartError, match=told):
+        render({"metrics": metrics})
 
 
 # --- objects ---
@@ -169,6 +210,46 @@ def test_what_is_rendered_by_default() -> None:
         ("Role", NAMESPACE, driver),
         ("RoleBinding", NAMESPACE, driver),
     }
+
+
+def test_a_pod_without_a_service_is_asked_for_its_metrics() -> None:
+    objects = render({"metrics": {"service": {"create": False}, "podMonitor": {"create": True, "interval": "1m"}}})
+    [monitor], [deployment] = of_kind(objects, "PodMonitor"), of_kind(objects, "Deployment")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m"}
+    assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
+
+
+def test_the_service_is_asked_for_metrics_as_the_values_say() -> None:
+    objects = render(EVERYTHING)
+    [monitor], [service] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "Service")
+    asked = EVERYTHING["metrics"]["serviceMonitor"]
+    given = {name: asked[name] for name in ("interval", "scrapeTimeout", "relabelings", "metricRelabelings")}
+    assert monitor["spec"]["endpoints"] == [{"port": service["spec"]["ports"][0]["name"], "path": "/metrics", **given}]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_a_policy_lets_in_who_asks_for_metrics_and_out_what_the_operator_needs() -> None:
+    [policy] = of_kind(render(EVERYTHING), "NetworkPolicy")
+    spec = policy["spec"]
+    assert spec["podSelector"]["matchLabels"].items() <= pod_of(EVERYTHING)["metadata"]["labels"].items()
+    [test] = chart.render_tests(EVERYTHING)
+    [ingress] = spec["ingress"]
+    monitoring, testing = ingress["from"]
+    assert monitoring == EVERYTHING["networkPolicy"]["metricsFrom"][0]
+    assert testing["podSelector"]["matchLabels"].items() <= test["metadata"]["labels"].items()
+    given, names, drivers = spec["egress"]
+    assert given == EVERYTHING["networkPolicy"]["egress"][0]
+    assert {each["port"] for each in names["ports"]} == {53}
+    assert [each["port"] for each in drivers["ports"]] == [builder.DRIVER_PORT]
+    assert drivers["to"][0]["podSelector"]["matchExpressions"][0]["key"] == builder.PIPELINE_LABEL
+
+
+def test_a_policy_without_rules_keeps_nobody_out_and_nothing_in() -> None:
+    [policy] = of_kind(render({"networkPolicy": {"create": True}}), "NetworkPolicy")
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert "from" not in policy["spec"]["ingress"][0]
 
 
 @VARIANTS
@@ -204,6 +285,12 @@ def test_no_object_of_the_chart_is_the_crd() -> None:
 def test_all_namespaces_are_watched_with_a_cluster_role() -> None:
     [role] = of_kind(render(), "ClusterRole")
     assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES
+
+
+def test_the_crd_is_replaced_by_who_may() -> None:
+    [role] = of_kind(render({"crds": {"upgrade": False}}), "ClusterRole")
+    of_crds = [verbs for (_, resource, name), verbs in rights(role).items() if name and resource.startswith("custom")]
+    assert of_crds == [{"get"}] * len(chart.crds())
 
 
 def test_named_namespaces_are_watched_with_roles_of_theirs() -> None:
@@ -305,8 +392,28 @@ def test_accounts_and_rights_may_come_from_elsewhere() -> None:
 
 
 @VARIANTS
-def test_the_pod_is_restricted(values: Object) -> None:
-    assert violations(pod_of(values)["spec"]) == []
+def test_the_pods_are_restricted(values: Object) -> None:
+    [test] = chart.render_tests(values)
+    assert [violations(each["spec"]) for each in (pod_of(values), test)] == [[], []]
+
+
+@VARIANTS
+def test_helm_test_asks_the_service_whether_the_operator_is_ready(values: Object) -> None:
+    [test] = chart.render_tests(values)
+    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    objects = render(values)
+    [service], [deployment] = of_kind(objects, "Service"), of_kind(objects, "Deployment")
+    [container], [operator] = test["spec"]["containers"], deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == operator["image"]
+    *program, url = container["command"]
+    assert program == ["python", "-m", ready.__name__]
+    [port] = service["spec"]["ports"]
+    assert url == f"http://{service['metadata']['name']}.{NAMESPACE}.svc:{port['port']}/readyz"
+    assert not deployment["spec"]["selector"]["matchLabels"].items() <= test["metadata"]["labels"].items()
+
+
+def test_where_there_is_no_service_helm_test_has_nothing_to_ask() -> None:
+    assert chart.render_tests({"metrics": {"service": {"create": False}}}) == []
 
 
 @pytest.mark.parametrize("spoil", VIOLATIONS.values(), ids=VIOLATIONS)
@@ -354,6 +461,8 @@ def test_what_the_pod_is_told_reaches_it() -> None:
     asked = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "terminationGracePeriodSeconds")
     assert {name: spec[name] for name in asked} == {name: EVERYTHING[name] for name in asked}
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    [operator] = spec["containers"]
+    assert (operator["env"], operator["envFrom"]) == (EVERYTHING["extraEnv"], EVERYTHING["extraEnvFrom"])
     # Helm adds values to the defaults, key by key.
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
 
@@ -394,6 +503,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--namespace=shop",
         "--namespace=stock",
         "--no-kafka-access",
+        "--no-crd-upgrade",
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
         "--progress-deadline=90",
@@ -434,6 +544,8 @@ def test_notes_say_what_is_next(notes: Callable[[Object], str]) -> None:
     assert f"kubectl --namespace {NAMESPACE} rollout status deployment/sinkpipeline-operator" in said
     assert f"is made in: {NAMESPACE}." in said
     assert "images under localhost/" in said
+    assert f"helm test sinkpipeline-operator --namespace {NAMESPACE}" in said
+    assert "the operator replaces one of an older release at its start" in said
     assert "rollout restart" not in said
 
 
@@ -443,6 +555,7 @@ def test_notes_say_what_was_asked_for(notes: Callable[[Object], str]) -> None:
     assert "rollout restart deployment/pipes" in said, "it doesn't notice that the Spark operator comes later"
     assert "the ServiceAccount driver, which is made in: shop, other." in said
     assert "localhost/" not in said
+    assert "kubectl apply --server-side --force-conflicts -f crds/" in said
     given = {"driver": {"serviceAccount": {"create": False, "name": "given"}}}
     assert "ServiceAccount given, which is not made by this chart" in notes(given)
 
@@ -452,3 +565,4 @@ def test_the_operator_accepts_its_arguments(values: Object) -> None:
     settings = parse(operator_arguments(values))
     assert settings.namespaces == tuple(values.get("watchNamespaces", ()))
     assert settings.kafka_access is values.get("kafkaAccess", True)
+    assert settings.crd_upgrade is values.get("crds", {}).get("upgrade", True)

@@ -88,6 +88,7 @@ def test_the_entry_point_is_in_the_image() -> None:
 def test_the_programs_of_the_entry_point_are_in_the_image() -> None:
     installed = next(rest for name, rest in last_stage(SPARK) if name == "RUN" and "apt-get install" in rest)
     assert {"tini", "openjdk-17-jre-headless"} <= set(installed.split())
+    assert "libnss-unknown" in installed.split(), "Hadoop asks for the name of a user that may have none"
     assert environment(SPARK)["PATH"].startswith("/opt/venv/bin:")
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from deployed import chart
+from servers import control_plane
 from servers.control_plane import Cluster, ControlPlaneError
 from support.kube.pod_security import VIOLATIONS
 from support.kube.rights import allowed, remove, until_rights_count
@@ -130,7 +132,25 @@ def test_an_operator_that_runs_elsewhere_needs_no_deployment(api_server: Cluster
         remove(api_server, namespace)
 
 
+@pytest.fixture(scope="module")
+def monitoring(api_server: Cluster) -> None:
+    """The kinds of Prometheus' operator; those of the cluster where it has some."""
+    for each in control_plane.monitoring_crds():
+        names = api_server.kubectl("get", "crds", "-o", "name")
+        if yaml.safe_load(each.read_text())["metadata"]["name"] not in names:
+            api_server.install_crds(each)
+
+
+@pytest.mark.usefixtures("monitoring")
 def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, namespace: str) -> None:
+    asking = {
+        "create": True,
+        "labels": {"release": "prometheus"},
+        "interval": "30s",
+        "scrapeTimeout": "10s",
+        "relabelings": [{"action": "labeldrop", "regex": "pod"}],
+        "metricRelabelings": [{"sourceLabels": ["__name__"], "action": "drop", "regex": "process_.*"}],
+    }
     values = {
         "imagePullSecrets": ["registry"],
         "spark": {"image": {"digest": f"sha256:{'0f' * 32}"}},
@@ -138,7 +158,15 @@ def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, nam
         "kafkaAccess": False,
         "serviceAccount": {"annotations": {"a": "1"}},
         "driver": {"serviceAccount": {"annotations": {"b": "2"}}},
-        "metrics": {"service": {"annotations": {"c": "3"}}},
+        "crds": {"upgrade": False},
+        "metrics": {"service": {"annotations": {"c": "3"}}, "serviceMonitor": asking},
+        "networkPolicy": {
+            "create": True,
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],
+            "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": 6443, "protocol": "TCP"}]}],
+        },
+        "extraEnv": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+        "extraEnvFrom": [{"configMapRef": {"name": "c", "optional": True}}],
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -152,5 +180,14 @@ def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, nam
             kind, meta = each["kind"], each["metadata"]
             place = [f"--namespace={meta['namespace']}"] if "namespace" in meta else []
             assert api_server.get(kind, meta["name"], *place)["metadata"]["labels"].items() >= meta["labels"].items()
+        without_service = {"metrics": {"service": {"create": False}, "podMonitor": asking}}
+        [monitor] = [each for each in chart.render(without_service, namespace) if each["kind"] == "PodMonitor"]
+        for each in [monitor, *chart.render_tests(values, namespace), *applied]:
+            dry_run(
+                api_server, namespace, each | {"metadata": each["metadata"] | {"name": f"{each['metadata']['name']}-2"}}
+            )
+        monitor["spec"]["podMetricsEndpoints"][0]["intervall"] = "30s"
+        with pytest.raises(ControlPlaneError, match="intervall"):
+            dry_run(api_server, namespace, monitor)
     finally:
         remove(api_server, namespace)

@@ -120,6 +120,23 @@ def test_a_template_is_kept_and_ours_stands_over_it() -> None:
     assert "configMap" in config
 
 
+@pytest.mark.parametrize(
+    ("given", "user", "group"),
+    [
+        ({"runAsUser": 1000650000, "fsGroup": 1000650000}, 1000650000, 1000650000),
+        ({"runAsUser": 0, "fsGroup": 0}, 185, 185),
+        ({"runAsUser": "root", "fsGroup": -1}, 185, 185),
+        (None, 185, 185),
+    ],
+)
+def test_pods_run_as_the_user_of_the_template_but_never_as_root(given: Any, user: int, group: int) -> None:
+    mine = {"spec": {"securityContext": given}}
+    for role in ("driver", "executor"):
+        context = child(pipeline(spark={"template": mine}))["spec"][role]["template"]["spec"]["securityContext"]
+        assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"]) == (user, 185, group)
+        assert context["runAsNonRoot"]
+
+
 def test_merging_leaves_what_it_is_given_alone() -> None:
     theirs = {"a": {"b": 1}, "list": [1]}
     assert merged(theirs, {"a": {"c": 2}, "list": [2]}) == {"a": {"b": 1, "c": 2}, "list": [2]}

@@ -72,3 +72,34 @@ helm.sh/resource-policy: keep
 {{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Of a pod of `helm test`. It is not found by what finds the operator's. */}}
+{{- define "sinkpipeline-operator.testLabels" -}}
+app.kubernetes.io/name: {{ include "sinkpipeline-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: test
+{{- end -}}
+
+{{/* (dict "monitor" <values of a monitor> "root" $) */}}
+{{- define "sinkpipeline-operator.monitorMeta" -}}
+name: {{ include "sinkpipeline-operator.fullname" .root }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- merge (include "sinkpipeline-operator.labels" .root | fromYaml) .monitor.labels | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* How a monitor asks, by its values. */}}
+{{- define "sinkpipeline-operator.scraping" -}}
+path: /metrics
+{{- range $name := list "interval" "scrapeTimeout" }}
+{{- with get $ $name }}
+{{ $name }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- range $name := list "relabelings" "metricRelabelings" }}
+{{- with get $ $name }}
+{{ $name }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -42,6 +42,11 @@
   resources: [namespaces]
   resourceNames: [kube-system]
   verbs: [get]
+# Its own kinds: whether they are those of an older release{{ if .Values.crds.upgrade }}, which are replaced then{{ end }}.
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [sinkpipelines.sinkpipeline.io]
+  verbs: [get{{ if .Values.crds.upgrade }}, patch{{ end }}]
 {{- if not .Values.watchNamespaces }}
 # Kinds that come or go while the operator runs: Kubeflow's Spark operator may be installed after it. An operator of named
 # namespaces doesn't ask for them.

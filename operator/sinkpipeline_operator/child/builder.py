@@ -26,7 +26,7 @@ TERMINATION_GRACE_S = 360
 
 _ETC = "/etc/sinkpipeline"
 _USER = 185
-"""The user of Spark's own images."""
+"""The user of Spark's own images, where the template of a pipeline names no other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +166,26 @@ def _users(order: Order) -> dict[str, Any]:
     return {} if template is None else template.to_dict()
 
 
+def _ids(order: Order) -> dict[str, int]:
+    """The image runs as any user but root, and a cluster may demand one of its range (OpenShift)."""
+    given: Any = _users(order)
+    for step in ("spec", "securityContext"):
+        given = given.get(step) if isinstance(given, Mapping) else None
+    theirs = given if isinstance(given, Mapping) else {}
+    return {name: _user(theirs.get(name)) for name in ("runAsUser", "runAsGroup", "fsGroup")}
+
+
+def _user(given: object) -> int:
+    return given if isinstance(given, int) and given > 0 else _USER
+
+
 def _template(order: Order, container: str, volumes: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "metadata": {"labels": labels(order)},
         "spec": {
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
+                **_ids(order),
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [

@@ -95,6 +95,7 @@ CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 POD = Kind("v1", "Pod", "pods")
 EVENT = Kind("v1", "Event", "events")
+DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 _NAMESPACE = Kind("v1", "Namespace", "namespaces")
 
 
@@ -194,17 +195,25 @@ class Cluster:
         except NotFound:
             return None
 
+    def get_metadata(self, kind: Kind, name: str) -> dict[str, Any] | None:
+        """Of an object outside namespaces, without the rest of it; None where it is not there."""
+        accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        try:
+            return self._ask("GET", kind.path(None, name), accept=accept)
+        except NotFound:
+            return None
+
     def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         found = self._ask("GET", kind.path(namespace), {"labelSelector": selector})
         items: list[dict[str, Any]] = found["items"]
         return items
 
-    def apply(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Server-side apply, taking over the fields that are ours."""
+    def apply(self, kind: Kind, document: Mapping[str, Any], manager: str = FIELD_MANAGER) -> dict[str, Any]:
+        """Server-side apply, taking over the fields that are ours, or that manager's."""
         meta = document["metadata"]
-        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        return self._ask("PATCH", kind.path(meta["namespace"], meta["name"]), query, document, _APPLY)
+        query = {"fieldManager": manager, "force": "true"}
+        return self._ask("PATCH", kind.path(meta.get("namespace"), meta["name"]), query, document, _APPLY)
 
     def create(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
         query = {"fieldManager": FIELD_MANAGER}
@@ -237,13 +246,14 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
         timeout: tuple[float, float] = _TIMEOUT_S,
+        accept: str = "application/json",
     ) -> dict[str, Any]:
         try:
             request = self._api.param_serialize(
                 method,
                 path,
                 query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", "Content-Type": content_type},
+                header_params={"Accept": accept, "Content-Type": content_type},
                 body=None if body is None else dict(body),
                 auth_settings=["BearerToken"],
             )

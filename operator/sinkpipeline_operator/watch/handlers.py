@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import kopf
@@ -26,15 +26,20 @@ _SILENCE_S = 600
 
 
 def build(
-    make_queue: Callable[[], WorkQueue], child: Kind, namespaces: tuple[str, ...], access: Callable[[], Access]
+    prepare: Callable[[], Awaitable[Coroutine[None, None, None]]],
+    make_queue: Callable[[], WorkQueue],
+    child: Kind,
+    namespaces: tuple[str, ...],
+    access: Callable[[], Access],
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
     """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop.
 
-    `access`: asked for whenever kopf logs in.
+    `prepare`: nothing is watched before it is through; what it gives goes on meanwhile. `access`: asked for whenever
+    kopf logs in.
     """
     registry = kopf.OperatorRegistry()
     queue: WorkQueue | None = None
-    work: asyncio.Task[None] | None = None
+    tasks: list[asyncio.Task[None]] = []
 
     def touch(ref: Ref) -> None:
         if queue is not None:
@@ -48,17 +53,14 @@ def build(
 
     @kopf.on.startup(registry=registry)
     async def start(**_: Any) -> None:
-        nonlocal queue, work
+        nonlocal queue
+        beside = await prepare()
         queue = make_queue()
-        work = asyncio.create_task(queue.run(), name="work queue")
-        work.add_done_callback(_tell_if_it_broke)
+        tasks.extend((_begun("work queue", queue.run()), _begun("look beside it", beside)))
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
-        if work is not None:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        await _end(tasks)
 
     @kopf.on.event(*_resource(PIPELINE), registry=registry)
     async def pipeline_changed(meta: kopf.Meta, **_: Any) -> None:
@@ -131,6 +133,20 @@ def _settings(namespaces: tuple[str, ...]) -> kopf.OperatorSettings:
     return settings
 
 
+def _begun(name: str, what: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(what, name=name)
+    task.add_done_callback(_tell_if_it_broke)
+    return task
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Whatever still runs, kopf would wait for in vain."""
+    for each in tasks:
+        each.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await each
+
+
 def _tell_if_it_broke(work: asyncio.Task[None]) -> None:
     if not work.cancelled() and work.exception() is not None:
-        logging.getLogger("sinkpipeline.reconcile").critical("the work queue ended", exc_info=work.exception())
+        logging.getLogger("sinkpipeline.reconcile").critical("the %s ended", work.get_name(), exc_info=work.exception())

@@ -166,10 +166,16 @@ def has_open_transaction(servers: str, name: str) -> bool:
 
 
 def produce(
-    servers: str, topic: str, records: Iterable[bytes | tuple[bytes | None, bytes | None]], *, partition: int = 0
+    servers: str,
+    topic: str,
+    records: Iterable[bytes | tuple[bytes | None, bytes | None]],
+    *,
+    partition: int = 0,
+    compression: str = "none",
 ) -> None:
     """Produces values, or (key, value) pairs, to one partition."""
-    producer = _producer(servers, **{"linger.ms": 5, "queue.buffering.max.messages": 2_000_000})
+    options = {"linger.ms": 5, "queue.buffering.max.messages": 2_000_000, "compression.type": compression}
+    producer = _producer(servers, **options)
     producer.list_topics(topic, DEADLINE_S)  # else the first record waits half a second for the leader
     failed: list[KafkaError] = []
     for record in records:

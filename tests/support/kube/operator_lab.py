@@ -83,7 +83,8 @@ def nameless(uid: int) -> list[str]:
 class OperatorLab:
     """An operator whose chart is installed in a namespace, which exists already; use it in a `with`.
 
-    It serves that namespace, or `everywhere` all of them. `options` are added to the operator's.
+    It serves that namespace, or `everywhere` all of them. `options` are added to the operator's, `values` to the
+    chart's. Another `installer` leaves the chart to whoever it is.
     """
 
     def __init__(
@@ -94,13 +95,16 @@ class OperatorLab:
         *,
         options: Sequence[str] = (),
         everywhere: bool = False,
+        values: Mapping[str, Any] | None = None,
+        installer: Callable[[Cluster, str, Mapping[str, Any]], Outside] = install,
     ) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.drivers = drivers
         self.port = free_ports(1)[0]
         self._options = options
-        self._values = {} if everywhere else {"watchNamespaces": [namespace]}
+        self._values = {**({} if everywhere else {"watchNamespaces": [namespace]}), **(values or {})}
+        self._install = installer
         self._installed: Outside | None = None
         self._stack = contextlib.ExitStack()
         self._log = cluster.directory / f"operator-{namespace}.log"
@@ -113,7 +117,7 @@ class OperatorLab:
     def __enter__(self) -> Self:
         for watch in self._watches:
             watch.start()
-        self._installed = install(self.cluster, self.namespace, self._values)
+        self._installed = self._install(self.cluster, self.namespace, self._values)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,28 +135,52 @@ class OperatorLab:
         for watch in self._watches:
             watch.join()
 
+    def install_anew(self) -> None:
+        """After somebody has taken the release away."""
+        self._installed = self._install(self.cluster, self.namespace, self._values)
+
     # --- the operator's process ---
 
-    def start(self, *, failpoint: str | None = None, nameless_uid: int | None = None) -> None:
+    def start(
+        self,
+        *,
+        failpoint: str | None = None,
+        nameless_uid: int | None = None,
+        python: Sequence[str] = (sys.executable,),
+    ) -> None:
         """Starts it; who first reaches the failpoint is held there.
 
         With a `nameless_uid` it runs as that user, as in a pod: in no group, and without a name or a home.
+        Another `python` imports what it finds by itself.
         """
+        self.begin(failpoint=failpoint, nameless_uid=nameless_uid, python=python)
+        if failpoint is None:
+            self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
+
+    def begin(
+        self,
+        *,
+        failpoint: str | None = None,
+        nameless_uid: int | None = None,
+        python: Sequence[str] = (sys.executable,),
+    ) -> None:
+        """Likewise, and waits for nothing."""
         installed = self._installed
         assert installed is not None
         assert self._process is None or self._process.exit_code is not None
         env = {
             **os.environ,
             "KUBECONFIG": str(installed.kubeconfig),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
+        if tuple(python) == (sys.executable,):
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         shutil.rmtree(self._failpoints, ignore_errors=True)
         self._failpoints.mkdir()
         if failpoint is not None:
             (self._failpoints / failpoint).touch()
             env["SINKPIPELINE_FAILPOINT_DIR"] = str(self._failpoints)
         argv = [
-            *(sys.executable, "-m", "sinkpipeline_operator", *installed.arguments),
+            *(*python, "-m", "sinkpipeline_operator", *installed.arguments),
             *("--listen", f"{HOST}:{self.port}", *_OPTIONS, *self._options),
         ]
         if nameless_uid is not None:
@@ -160,8 +188,6 @@ class OperatorLab:
             env = {name: value for name, value in env.items() if name not in ("HOME", "LOGNAME", "USER")}
             env["KUBECONFIG"] = str(self._kubeconfig_for(nameless_uid, installed.kubeconfig))
         self._process = LocalProcess(argv, self._log, env=env)
-        if failpoint is None:
-            self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
 
     def _kubeconfig_for(self, uid: int, kubeconfig: Path) -> Path:
         """A copy in one file that this user can read: only its owner enters the cluster's directory."""
@@ -195,6 +221,11 @@ class OperatorLab:
         """After SIGKILL."""
         self.kill()
         self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:

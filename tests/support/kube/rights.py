@@ -53,7 +53,7 @@ def until_rights_count(cluster: Cluster, namespace: str, operator: str) -> None:
 def remove(cluster: Cluster, namespace: str) -> None:
     """What no namespace takes along."""
     for kind in ("clusterrolebinding", "clusterrole"):
-        cluster.kubectl("delete", kind, f"{namespace}:{chart.RELEASE}")
+        cluster.kubectl("delete", kind, f"{namespace}:{chart.RELEASE}", "--ignore-not-found")
 
 
 def allowed(cluster: Cluster, account: str, verb: str, what: str, namespace: str) -> bool:

@@ -1,0 +1,89 @@
+"""The environment of an image, copied from the one that runs the tests and pruned as its Dockerfile prunes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import venv
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
+
+from packaging.markers import Marker
+
+import prune
+
+ROOT: Final = Path(__file__).parents[2]
+_SOURCES: Final = {
+    "sinkpipeline": ROOT / "spark_app" / "sinkpipeline",
+    "sinkpipeline-operator": ROOT / "operator" / "sinkpipeline_operator",
+}
+_INSTALLERS: Final = ("pip",)
+_EXTRA: Final = re.compile(r"""extra *== *['"](\w+)""")
+
+
+def make(directory: Path, name: str, extra: str, unneeded: Path) -> Path:
+    """What `pip install NAME[EXTRA]` brings, and pip itself, without what the list takes away; its Python.
+
+    Files are links to those that are installed, where the file system has them.
+    """
+    venv.create(directory, symlinks=True)
+    [site_packages] = directory.glob("lib/python3*/site-packages")
+    for each in sorted({*closure(name, extra), *_INSTALLERS}):
+        _copy(distribution(each), site_packages)
+    prune.prune(site_packages, unneeded.read_text())
+    return directory / "bin" / "python"
+
+
+def closure(name: str, extra: str = "") -> set[str]:
+    """The names of a distribution and of all that it asks for."""
+    found: set[str] = set()
+    waiting = [(_normal(name), extra)]
+    while waiting:
+        each, asked = waiting.pop()
+        if each in found:
+            continue
+        found.add(each)
+        for line in distribution(each).requires or ():
+            requirement, _, marker = line.partition(";")
+            wanted = _EXTRA.search(marker)
+            if (wanted is None and not _applies(marker)) or (wanted is not None and wanted[1] != asked):
+                continue
+            match = re.match(r"[\w.-]+", requirement)
+            assert match is not None
+            waiting.append((_normal(match[0]), ""))
+    return found
+
+
+def _applies(marker: str) -> bool:
+    """Of a marker without an extra: by what is installed, and that is what pip made of it."""
+    return not marker or Marker(marker).evaluate()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _copy(dist: Distribution, site_packages: Path) -> None:
+    source = _SOURCES.get(_normal(dist.name))
+    if source is not None:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, site_packages / source.name, ignore=ignored)
+        return
+    # What stands beside it are programs, and bytecode is made anew.
+    files = [file for file in dist.files or () if file.parts[0] != ".." and file.suffix != ".pyc"]
+    for file in files:
+        _link(Path(str(file.locate())), site_packages / file)
+    # Those that `make install` has added, as the image's Dockerfile does.
+    for jar in Path(str(dist.locate_file("pyspark/jars"))).glob("*.jar") if _normal(dist.name) == "pyspark" else ():
+        _link(jar, site_packages / "pyspark" / "jars" / jar.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        return
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
