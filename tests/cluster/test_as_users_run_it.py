@@ -6,6 +6,7 @@ What these tests hold, the stand-ins in dev/kubeflow play, so that the quick tes
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from cluster.target import Target
+from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
 from support.cluster.installed import START_S, SYSTEM, Installation, Pipeline
+from support.cluster.recording import unlike
 from support.kafka import topics
 from support.waiting import wait_until
 from support.worlds.secure import Door, SecureKafka, documented
@@ -134,12 +136,18 @@ def test_secrets_open_a_secured_cluster(installed: Installation, target: Target,
         }
         source = {"bootstrapServers": kafka.servers(Door.SASL_TLS), "topics": [pipeline.name], "auth": auth}
         pipeline.stream.feed(ROWS)
-        pipeline.apply(source={"kafka": source})
+        # Of a range that some clusters demand: a user without a name.
+        user_id = {"runAsUser": 1000650000, "runAsGroup": 1000650000, "fsGroup": 1000650000}
+        spark = pipeline.document["spec"]["spark"] | {"template": {"spec": {"securityContext": user_id}}}
+        pipeline.apply(source={"kafka": source}, spark=spark)
         pipeline.until(lambda: "AuthenticationFailed" in pipeline.told("Ready"), "the password is wrong", START_S)
         words = pipeline.condition("Ready")["message"]
         installed.report.tell(f"{case}: a wrong password", 0, words, pipeline.line)
         installed.kubectl("patch", "secret", user, "--type=merge", "-p", '{"stringData": {"password": "right"}}')
         pipeline.until_delivered(f"{case}: the password is mended")
+        driver = pipeline.driver
+        assert driver is not None
+        assert driver["spec"]["securityContext"]["runAsUser"] == 1000650000
         pipeline.delete("--timeout=90s")
 
 
@@ -173,6 +181,17 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
     pipeline.stream.feed(ROWS)
     pipeline.installed.type(helm.format("rollback") + " --wait")
     pipeline.until_delivered(f"{case}, and is rolled back")
+
+
+def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation) -> None:
+    """In all that came before: so what dev/kubeflow plays for the quick tests is what happens."""
+    lines = list(installed.recorder.lines)
+    recording = ROOT / "build" / "e2e" / "kubeflow.json"
+    recording.parent.mkdir(parents=True, exist_ok=True)
+    recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    replayed, strange = unlike(lines)
+    assert strange == []
+    installed.report.tell("the stand-in replays Kubeflow's changes of state", 0, f"{replayed} of {replayed}")
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from servers.control_plane import Cluster, ControlPlaneError, kubectl_executable
 from servers.kube_api import KubeApi
 from sinkpipeline.core.manifest import parse_manifest
 from support.app.command import manifest
+from support.cluster.recording import Recorder
 from support.cluster.report import Report
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream
@@ -57,6 +58,7 @@ class Installation:
         self.cluster: Cluster = target.cluster
         self.api = KubeApi(Path(target.kubeconfig))
         self.report = report
+        self.recorder = Recorder(self.api, NAMESPACE)
         self._directory = directory
 
     def type(self, commands: str, **environ: str) -> str:

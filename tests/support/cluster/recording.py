@@ -1,0 +1,131 @@
+"""What Kubeflow's real operator did on a cluster, and whether the stand-in in dev/kubeflow would have done the same.
+
+A recording is a list of lines as a watch saw them, in order: the time in seconds, what became of which object, and
+of the object only what the state machine reads. `unlike` replays it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from kubeflow import states
+from servers.kube_api import KubeApi
+
+Object = dict[str, Any]
+
+APPLICATION, POD = "SparkApplication", "Pod"
+_PATHS = {
+    APPLICATION: "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications",
+    POD: "/api/v1/namespaces/{}/pods",
+}
+_LATE_S = 10.0
+"""The operator reads a pod from its own cache, and writes later: it may have seen any state of the last seconds."""
+
+
+class Recorder:
+    """Follows a namespace from its making until `close`."""
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api = api
+        self.lines: list[Object] = []
+        self._began = time.monotonic()
+        for kind, path in _PATHS.items():
+            threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True).start()
+
+    def _follow(self, kind: str, path: str) -> None:
+        for change in self._api.follow(path):
+            if kind == POD and not change.new["metadata"]["name"].endswith("-driver"):
+                continue
+            line = {"at": round(time.monotonic() - self._began, 2), "kind": kind, "event": change.kind}
+            self.lines.append({**line, **_read_by_the_operator(kind, change.new)})
+
+
+def unlike(recording: list[Object]) -> tuple[int, list[str]]:
+    """How many changes of state were replayed, and those that the stand-in would not have made."""
+    made, strange = 0, []
+    for before, after, pods in _changes(recording):
+        made += 1
+        old, new = _state(before), _state(after)
+        if new not in {each for pod in pods for each in _next_states(before, pod, after)}:
+            seen = [None if pod is None else pod["status"] for pod in pods]
+            strange.append(
+                f"{before['metadata']['name']} at {after['at']} s: {old or 'NEW'} to {new}, with pods {seen}"
+            )
+    return made, strange
+
+
+def _changes(recording: list[Object]) -> Iterator[tuple[Object, Object, list[Object | None]]]:
+    """Each change of an application's state, with what its driver's pod may have been for the operator."""
+    applications: dict[str, Object] = {}
+    for number, line in enumerate(recording):
+        if line["kind"] != APPLICATION:
+            continue
+        uid = line["metadata"]["uid"]
+        before = applications.pop(uid, None)
+        if line["event"] == "DELETED":
+            continue
+        applications[uid] = line
+        if before is not None and _state(before) != _state(line):
+            yield before, line, _pods(recording, number)
+
+
+def _pods(recording: list[Object], number: int) -> list[Object | None]:
+    after = recording[number]
+    name = states.driver_pod_name(after)
+    found: list[Object | None] = [None]
+    for line in recording:
+        if line["kind"] == POD and line["metadata"]["name"] == name and line["at"] <= after["at"] + 1.0:
+            state = None if line["event"] == "DELETED" else line
+            # What was there before the last seconds, and all that came since.
+            found = [*found, state] if line["at"] > after["at"] - _LATE_S else [state]
+    return found
+
+
+def _next_states(before: Object, pod: Object | None, after: Object) -> set[str]:
+    now = dt.datetime.now(dt.timezone.utc)
+    # The clock of the recording stands still where the machine compares ages.
+    noted = (after.get("status") or {}).get("lastSubmissionAttemptTime")
+    if noted:
+        now = dt.datetime.fromisoformat(noted) + dt.timedelta(seconds=states.DRIVER_POD_GRACE_S + 1)
+    try:
+        step = states.step(before, pod, now)
+    except states.NotYetError:
+        return set()
+    if step is None:
+        return set()
+    if step.submit:
+        return {states.SUBMITTED, states.SUBMISSION_FAILED}
+    return {step.status["applicationState"]["state"]}
+
+
+def _state(application: Object) -> str:
+    state: str = states.status_of(application)["applicationState"]["state"]
+    return state
+
+
+def _read_by_the_operator(kind: str, found: Object) -> Object:
+    meta = {key: found["metadata"][key] for key in ("name", "uid", "deletionTimestamp") if key in found["metadata"]}
+    if kind == APPLICATION:
+        spec = {key: value for key, value in found["spec"].items() if key in ("suspend", "restartPolicy")}
+        status = {key: value for key, value in (found.get("status") or {}).items() if key != "executorState"}
+        return {"metadata": meta, "spec": {**spec, "driver": {}}, "status": status}
+    labels = found["metadata"].get("labels") or {}
+    kept = {key: value for key, value in labels.items() if key.startswith(("spark", "sparkoperator.k8s.io/"))}
+    containers = [
+        {"name": each["name"], "state": _without_times(each.get("state") or {})}
+        for each in found["status"].get("containerStatuses") or []
+    ]
+    status = {"phase": found["status"].get("phase"), "containerStatuses": containers}
+    return {"metadata": {**meta, "labels": kept}, "status": status}
+
+
+def _without_times(state: Object) -> Object:
+    """Nor the words that a driver leaves: they name brokers."""
+    return {
+        kind: {key: value for key, value in told.items() if key in ("reason", "exitCode")}
+        for kind, told in state.items()
+    }
