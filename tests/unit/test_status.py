@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.status import (
@@ -17,7 +18,6 @@ from sinkpipeline.core.status import (
     SinkReport,
     SinkState,
     instant,
-    memory_of,
     phase,
     render,
     timestamp,
