@@ -18,6 +18,8 @@ import pytest
 from typing_extensions import Self
 
 from servers.local_kafka import LocalKafka
+from servers.local_process import HOST
+from servers.spark_cluster import SparkCluster
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
@@ -31,6 +33,7 @@ from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import delete_topic, produce_numbers, unique
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -228,6 +231,45 @@ def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(kaf
         assert time.monotonic() - began < STOPPED_S
         assert pod.words()["reason"] == "Stopped"
         assert [each["state"] for each in pod.words()["sinks"]] == ["Suspended"]
+
+
+@pytest.mark.thorough("a master, a worker and two drivers of Spark; a cluster that has no worker is beside it")
+def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_does_not_wait_for_them(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", HOST)
+    name = unique("podlosing")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(50)
+    spark = {"conf": {JAVA_OPTIONS: SHORT_LIVED}, "executor": {"instances": 1, "cores": 1, "memory": "512m"}}
+    document = manifest(kafka.bootstrap_servers, name, [source.topic], spark=spark)
+    app = App(tmp_path, parse_manifest(document).to_document())
+
+    with SparkCluster(tmp_path, app.environment) as cluster:
+        wait_until(lambda: cluster.is_up, "the master is up")
+        with Pod(tmp_path, document, master=cluster.master) as pod:
+            pod.run.eventually(lambda: "noneSince" in pod.status().get("executors", {}), "it waits for an executor")
+            assert pod.condition("Ready") == "False FirstBatchPending"
+            cluster.start_worker()
+            pod.until_rows(source.total)
+            pod.run.eventually(lambda: pod.condition("Ready") == "True Running", "a batch has come through")
+            assert pod.status()["executors"] == {"registered": 1, "wanted": 1}
+
+            pod.app.arm("after-rows-before-progress")
+            source.feed(1, only=0)
+            pod.run.until_held("after-rows-before-progress")
+            cluster.kill_worker()
+            pod.app.disarm()
+            pod.run.eventually(lambda: "noneSince" in pod.status()["executors"], "that nobody is there is told")
+            began = time.monotonic()
+            assert pod.run.terminate() == 0, pod.run.stderr
+            assert time.monotonic() - began < STOPPED_S
+            assert pod.words()["reason"] == "Stopped"
+
+    with Pod(tmp_path / "next", document) as after:
+        after.until_rows(source.total)
+        assert after.run.terminate() == 0, after.run.stderr
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
 @pytest.mark.thorough("a batch that takes ten seconds of a core; the clock is in tests/unit/test_work")
