@@ -127,7 +127,7 @@ _SINK = _mapping(
     },
     stillSince=_time(
         "Since when records wait and nothing of it has moved, by the driver's clock: neither the frontier, nor a task "
-        "of the running batch. Absent while no records wait."
+        "of the running batch. Absent while no records wait, or no executor is registered."
     ),
     frontier=_named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
     circuit=_mapping(

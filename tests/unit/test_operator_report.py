@@ -88,6 +88,14 @@ ROWS = {
         replace(RUNNING, shortage=Shortage(wait=NEEDED, none_runs=True)),
         *("Degraded", "False Unschedulable", "False Settled", "True Unschedulable"),
     ),
+    "no executor runs, and so nothing moves": (
+        replace(RUNNING, shortage=Shortage(wait=NEEDED, none_runs=True), unresponsive="no progress"),
+        *("Degraded", "False Unschedulable", "False Settled", "True Unschedulable"),
+    ),
+    "no executor runs, and its driver doesn't answer": (
+        replace(RUNNING, told=None, shortage=Shortage(wait=NEEDED, none_runs=True), unresponsive="silent"),
+        *("Starting", "False DriverUnresponsive", "False Settled", "True Unschedulable"),
+    ),
     "some executors run": (
         replace(RUNNING, shortage=Shortage(wait=replace(NEEDED, needs_person=False), none_runs=False)),
         *("Running", "True Running", "False Settled", "False NobodyNeeded"),

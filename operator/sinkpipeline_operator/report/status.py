@@ -264,7 +264,9 @@ def _spark_application(known: Known, spec: Condition) -> Condition:
     if decision.standing is not Standing.RUNNING:
         reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, _cut(message))
-    if known.unresponsive:
+    # Of a driver that answers, executors that are not there are why nothing moves.
+    explained = known.told is not None and known.shortage is not None and known.shortage.none_runs
+    if known.unresponsive and not explained:
         return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
     if known.shortage is not None and wait is not None:
         # A driver without any executor delivers nothing; with fewer than it asked for it is only slower.

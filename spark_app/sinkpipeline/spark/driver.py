@@ -223,11 +223,17 @@ class Driver:
     def _timed(self, reports: Iterable[SinkReport], now: int) -> list[SinkReport]:
         """With how long each sink has stood still."""
         got_on = frozenset() if self._watch is None else self._watch.take_who_got_on()
+        # Where there is nobody who could move anything, that is what is told, by a clock of its own.
+        nobody = self._registered() == 0
         return [
             replace(
                 report,
                 still_since=self._still.seen(
-                    report.name, report.progress, waits=_waits(report), got_on=report.name in got_on, now_ms=now
+                    report.name,
+                    report.progress,
+                    waits=False if nobody else waits(report),
+                    got_on=report.name in got_on,
+                    now_ms=now,
                 ),
             )
             for report in reports
@@ -242,7 +248,7 @@ class Driver:
             self._executors = None
             return None
         before = self._executors or Executors(registered=registered, wanted=self._wanted())
-        self._executors = before.seen(registered, needed=_need_executors(reports), now_ms=now)
+        self._executors = before.seen(registered, needed=need_executors(reports), now_ms=now)
         return self._executors
 
     def _wanted(self) -> int | None:
@@ -302,20 +308,20 @@ def outcome(reports: Iterable[SinkReport], *, stopped: bool) -> SinkPipelineErro
     return min(failed, key=lambda error: _RANK[error.reason.exit_code])
 
 
-def _waits(report: SinkReport) -> bool | None:
+def waits(report: SinkReport) -> bool | None:
     """Whether records wait for a sink that runs; None where that is not known."""
     if report.state is not SinkState.RUNNING:
         return False
     return None if report.lag is None else report.lag > 0
 
 
-def _need_executors(reports: Iterable[SinkReport]) -> bool | None:
+def need_executors(reports: Iterable[SinkReport]) -> bool | None:
     """Whether there is work for one, or a sink that can't show without one that it works; None: not known."""
     running = [report for report in reports if report.state is SinkState.RUNNING]
-    waits = {_waits(report) for report in running}
-    if True in waits or not all(report.ready for report in running):
+    found = {waits(report) for report in running}
+    if True in found or not all(report.ready for report in running):
         return True
-    return None if None in waits else False
+    return None if None in found else False
 
 
 def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:

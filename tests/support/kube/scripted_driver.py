@@ -119,7 +119,7 @@ class ScriptedDriver:
         still = self._still.seen(
             report.name,
             told.next,
-            waits=report.state is SinkState.RUNNING and bool(report.lag),
+            waits=report.state is SinkState.RUNNING and bool(report.lag) and self.script.executors != 0,
             got_on=told.tasks_get_on,
             now_ms=now,
         )
