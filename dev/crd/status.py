@@ -126,8 +126,8 @@ _SINK = _mapping(
         "type": "boolean",
     },
     stillSince=_time(
-        "Since when records wait and nothing of it has moved, by the driver's clock: neither the frontier, nor a task "
-        "of the running batch. Absent while no records wait, or no executor is registered."
+        "Since when records wait and nothing is done about them, by the driver's clock: no task runs, or one "
+        "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
     ),
     frontier=_named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
     circuit=_mapping(

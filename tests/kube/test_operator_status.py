@@ -223,14 +223,14 @@ def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
     """A batch that takes an hour makes progress; and an operator that is started anew knows who doesn't."""
     lab = new_lab("--progress-deadline", "3")
     lab.start()
-    busy = SinkScript(rows=3, next=(4,), lag=50, tasks_get_on=True)
+    busy = SinkScript(rows=3, next=(4,), lag=50, tasks_run=True)
     lab.drivers.play((lab.namespace, name), Script(sinks={"copy": busy}))
     ready(lab, name)
     driver = lab.driver(name)
     driver.change(clock_ahead_s=3600)
-    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "its tasks get on", 5)
+    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "its tasks run", 5)
 
-    driver.change(sinks={"copy": dataclasses.replace(busy, tasks_get_on=False)})
+    driver.change(sinks={"copy": dataclasses.replace(busy, tasks_run=False)})
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
     assert "copy made no progress" in lab.condition(name, "Ready")["message"]
     assert (lab.status(name)["phase"], lab.sink(name)["rowsDelivered"]) == ("Degraded", 3)

@@ -7,7 +7,7 @@ import pytest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import executors_of, told_executors
-from sinkpipeline.core.work import LOST_AFTER_S, Executors, StageWork, StillClock, proves, who_got_on
+from sinkpipeline.core.work import LOST_AFTER_S, Executors, StageWork, StillClock, proves, who_moved, who_works
 
 S = 1000
 HOUR = 3600 * S
@@ -83,61 +83,70 @@ def test_an_idle_sink_is_proved_by_a_trigger_and_somebody_who_would_work(
 # --- tasks ---
 
 
-def stage(number: int, sink: str = "out", *, active: int = 1, completed: int = 0, records: int = 0) -> StageWork:
-    return StageWork(id=(number, 0), sink=sink, active=active, completed=completed, records=records)
+def stage(number: int, sink: str = "out", *, active: int = 1, completed: int = 0) -> StageWork:
+    return StageWork(id=(number, 0), sink=sink, active=active, completed=completed)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "found"),
+    ("before", "after", "moved", "work"),
     [
-        ([], [], set()),
-        ([], [stage(1)], {"out"}),
-        ([stage(1)], [stage(1)], set()),
-        ([stage(1)], [stage(1, records=10)], {"out"}),
-        ([stage(1)], [stage(1, completed=1)], {"out"}),
-        ([stage(1)], [stage(1, active=2)], set()),
-        ([stage(1)], [], set()),
-        ([stage(1, active=0)], [stage(1, active=0)], set()),
-        ([stage(1), stage(2, "b", active=0)], [stage(1, records=1), stage(2, "b", active=0)], {"out", "b"}),
-        ([stage(1), stage(2, "b")], [stage(1, records=1), stage(2, "b")], {"out"}),
-        ([stage(1), stage(2, "b", active=0)], [stage(1), stage(2, "b", active=0)], set()),
+        ([], [], set(), set()),
+        ([], [stage(1)], {"out"}, {"out"}),
+        ([stage(1)], [stage(1)], set(), {"out"}),
+        ([stage(1)], [stage(1, completed=1)], {"out"}, {"out"}),
+        ([stage(1)], [], set(), set()),
+        ([stage(1, active=0)], [stage(1, active=0)], set(), set()),
+        ([stage(1), stage(2, "b", active=0)], [stage(1), stage(2, "b", active=0)], set(), {"out", "b"}),
+        ([stage(1), stage(2, "b")], [stage(1, completed=1), stage(2, "b")], {"out"}, {"out", "b"}),
     ],
     ids=[
         "nothing",
         "a batch begins",
-        "a task hangs",
-        "a task reads",
+        "a task runs",
         "a task ends",
-        "another one hangs too",
         "a batch ends, which a frontier tells",
-        "no executor",
-        "one waits for cores that work",
-        "one hangs beside one that works",
-        "one waits for cores that hang",
+        "no executor takes a task",
+        "one waits for the cores of another",
+        "two sinks",
     ],
 )
-def test_who_got_on(before: list[StageWork], after: list[StageWork], found: set[str]) -> None:
-    assert who_got_on(before, after) == found
+def test_who_moves_and_who_works(
+    before: list[StageWork], after: list[StageWork], moved: set[str], work: set[str]
+) -> None:
+    assert (who_moved(before, after), who_works(after)) == (moved, work)
 
 
 # --- sinks ---
 
 
-def test_a_batch_of_an_hour_whose_tasks_get_on_does_not_stand_still() -> None:
+def test_a_batch_of_an_hour_whose_tasks_run_does_not_stand_still() -> None:
     clock = StillClock()
-    for now in range(0, HOUR, 10 * S):
-        assert clock.seen("out", progress(7), waits=True, got_on=True, now_ms=now) == now
+    for now in range(0, HOUR + 1, 10 * S):
+        assert clock.seen("out", progress(7), waits=True, moved=now == 0, works=True, now_ms=now) is None
+
+
+def test_a_task_that_runs_for_two_hours_hangs_from_its_beginning() -> None:
+    clock = StillClock()
+    for now in range(0, 2 * HOUR, 60 * S):
+        assert clock.seen("out", progress(7), waits=True, moved=now == 0, works=True, now_ms=now) is None
+    assert clock.seen("out", progress(7), waits=True, moved=False, works=True, now_ms=2 * HOUR) == 0
+    assert clock.seen("out", progress(7), waits=True, moved=True, works=True, now_ms=2 * HOUR + S) is None
 
 
 def test_a_sink_stands_still_from_its_last_move_and_not_while_nothing_waits() -> None:
     clock = StillClock()
+
+    def seen(name: str, offset: int, now: int, *, waits: bool | None = True, moved: bool = False) -> int | None:
+        return clock.seen(name, progress(offset), waits=waits, moved=moved, works=False, now_ms=now)
+
     for now in range(0, HOUR, 60 * S):
-        assert clock.seen("out", progress(7), waits=False, got_on=False, now_ms=now) is None
+        assert seen("out", 7, now, waits=False) is None
     begins = HOUR
-    assert clock.seen("out", progress(7), waits=True, got_on=False, now_ms=begins) == begins
-    assert clock.seen("out", progress(7), waits=True, got_on=False, now_ms=begins + 99 * S) == begins
-    assert clock.seen("out", progress(7), waits=None, got_on=False, now_ms=begins + 100 * S) == begins
+    assert seen("out", 7, begins) == begins
+    assert seen("out", 7, begins + 99 * S) == begins
+    assert seen("out", 7, begins + 100 * S, waits=None) == begins
     moves = begins + 101 * S
-    assert clock.seen("out", progress(8), waits=True, got_on=False, now_ms=moves) == moves
-    assert clock.seen("other", progress(7), waits=True, got_on=False, now_ms=moves + S) == moves + S
-    assert clock.seen("out", progress(8), waits=True, got_on=False, now_ms=moves + HOUR) == moves
+    assert seen("out", 8, moves) == moves
+    assert seen("other", 7, moves + S) == moves + S
+    assert seen("out", 8, moves + HOUR) == moves
+    assert seen("out", 8, moves + HOUR + S, moved=True) == moves + HOUR + S

@@ -83,7 +83,7 @@ class SinkReport:
     """Whether, since it last had to be tried again, it has committed a batch, or shown that there is none; None: not
     told."""
     still_since: int | None = None
-    """Since when records wait and neither the frontier nor a task has moved, Unix milliseconds; None: not so."""
+    """Since when records wait and nothing is done about them, Unix milliseconds; None: not so."""
 
     @property
     def ready(self) -> bool:

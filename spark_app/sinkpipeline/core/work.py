@@ -1,4 +1,4 @@
-"""Whether a driver gets anything done: the executors that it has, tasks that get on. Pure; times are in Unix ms."""
+"""Whether a driver gets anything done: the executors that it has, tasks that run. Pure; times are in Unix ms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
+LONGEST_TASK_S = 7200.0
+"""A task that runs so long hangs, for all that anybody can tell: Spark does not say how far one is."""
 LOST_AFTER_S = 30.0
 """So long a driver may be without any executor while there is work: one that dies is replaced in less."""
 
@@ -71,24 +73,17 @@ class StageWork:
     """Tasks that have a core."""
     completed: int
     """Tasks."""
-    records: int
-    """Read by its tasks, those that still run included: executors tell it every few seconds."""
 
 
-def who_got_on(before: Iterable[StageWork], after: Sequence[StageWork]) -> frozenset[str]:
-    """The sinks whose tasks have done something between two looks, or wait for cores on which others do something.
-
-    That a task runs is not enough: one that hangs runs too.
-    """
-    known = {stage.id: stage for stage in before}
-    moved = {stage.sink for stage in after if _has_moved(known.get(stage.id), stage)}
-    working = {stage.sink for stage in after if stage.active}
-    queued = {stage.sink for stage in after} - working if moved else set()
-    return frozenset(moved | queued)
+def who_works(stages: Sequence[StageWork]) -> frozenset[str]:
+    """The sinks of which a task runs, or waits for cores on which another sink's tasks run."""
+    return frozenset(stage.sink for stage in stages) if any(stage.active for stage in stages) else frozenset()
 
 
-def _has_moved(before: StageWork | None, after: StageWork) -> bool:
-    return before is None or (before.completed, before.records) != (after.completed, after.records)
+def who_moved(before: Iterable[StageWork], after: Sequence[StageWork]) -> frozenset[str]:
+    """The sinks of which a batch has begun, or a task has ended, between two looks."""
+    known = {stage.id: stage.completed for stage in before}
+    return frozenset(stage.sink for stage in after if known.get(stage.id) != stage.completed)
 
 
 @dataclass
@@ -98,17 +93,20 @@ class StillClock:
     _since: dict[str, int] = field(default_factory=dict)
     _progress: dict[str, object] = field(default_factory=dict)
 
-    def seen(self, sink: str, progress: object, *, waits: bool | None, got_on: bool, now_ms: int) -> int | None:
-        """At the next look; None where nothing waits.
+    def seen(
+        self, sink: str, progress: object, *, waits: bool | None, moved: bool, works: bool, now_ms: int
+    ) -> int | None:
+        """At the next look; None where nothing waits, or somebody works on it.
 
         Args:
             sink: its name.
             progress: is another one after each commit.
             waits: whether its query runs and records wait for it; None where that is not known.
-            got_on: whether its tasks have done something since the last look.
+            moved: whether a batch of it has begun, or a task ended, since the last look.
+            works: whether a task of it runs now.
             now_ms: when.
         """
-        moved = got_on or progress != self._progress.get(sink)
+        moved = moved or progress != self._progress.get(sink)
         self._progress[sink] = progress
         if waits is False:
             self._since.pop(sink, None)
@@ -116,4 +114,5 @@ class StillClock:
             self._since[sink] = now_ms
         elif waits:
             self._since.setdefault(sink, now_ms)
-        return self._since.get(sink)
+        since = self._since.get(sink)
+        return None if since is None or (works and now_ms - since < LONGEST_TASK_S * 1000) else since

@@ -222,7 +222,8 @@ class Driver:
 
     def _timed(self, reports: Iterable[SinkReport], now: int) -> list[SinkReport]:
         """With how long each sink has stood still."""
-        got_on = frozenset() if self._watch is None else self._watch.take_who_got_on()
+        moved = frozenset() if self._watch is None else self._watch.take_who_moved()
+        work = frozenset() if self._watch is None else self._watch.who_works
         # Where there is nobody who could move anything, that is what is told, by a clock of its own.
         nobody = self._registered() == 0
         return [
@@ -232,7 +233,8 @@ class Driver:
                     report.name,
                     report.progress,
                     waits=False if nobody else waits(report),
-                    got_on=report.name in got_on,
+                    moved=report.name in moved,
+                    works=report.name in work,
                     now_ms=now,
                 ),
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from typing_extensions import Self
 
-from sinkpipeline.core.work import StageWork, who_got_on
+from sinkpipeline.core.work import StageWork, who_moved, who_works
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ class SparkWatch:
         self._on_change = on_change
         self._registered: int | None = None
         self._stages: tuple[StageWork, ...] = ()
-        self._got_on: frozenset[str] = frozenset()
+        self._moved: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spark-watch", daemon=True)
@@ -57,11 +57,16 @@ class SparkWatch:
         """How many are registered, where a local master counts as one; None where Spark doesn't tell."""
         return self._registered
 
-    def take_who_got_on(self) -> frozenset[str]:
-        """The sinks whose tasks have done something since this was last asked."""
+    def take_who_moved(self) -> frozenset[str]:
+        """The sinks of which a batch has begun, or a task ended, since this was last asked."""
         with self._lock:
-            found, self._got_on = self._got_on, frozenset()
+            found, self._moved = self._moved, frozenset()
         return found
+
+    @property
+    def who_works(self) -> frozenset[str]:
+        """The sinks of which a task runs."""
+        return who_works(self._stages)
 
     def _run(self) -> None:
         while not self._over.wait(_EVERY_S):
@@ -76,11 +81,11 @@ class SparkWatch:
             if not self._over.is_set():
                 _LOG.warning("Spark does not tell of its executors and stages: %s", type(error).__name__)
                 _LOG.debug("asking Spark for executors and stages", exc_info=True)
-            self._registered = None
+            self._registered, self._stages = None, ()
             return False
         with self._lock:
-            self._got_on |= who_got_on(self._stages, stages)
-        self._stages = stages
+            self._moved |= who_moved(self._stages, stages)
+            self._stages = stages
         changed, self._registered = registered != self._registered, registered
         if changed:
             self._on_change()
@@ -98,5 +103,4 @@ def _read(stage: Any) -> StageWork:
         sink=stage.schedulingPool(),
         active=stage.numActiveTasks(),
         completed=stage.numCompleteTasks(),
-        records=stage.inputRecords(),
     )

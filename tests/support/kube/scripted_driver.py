@@ -120,7 +120,8 @@ class ScriptedDriver:
             report.name,
             told.next,
             waits=report.state is SinkState.RUNNING and bool(report.lag) and self.script.executors != 0,
-            got_on=told.tasks_get_on,
+            moved=False,
+            works=told.tasks_run,
             now_ms=now,
         )
         return replace(report, still_since=still)

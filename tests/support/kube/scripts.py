@@ -49,8 +49,8 @@ class SinkScript:
     """Whether there is progress to tell."""
     proved: bool | None = True
     """Whether it has shown that it delivers; None: its driver is of a release that didn't tell."""
-    tasks_get_on: bool = False
-    """Whether tasks of a batch do something."""
+    tasks_run: bool = False
+    """Whether tasks of a batch run."""
 
 
 @dataclass(frozen=True, kw_only=True)
