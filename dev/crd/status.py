@@ -119,6 +119,16 @@ _SINK = _mapping(
     dataTopicId=_text("The id of the data topic; null while unknown.", 64, nullable=True),
     progressTopicId=_text("The id of the progress topic; null while unknown.", 64, nullable=True),
     mayBeDuplicated=_count("At most so many rows were delivered twice since a lost progress topic was restored."),
+    proved={
+        "description": "Whether it has shown that it delivers, since the driver started or it last had to be tried "
+        "again: a batch was committed, or there was nothing to deliver and an executor that would. Absent while no "
+        "driver tells.",
+        "type": "boolean",
+    },
+    stillSince=_time(
+        "Since when records wait and nothing is done about them, by the driver's clock: no task runs, or one "
+        "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
+    ),
     frontier=_named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
     circuit=_mapping(
         "Present while the sink's circuit is open.",
@@ -149,7 +159,7 @@ STATUS: Schema = _mapping(
     ),
     totals=_mapping(
         "The sums of all sinks.",
-        sinksReady=_text("How many sinks run, of how many: 1/2.", 16),
+        sinksReady=_text("How many sinks run and have shown that they deliver, of how many: 1/2.", 16),
         **{name: _count(description) for name, description in _COUNTS.items()},
     ),
     sparkApplication=_mapping(
@@ -157,6 +167,13 @@ STATUS: Schema = _mapping(
         name=_text("Its name.", MAX_RESOURCE_NAME + 11),
         state=_text("Its applicationState.", 64),
         configHash=_text("The hash of the configuration that it runs.", 64),
+    ),
+    executors=_mapping(
+        "The executors of the driver that runs; absent while no driver tells.",
+        ("registered",),
+        registered=_count("How many are registered with the driver."),
+        wanted=_count("How many it asks for; absent where Spark asks for as many as there is work for."),
+        noneSince=_time("Since when none is registered while there is work for one, by the driver's clock."),
     ),
     restarts=_mapping(
         "Restarts of the driver.",

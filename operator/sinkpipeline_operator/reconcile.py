@@ -124,7 +124,7 @@ class Reconciler:
         if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
         memory.hearing = hearing
-        return self._settings.poll_s if _settled(asked) else _SOON_S
+        return self._settings.poll_s if _settled(asked) or known.shortage is not None else _SOON_S
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         found = self._found(seen)
@@ -247,7 +247,7 @@ class Reconciler:
             told=heard.document,
             unresponsive=heard.trouble,
             wait=memory.refusal if decision.step is Step.START else self._wait(seen),
-            shortage=self._shortage(seen),
+            shortage=self._shortage(seen, heard),
             last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
             observed={} if found is None else found.sinks,
             topics=None if found is None else found.topics,
@@ -262,11 +262,15 @@ class Reconciler:
             return None
         return waits.of_start(child, seen.pod, seen.observation.now_ms, self._settings.start_deadline_s)
 
-    def _shortage(self, seen: Seen) -> Shortage | None:
+    def _shortage(self, seen: Seen, heard: Heard) -> Shortage | None:
         if seen.pod is None or seen.pod.has_ended:
             return None
-        return waits.of_executors(
-            seen.executors, seen.pod.uid, seen.observation.now_ms, self._settings.start_deadline_s
+        deadline_s = self._settings.start_deadline_s
+        of_pods = waits.of_executors(seen.executors, seen.pod.uid, seen.observation.now_ms, deadline_s)
+        if heard.document is None or (of_pods is not None and of_pods.none_runs):
+            return of_pods
+        return (
+            waits.of_registration(heard.document, seen.executors, seen.pod, seen.ref.namespace, deadline_s) or of_pods
         )
 
     def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
@@ -307,7 +311,9 @@ class Reconciler:
         if seen.pipeline is not None:
             patience_s = max(patience_s, _TRIGGERS * seen.pipeline.spec.trigger.interval.seconds)
         is_new = _is_new(seen, self._settings.start_deadline_s)
-        return hearing.hear(seen.answer, is_new=is_new, patience_s=patience_s, now=time.monotonic())
+        known = condition_of(seen.status, "SparkApplicationReady")
+        before = known["message"] if known.get("reason") == UNRESPONSIVE else ""
+        return hearing.hear(seen.answer, is_new=is_new, patience_s=patience_s, now=time.monotonic(), before=before)
 
     def _next(self, seen: Seen, decision: Decision, known: Known) -> float:
         if decision.step not in (Step.NOTHING, Step.WAIT):
@@ -316,7 +322,8 @@ class Reconciler:
         if decision.look_again_ms is not None:
             wait = min(wait, max(0.0, (decision.look_again_ms - seen.observation.now_ms) / 1000))
         if seen.answer is not None:
-            wait = min(wait, self._settings.poll_s if _settled(seen) else _SOON_S)
+            # Who waits for executors may wait for hours, and pods of theirs are events.
+            wait = min(wait, self._settings.poll_s if _settled(seen) or known.shortage is not None else _SOON_S)
         elif decision.standing is Standing.STARTING and known.wait is not None and known.wait.alarm:
             # What it waits for may take hours, and the end of it is an event.
             wait = min(wait, self._settings.poll_s)
@@ -380,4 +387,6 @@ def _is_to_be_removed(seen: Seen) -> bool:
 def _settled(seen: Seen) -> bool:
     document = None if seen.answer is None else seen.answer.document
     sinks = [] if document is None else document["sinks"]
-    return bool(sinks) and all(sink.get("state") == SinkState.RUNNING.value for sink in sinks)
+    return bool(sinks) and all(
+        sink.get("state") == SinkState.RUNNING.value and sink.get("proved") is not False for sink in sinks
+    )

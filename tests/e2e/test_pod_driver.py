@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,23 +18,38 @@ import pytest
 from typing_extensions import Self
 
 from servers.local_kafka import LocalKafka
+from servers.local_process import HOST
+from servers.spark_cluster import SparkCluster
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.resume import Resume, from_status, render
+from sinkpipeline.core.status import condition_of, instant
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from support.app.command import App, Run, last_line, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import delete_topic, produce_numbers, unique
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 MAIN = Path(__file__).parents[2] / "spark_app" / "main.py"
 TOKEN = "a-t0ken-that-nobody-tells"
 CLUSTER = "5b0c1c5e-kube-system"
+STOPPED_S = 15.0
+STILL_S = 6.0
+"""Spark is asked every two seconds, and a batch is planned before its tasks run."""
+SLOW_RECORDS = 2000
+
+
+def moment(told: str) -> int:
+    found = instant(told)
+    assert found is not None
+    return found
 
 
 def unused_port() -> int:
@@ -111,6 +127,16 @@ class Pod:
     def sinks(self) -> dict[str, dict[str, Any]]:
         return {each["name"]: each for each in self.status().get("sinks", [])}
 
+    def condition(self, kind: str) -> str:
+        """Its status and reason."""
+        found = condition_of(self.status(), kind)
+        return f"{found.get('status')} {found.get('reason')}"
+
+    def stands_still_s(self, sink: str) -> float:
+        """As the driver reckons it, by its own clock."""
+        status, told = self.status(), self.sinks().get(sink, {}).get("stillSince")
+        return 0.0 if told is None else (moment(status["now"]) - moment(told)) / 1000
+
     def until_rows(self, rows: int) -> None:
         self.run.eventually(
             lambda: self.status().get("totals", {}).get("rowsDelivered", 0) >= rows, f"{rows} rows delivered"
@@ -128,7 +154,6 @@ class Pod:
 def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("pod")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
-    source.feed(500)
 
     with Pod(tmp_path, manifest(kafka.bootstrap_servers, name, [source.topic]), hold=True) as pod:
         first = pod.run.eventually(pod.status, "the service answers")
@@ -137,6 +162,11 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
         assert not pod.run.jvm()
 
         pod.release()
+        # There is nothing to deliver, and somebody who would.
+        pod.run.eventually(lambda: pod.condition("Ready") == "True Running", "a sink without records is Ready")
+        assert pod.sinks()[name]["proved"]
+        assert pod.status()["executors"] == {"registered": 1, "wanted": 1}
+        source.feed(500)
         pod.until_rows(source.total)
         status = pod.status()
         assert (status["configHash"], status["pid"], status["run"]) == ("hash-1", pod.run.pid, first["run"])
@@ -173,6 +203,97 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
     assert finding.error is not None
     assert finding.error.reason is Reason.IDENTITY_IN_USE
     assert f"belongs to test/{name} of cluster {CLUSTER}" in finding.error.message
+
+
+@pytest.mark.thorough("starts Spark; what is told of executors is in tests/unit/test_work and tests/kube")
+def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(kafka: LocalKafka, tmp_path: Path) -> None:
+    """On a cluster of Spark's own that has no worker: what a quota, or a full cluster, comes to."""
+    name = unique("podalone")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    conf = {JAVA_OPTIONS: SHORT_LIVED, "spark.starvation.timeout": "1s"}
+    document = manifest(kafka.bootstrap_servers, name, [source.topic], spark={"conf": conf})
+
+    with Pod(tmp_path, document, master="local-cluster[0,1,2048]") as pod:
+        pod.run.eventually(lambda: pod.condition("Ready") == "False FirstBatchPending", "it is not Ready")
+        pod.run.eventually(lambda: "noneSince" in pod.status()["executors"], "since when there is none is told")
+        status = pod.status()
+        assert (status["executors"]["registered"], status["executors"]["wanted"]) == (0, 2)
+        assert (status["phase"], status["totals"]["sinksReady"], status["totals"]["lag"]) == ("Starting", "0/1", 0)
+        assert "none of 2 executors registered" in condition_of(status, "Ready")["message"]
+
+        source.feed(500)
+        pod.run.eventually(lambda: "has not accepted any resources" in pod.run.stderr, "a batch waits for executors")
+        assert pod.sinks()[name]["proved"] is False
+        began = time.monotonic()
+        assert pod.run.terminate() == 0, pod.run.stderr
+        assert time.monotonic() - began < STOPPED_S
+        assert pod.words()["reason"] == "Stopped"
+        assert [each["state"] for each in pod.words()["sinks"]] == ["Suspended"]
+
+
+@pytest.mark.thorough("a master, a worker and two drivers of Spark; a cluster that has no worker is beside it")
+def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_does_not_wait_for_them(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", HOST)
+    name = unique("podlosing")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(50)
+    spark = {"conf": {JAVA_OPTIONS: SHORT_LIVED}, "executor": {"instances": 1, "cores": 1, "memory": "512m"}}
+    document = manifest(kafka.bootstrap_servers, name, [source.topic], spark=spark)
+    app = App(tmp_path, parse_manifest(document).to_document())
+
+    with SparkCluster(tmp_path, app.environment) as cluster:
+        wait_until(lambda: cluster.is_up, "the master is up")
+        with Pod(tmp_path, document, master=cluster.master) as pod:
+            pod.run.eventually(lambda: "noneSince" in pod.status().get("executors", {}), "it waits for an executor")
+            assert pod.condition("Ready") == "False FirstBatchPending"
+            cluster.start_worker()
+            pod.until_rows(source.total)
+            pod.run.eventually(lambda: pod.condition("Ready") == "True Running", "a batch has come through")
+            assert pod.status()["executors"] == {"registered": 1, "wanted": 1}
+
+            pod.app.arm("after-rows-before-progress")
+            source.feed(1, only=0)
+            pod.run.until_held("after-rows-before-progress")
+            cluster.kill_worker()
+            pod.app.disarm()
+            pod.run.eventually(lambda: "noneSince" in pod.status()["executors"], "that nobody is there is told")
+            began = time.monotonic()
+            assert pod.run.terminate() == 0, pod.run.stderr
+            assert time.monotonic() - began < STOPPED_S
+            assert pod.words()["reason"] == "Stopped"
+
+    with Pod(tmp_path / "next", document) as after:
+        after.until_rows(source.total)
+        assert after.run.terminate() == 0, after.run.stderr
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
+@pytest.mark.thorough("a batch that takes ten seconds of a core; the clock is in tests/unit/test_work")
+def test_a_batch_that_takes_long_does_not_stand_still(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("podslow")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    source.feed(SLOW_RECORDS // source.partitions)
+    slow = "size(filter(sequence(1, 60000), x -> hash(x, value) = 7)) >= 0"
+    document = manifest(kafka.bootstrap_servers, name, [source.topic], transform={"where": slow})
+
+    with Pod(tmp_path, document) as pod:
+        pod.run.eventually(lambda: pod.sinks().get(name, {}).get("lag"), "records wait")
+        seen: list[tuple[float, float]] = []
+
+        def is_through() -> bool:
+            sink = pod.sinks()[name]
+            if not sink["rowsDelivered"]:
+                seen.append((time.monotonic(), pod.stands_still_s(name)))
+            return bool(sink["rowsDelivered"] == source.total)
+
+        pod.run.eventually(is_through, "one batch has delivered all")
+        took = seen[-1][0] - seen[0][0]
+        assert took > 2 * STILL_S, f"the batch took only {took:.0f} s"
+        assert max(still for _, still in seen) <= STILL_S, seen
+        assert pod.run.terminate() == 0, pod.run.stderr
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
 @pytest.mark.thorough("starts Spark; last words are in tests/unit/test_service_last_words and in tests/kube")

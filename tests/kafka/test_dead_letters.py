@@ -16,7 +16,8 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
-from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.core.memory import memory_of
+from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sinkpipeline.core.status import condition_of
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
 
@@ -101,6 +102,36 @@ def test_a_driver_that_starts_is_not_ready_and_no_alarm(lab: OperatorLab, name: 
     lab.until_ready(name)
 
 
+def test_a_sink_is_ready_when_it_has_shown_that_it_delivers(lab: OperatorLab, name: str) -> None:
+    unproved = SinkScript(proved=False, lag=20_000)
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=5), "more": unproved}))
+    lab.apply(lab.pipeline(name, sinks=("copy", "more")))
+    told = lab.until_condition(name, "Ready", "False", "FirstBatchPending")
+    assert told["message"] == "no batch has come through yet: more (2 of 2 executors registered)"
+    assert (lab.status(name)["phase"], lab.table(name)["SINKS"]) == ("Starting", "1/2")
+    assert lab.condition(name, "SparkApplicationReady")["status"] == "True"
+    lab.driver(name).change(sinks={"more": SinkScript(rows=20_000, next=(20_000,))})
+    lab.until_ready(name)
+    assert lab.table(name)["SINKS"] == "2/2"
+
+
+@pytest.mark.thorough("another release; absent words are in tests/unit")
+def test_a_driver_of_a_release_that_did_not_tell_so_much_is_served_as_before(
+    new_lab: Callable[..., OperatorLab], name: str
+) -> None:
+    lab = new_lab("--progress-deadline", "3")
+    lab.start()
+    older = SinkScript(proved=None)
+    lab.drivers.play((lab.namespace, name), Script(executors=None, sinks={"copy": older}))
+    ready(lab, name)
+    assert "executors" not in lab.status(name)
+    assert "proved" not in lab.sink(name)
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(older, lag=5)})
+    lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(older, next=(5,))})
+    lab.until_ready(name)
+
+
 def test_what_the_dead_driver_knew_stays_until_the_next_one_tells(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=8, dead=2, next=(10,))}))
     ready(lab, name, failurePolicy={"maxConsecutiveFailures": 3, "backoff": {"initial": "4s", "max": "4s"}})
@@ -178,6 +209,9 @@ def test_a_driver_whose_supervising_loop_hangs_is_unresponsive_and_one_that_star
     lab.driver(name).change(frozen=True)
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive", deadline_s=75)
     lab.stays(lambda: lab.condition(slow, "SparkApplicationReady")["status"] == "True", "it may start slowly", 2)
+    seen = len(lab.history("sinkpipeline", name))
+    lab.restart()
+    lab.stays(lambda: not was_ready(lab, name, seen), "an operator that is started anew does not take it back", 3)
     for each in (name, slow):
         lab.driver(each).change(frozen=False, supervising=True, sinks={})
         lab.until_ready(each)
@@ -186,18 +220,34 @@ def test_a_driver_whose_supervising_loop_hangs_is_unresponsive_and_one_that_star
 def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
     new_lab: Callable[..., OperatorLab], name: str
 ) -> None:
+    """A batch that takes an hour makes progress; and an operator that is started anew knows who doesn't."""
     lab = new_lab("--progress-deadline", "3")
     lab.start()
-    busy = SinkScript(rows=3, next=(4,), lag=50)
+    busy = SinkScript(rows=3, next=(4,), lag=50, tasks_run=True)
     lab.drivers.play((lab.namespace, name), Script(sinks={"copy": busy}))
     ready(lab, name)
+    driver = lab.driver(name)
+    driver.change(clock_ahead_s=3600)
+    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "its tasks run", 5)
+
+    driver.change(sinks={"copy": dataclasses.replace(busy, tasks_run=False)})
     lab.until_condition(name, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
     assert "copy made no progress" in lab.condition(name, "Ready")["message"]
     assert (lab.status(name)["phase"], lab.sink(name)["rowsDelivered"]) == ("Degraded", 3)
-    lab.driver(name).change(sinks={"copy": dataclasses.replace(busy, rows=53, next=(54,), lag=0)})
+    assert "stillSince" in lab.sink(name)
+    seen = len(lab.history("sinkpipeline", name))
+    lab.restart()
+    lab.stays(lambda: not was_ready(lab, name, seen), "it is not Ready again", 3)
+
+    driver.change(sinks={"copy": dataclasses.replace(busy, rows=53, next=(54,), lag=0)})
     lab.until_ready(name)
-    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "an idle sink is well", 4)
     assert lab.starts(name) == 1
+
+
+def was_ready(lab: OperatorLab, name: str, since: int) -> bool:
+    """Whether any status of it was, from that number of its history on."""
+    seen = [each.new.get("status") or {} for each in lab.history("sinkpipeline", name)[since:]]
+    return any(condition_of(each, "Ready").get("status") == "True" for each in seen)
 
 
 @pytest.mark.thorough("several pipelines, and waits for time-outs")

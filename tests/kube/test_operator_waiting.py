@@ -12,6 +12,7 @@ import pytest
 from kubeflow import pods
 from sinkpipeline.core.status import condition_of
 from support.kube.operator_lab import OperatorLab
+from support.kube.scripts import Script, SinkScript
 
 pytestmark = pytest.mark.kube
 
@@ -79,6 +80,47 @@ def test_executors_that_can_not_start_are_told(lab: OperatorLab, name: str) -> N
     assert lab.condition(name, "Stalled")["status"] == "False"
     assert told["message"] == f"1 of 2 executors run: pod {name}-exec-2: {NODES}"
     assert lab.condition(name, "Ready")["status"] == "True"
+
+
+def test_executors_that_do_not_come_are_told_without_a_pod_of_theirs(lab: OperatorLab, name: str) -> None:
+    """A quota that refuses them leaves none; the driver knows that it has nobody."""
+    nobody = Script(executors=0, sinks={"copy": SinkScript(proved=False)})
+    lab.drivers.play((lab.namespace, name), nobody)
+    lab.apply(lab.pipeline(name))
+    told = lab.until_condition(name, "Ready", "False", "FirstBatchPending")
+    assert told["message"] == "no batch has come through yet: copy (none of 2 executors registered)"
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    assert "NoExecutors" not in lab.told(name), "they take a while at every start"
+
+    driver = lab.driver(name)
+    driver.change(clock_ahead_s=31)
+    told = lab.until_condition(name, "Stalled", "True", "NoExecutors")
+    assert (
+        f"a quota or a webhook may refuse them, which the driver logs, `kubectl -n {lab.namespace}" in told["message"]
+    )
+    assert lab.condition(name, "Ready")["reason"] == "NoExecutors"
+    lab.until(lambda: "NoExecutors: none of 2 executors registered" in lab.told(name), "an event tells it")
+    driver.change(executors=2, sinks={})
+    lab.until_ready(name)
+    assert lab.condition(name, "Stalled")["status"] == "False"
+
+    # An idle sink misses nobody; one for which records wait misses them after half a minute.
+    driver.change(executors=0, clock_ahead_s=100)
+    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "nothing waits", 2)
+    waits = SinkScript(lag=20_000)
+    driver.change(sinks={"copy": waits}, clock_ahead_s=115)
+    lab.stays(lambda: lab.condition(name, "Ready")["status"] == "True", "another one may be on its way", 2)
+    driver.change(clock_ahead_s=1000)
+    lab.until_condition(name, "Ready", "False", "NoExecutors")
+    seen = [each.new["status"]["conditions"] for each in lab.history("sinkpipeline", name) if each.new.get("status")]
+    assert "DriverUnresponsive" not in json.dumps(seen), "that nothing moves has a cause"
+    assert lab.status(name)["phase"] == "Degraded"
+    lab.make_executor(name, 1, {"phase": "Pending"})
+    lab.until(
+        lambda: "1 of their pods are being set up" in lab.condition(name, "Ready")["message"], "a pod is told", 20
+    )
+    driver.change(executors=1)
+    lab.until_ready(name)
 
 
 def test_a_quota_that_refuses_the_driver_is_the_one_cause_that_is_told(lab: OperatorLab, name: str) -> None:

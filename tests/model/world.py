@@ -16,9 +16,10 @@ from model.processes import Driver, Person
 from model.scheduler import Scheduler, Thread
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import SinkReport, memory_of, render, write_over
+from sinkpipeline.core.status import SinkReport, render, write_over
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.served import START_ALLOWANCE_S
+from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.observe.driver_client import Answer
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 
@@ -19,12 +20,19 @@ def says(now: int, *, lag: int = 0, next_offset: int = 7, state: str = "Running"
     return Answer(document={"run": "r", "now": now, "sinks": [sink]})
 
 
+def tells(now_s: int, still_since_s: int | None, *, lag: int = 5) -> Answer:
+    """As a driver that tells how long its sinks stand still."""
+    sink = {"name": "out", "state": "Running", "lag": lag, "proved": True}
+    still = {} if still_since_s is None else {"stillSince": timestamp(still_since_s * 1000)}
+    return Answer(document={"run": "r", "now": timestamp(now_s * 1000), "sinks": [{**sink, **still}]})
+
+
 class Ear:
     def __init__(self) -> None:
         self.hearing = Hearing()
 
-    def hear(self, answer: Answer | None, at: float, *, is_new: bool = False) -> Heard:
-        return self.hearing.hear(answer, is_new=is_new, patience_s=PATIENCE_S, now=at)
+    def hear(self, answer: Answer | None, at: float, *, is_new: bool = False, before: str = "") -> Heard:
+        return self.hearing.hear(answer, is_new=is_new, patience_s=PATIENCE_S, now=at, before=before)
 
 
 @pytest.fixture
@@ -98,6 +106,34 @@ def test_records_wait_and_the_frontier_stands_still(ear: Ear, between: dict[str,
     assert ear.hear(says(2, **between), 50).trouble == ""
     assert bool(ear.hear(says(3, lag=5), 100).trouble) is trouble
     assert ear.hear(says(4, lag=5, next_offset=9), 101).trouble == ""
+
+
+def test_how_long_a_sink_stands_still_is_its_drivers_word(ear: Ear) -> None:
+    for at in range(0, 3600, 60):
+        assert ear.hear(tells(at, at), at).trouble == "", "its batch takes an hour, and its tasks get on"
+    assert ear.hear(tells(4000, 3901), 4000).trouble == ""
+    assert "out made no progress" in ear.hear(tells(4001, 3901), 4001).trouble
+    assert ear.hear(tells(4002, 4002), 4002).trouble == ""
+
+
+def test_an_operator_that_has_just_started_need_not_wait_for_what_the_driver_says() -> None:
+    assert "out made no progress" in Ear().hear(tells(1000, 900), 0).trouble
+    assert Ear().hear(tells(1000, 901), 0).trouble == ""
+
+
+def test_what_an_earlier_operator_has_said_holds_until_the_driver_disproves_it(ear: Ear) -> None:
+    assert ear.hear(SILENCE, 0, before="it hangs").trouble == "it hangs"
+    assert ear.hear(says(1), 1, before="it hangs").trouble == "it hangs", "a hanging one answers too"
+    assert ear.hear(says(1), 2, before="it hangs").trouble == "it hangs"
+    assert ear.hear(says(2), 3, before="it hangs").trouble == ""
+    assert ear.hear(says(2), 4, before="").trouble == ""
+    assert "clock stands still" in ear.hear(says(2), 63).trouble
+
+
+def test_what_was_said_of_a_driver_is_not_said_of_the_next_one(ear: Ear) -> None:
+    assert ear.hear(says(1), 1, before="it hangs").trouble == "it hangs"
+    assert ear.hear(None, 2) == Heard(None)
+    assert ear.hear(says(1), 3).trouble == ""
 
 
 def test_an_idle_sink_may_stand_still_for_ever(ear: Ear) -> None:

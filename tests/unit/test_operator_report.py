@@ -12,22 +12,26 @@ from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
+from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.report.status import MAX_MESSAGE, Known, report
 
 NOW = 1_750_000_000_000
+JOINED = Executors(registered=1, wanted=2)
 
 
-def told(*reports: SinkReport) -> dict[str, Any]:
-    """What a driver says."""
-    return render(reports, identity="shop.orders", generation=1, previous=None, now_ms=NOW)
+def told(*reports: SinkReport, executors: Executors | None = None) -> dict[str, Any]:
+    """What a driver says; of an older release where it says nothing of executors, nor of sinks that are proved."""
+    return render(reports, identity="shop.orders", generation=1, previous=None, now_ms=NOW, executors=executors)
 
 
-def sink(name: str, state: SinkState = SinkState.RUNNING, reason: Reason | None = None) -> SinkReport:
+def sink(
+    name: str, state: SinkState = SinkState.RUNNING, reason: Reason | None = None, *, proved: bool | None = None
+) -> SinkReport:
     error = None if reason is None else SinkPipelineError(reason, "the fact", "the remedy")
-    return SinkReport(name=name, exactly_once=True, state=state, lag=3, error=error, progress=Progress())
+    return SinkReport(name=name, exactly_once=True, state=state, lag=3, error=error, progress=Progress(), proved=proved)
 
 
 def decision(standing: Standing, why: str = "RUNNING", **restarts: Any) -> Decision:
@@ -84,9 +88,29 @@ ROWS = {
         replace(RUNNING, shortage=Shortage(wait=NEEDED, none_runs=True)),
         *("Degraded", "False Unschedulable", "False Settled", "True Unschedulable"),
     ),
+    "no executor runs, and so nothing moves": (
+        replace(RUNNING, shortage=Shortage(wait=NEEDED, none_runs=True), unresponsive="no progress"),
+        *("Degraded", "False Unschedulable", "False Settled", "True Unschedulable"),
+    ),
+    "no executor runs, and its driver doesn't answer": (
+        replace(RUNNING, told=None, shortage=Shortage(wait=NEEDED, none_runs=True), unresponsive="silent"),
+        *("Starting", "False DriverUnresponsive", "False Settled", "True Unschedulable"),
+    ),
     "some executors run": (
         replace(RUNNING, shortage=Shortage(wait=replace(NEEDED, needs_person=False), none_runs=False)),
         *("Running", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "a sink has not shown yet that it delivers": (
+        replace(RUNNING, told=told(sink("a", proved=True), sink("b", proved=False), executors=JOINED)),
+        *("Starting", "False FirstBatchPending", "False Settled", "False NobodyNeeded"),
+    ),
+    "all sinks have": (
+        replace(RUNNING, told=told(sink("a", proved=True), sink("b", proved=True), executors=JOINED)),
+        *("Running", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "it had not, and doesn't answer any more": (
+        replace(RUNNING, told=None, unresponsive="silent", previous=told(sink("a", proved=False), sink("b"))),
+        *("Degraded", "False DriverUnresponsive", "False Settled", "False NobodyNeeded"),
     ),
     "a refusal by the world, before its next try": (
         known(
@@ -241,6 +265,29 @@ def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:
     without = {"b": {"name": "b", "state": "Failed", "deadLettered": 3}}
     ended = report(known(Standing.BACKING_OFF, "DriverDied", previous=before, last_words=without))
     assert ended["sinks"][0]["deadLetters"] == letters
+
+
+def test_what_a_driver_says_of_its_run_is_of_that_run_alone() -> None:
+    still = replace(sink("a", proved=True), still_since=NOW - 60_000)
+    status = report(replace(RUNNING, told=told(still, sink("b", proved=False), executors=JOINED)))
+    assert status["executors"] == {"registered": 1, "wanted": 2}
+    assert (status["sinks"][0]["proved"], status["sinks"][0]["stillSince"]) == (True, "2025-06-15T15:05:40Z")
+    assert status["totals"]["sinksReady"] == "1/2"
+    message = condition_of(status, "Ready")["message"]
+    assert message == "no batch has come through yet: b (1 of 2 executors registered)"
+    for standing in (Standing.BACKING_OFF, Standing.STARTING, Standing.RUNNING):
+        later = report(known(standing, previous=status))
+        assert not {"proved", "stillSince"} & (later["sinks"][0].keys() | later["sinks"][1].keys()), standing
+        assert "executors" not in later
+
+
+@pytest.mark.parametrize("junk", [None, 7, "soon", {}])
+def test_what_is_no_sign_of_a_run_is_not_told(junk: object) -> None:
+    answer = told(sink("a"), sink("b")) | {"executors": junk}
+    answer["sinks"][0] |= {"proved": junk, "stillSince": junk}
+    status = report(replace(RUNNING, told=answer))
+    assert "executors" not in status
+    assert not {"proved", "stillSince"} & status["sinks"][0].keys()
 
 
 @pytest.mark.parametrize("junk", [None, 7, [7], [{}], [{"class": "a b", "stage": "x", "count": 1, "dropped": 0}]])

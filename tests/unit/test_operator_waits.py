@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from kubeflow import pods, submission
+from sinkpipeline.core.status import timestamp, told_executors
+from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.driverpod import Child, ChildState, DriverPod
 from sinkpipeline_operator.child.podwait import PodWait, wait_of
-from sinkpipeline_operator.child.waits import Executor, of_executors, of_refusal, of_start
+from sinkpipeline_operator.child.waits import Executor, of_executors, of_refusal, of_registration, of_start
 
 NOW = 1_750_000_000_000
 DEADLINE_S = 300.0
@@ -107,6 +109,52 @@ def test_executors_that_cannot_start() -> None:
         *(False, False, f"1 of 2 executors run: pod b: {NODES}"),
     )
     assert told(executor("a", "Failed"), executor("b")) == (True, False, f"no executor runs: pod b: {NODES}")
+
+
+LOST = Executors(registered=0, wanted=2, none_since=NOW)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "executors", "alarm", "person", "words"),
+    [
+        (29, (), None, None, ""),
+        (30, (), True, False, "a quota or a webhook may refuse them, which the driver logs, `kubectl -n shop logs d`"),
+        (300, (), True, True, "a quota or a webhook may refuse them"),
+        (30, (executor("a", waits=False),), False, False, "1 of their pods are being set up"),
+        (300, (executor("a", waits=False),), True, True, "1 of their pods are being set up"),
+        (
+            30,
+            (executor("a", "Running"),),
+            True,
+            False,
+            "1 of their pods run: see what they log, `kubectl -n shop logs a`",
+        ),
+        (30, (executor("a", "Running", of="another"),), True, False, "no pod of theirs is there"),
+    ],
+)
+def test_no_executor_joins_the_driver(
+    age_s: int, executors: tuple[Executor, ...], alarm: bool | None, person: bool | None, words: str
+) -> None:
+    pod = DriverPod(uid="p", name="d", owned_by="c", phase="Running")
+    document = {"now": timestamp(NOW + age_s * 1000), "executors": told_executors(LOST)}
+    found = of_registration(document, executors, pod, "shop", DEADLINE_S)
+    if alarm is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.none_runs, found.wait.reason, found.wait.alarm, found.wait.needs_person) == (
+        *(True, "NoExecutors", alarm, person),
+    )
+    assert found.wait.message.startswith(
+        f"none of 2 executors registered since {timestamp(NOW)}, and sinks wait for one"
+    )
+    assert words in found.wait.message
+
+
+def test_a_driver_that_tells_nothing_of_executors_lacks_none() -> None:
+    pod = DriverPod(uid="p", name="d", owned_by="c", phase="Running")
+    for document in ({}, {"now": timestamp(NOW)}, {"now": "soon", "executors": told_executors(LOST)}):
+        assert of_registration(document, (), pod, "shop", DEADLINE_S) is None
 
 
 SPARK = "failed to submit spark application: failed to run spark-submit: failed to run spark-submit: "

@@ -38,6 +38,8 @@ class World:
     """Of its queries."""
     waits: list[float] = field(default_factory=list)
     """Between its starts."""
+    proved: list[bool | None] = field(default_factory=list)
+    """What its reports said of that, one after the other, each time that it was another word."""
 
 
 class Clock:
@@ -60,8 +62,9 @@ class Stop(threading.Event):
 
 
 class Query:
-    def __init__(self, world: World, patience_s: float) -> None:
+    def __init__(self, world: World, patience_s: float, on_trigger: Any) -> None:
         self._world, self._began, self._patience_s = world, world.now, patience_s
+        self._on_trigger = on_trigger
         world.patience.append(patience_s)
         self.delivery = SimpleNamespace(progress=Progress(), exact=False)
         self.error: SinkPipelineError | None = None
@@ -75,6 +78,7 @@ class Query:
             return True
         if ran < self._world.commits_s:
             self.batches += 1
+            self._on_trigger(found_records=True)
         elif ran >= self._world.commits_s + self._world.batch_s:
             self.error = SinkPipelineError(Reason.BATCH_FAILED, "a worker was killed, four times", "x")
             return True
@@ -105,7 +109,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
         )
 
     for name, stand_in in {
-        "SinkQuery": lambda *_a, patience_s, **_k: Query(world, patience_s),
+        "SinkQuery": lambda *_a, patience_s, on_trigger, **_k: Query(world, patience_s, on_trigger),
         "time": Clock(world),
         "jvm_is_gone": lambda _spark: False,
         "InheritableThread": threading.Thread,
@@ -115,9 +119,14 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     source = SimpleNamespace(properties={})
     settings = SimpleNamespace(id=identity, owner=None, exactly_once=True, source=source)
     starter: Any = SimpleNamespace(settings=settings, start=start)
+
+    def note() -> None:
+        if world.proved[-1:] != [sink.report.proved]:
+            world.proved.append(sink.report.proved)
+
     nothing: Any = None
     sink = runner.SinkRunner(
-        spark=nothing, query=nothing, starter=starter, memory=None, policy=FailurePolicy(), on_change=lambda: None
+        spark=nothing, query=nothing, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
     )
     sink._stop = Stop(world)
     sink.set_ends({SourcePartition("in", 0): 10})
@@ -143,6 +152,12 @@ def test_a_batch_that_fails_each_day_opens_none(monkeypatch: pytest.MonkeyPatch)
     world = World(HOUR_S, commits_s=HOUR_S)
     assert life(world, monkeypatch).report.state is SinkState.SUSPENDED
     assert world.starts == world.ends_after + 1
+
+
+def test_a_sink_whose_batch_fails_has_to_show_again_that_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, commits_s=60, ends_after=3)
+    assert life(world, monkeypatch).report.proved is False
+    assert world.proved == [False, *[True, False] * 3], "by its first batch, until it fails"
 
 
 def test_a_refusal_that_may_be_lifted_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The exit code of a run of several sinks."""
+"""The exit code of a run of several sinks, and whether it needs executors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.spark.driver import outcome
+from sinkpipeline.spark.driver import need_executors, outcome
 
 
 def report(told: str) -> SinkReport:
@@ -36,3 +36,25 @@ def report(told: str) -> SinkReport:
 def test_the_exit_code_is_that_of_the_most_telling_error(sinks: str, stopped: bool, exit_code: int) -> None:
     error = outcome([report(each) for each in sinks.split()], stopped=stopped)
     assert (0 if error is None else error.reason.exit_code) == exit_code
+
+
+def sink(state: SinkState, lag: int | None, *, proved: bool) -> SinkReport:
+    return SinkReport(name="one", exactly_once=True, state=state, lag=lag, proved=proved)
+
+
+@pytest.mark.parametrize(
+    ("reports", "needed"),
+    [
+        ([], False),
+        ([sink(SinkState.STARTING, 5, proved=False)], False),
+        ([sink(SinkState.RUNNING, 0, proved=True)], False),
+        ([sink(SinkState.RUNNING, 0, proved=False)], True),
+        ([sink(SinkState.RUNNING, 5, proved=True)], True),
+        ([sink(SinkState.RUNNING, None, proved=True)], None),
+        ([sink(SinkState.RUNNING, None, proved=True), sink(SinkState.RUNNING, 5, proved=True)], True),
+        ([sink(SinkState.RUNNING, 0, proved=True), sink(SinkState.FAILED, 5, proved=False)], False),
+    ],
+    ids=["no sink", "starting", "idle", "unproved", "records wait", "unknown", "one of them", "a failed one"],
+)
+def test_when_executors_are_needed(reports: list[SinkReport], needed: bool | None) -> None:
+    assert need_executors(reports) is needed

@@ -10,10 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
-from sinkpipeline.core.status import Phase, SinkReport, SinkState, memory_of, phase, render, timestamp
+from sinkpipeline.core.status import (
+    Phase,
+    SinkReport,
+    SinkState,
+    instant,
+    phase,
+    render,
+    timestamp,
+    write_over,
+)
 from sinkpipeline.core.topics import Memory
+from sinkpipeline.core.work import Executors
 
 NOW = 1_700_000_000_999
 THEN = "2023-11-14T22:13:20Z"
@@ -180,6 +191,47 @@ def test_phase_is_computed_from_the_sinks(states: str, expected: Phase) -> None:
     reports = [sink(str(number), SinkState(state)) for number, state in enumerate(states.split())]
     assert phase(reports) is expected
     assert condition(rendered(*reports), "Ready")["status"] == ("True" if expected is Phase.RUNNING else "False")
+
+
+@pytest.mark.parametrize(
+    ("sinks", "executors", "expected"),
+    [
+        ([sink(proved=True), sink("two", proved=True)], Executors(registered=1), "Running True Running"),
+        ([sink(proved=True), sink("two", proved=False)], Executors(registered=1), "Starting False FirstBatchPending"),
+        ([sink(proved=False)], None, "Starting False FirstBatchPending"),
+        ([sink(proved=True)], Executors(registered=0, none_since=NOW - 29_000), "Running True Running"),
+        ([sink(proved=True)], Executors(registered=0, none_since=NOW - 30_000), "Degraded False NoExecutors"),
+        ([sink(proved=False)], Executors(registered=0, none_since=NOW - 30_000), "Degraded False NoExecutors"),
+        (
+            [sink(state=SinkState.RETRYING, error=ERROR, proved=False)],
+            Executors(registered=0, none_since=NOW - 30_000),
+            "Degraded False Degraded",
+        ),
+    ],
+)
+def test_ready_is_who_has_shown_that_it_delivers_and_has_somebody_who_would(
+    sinks: Sequence[SinkReport], executors: Executors | None, expected: str
+) -> None:
+    document = render(sinks, identity=IDENTITY, generation=None, previous=None, now_ms=NOW, executors=executors)
+    ready = condition(document, "Ready")
+    assert f"{document['phase']} {ready['status']} {ready['reason']}" == expected
+    assert bool(ready["message"]) is (ready["status"] != "True")
+    assert document["totals"]["sinksReady"].startswith(str(sum(bool(each.ready) for each in sinks)))
+
+
+def test_a_run_from_a_file_remembers_of_a_run_only_its_progress() -> None:
+    told = rendered(sink(proved=True, still_since=NOW))
+    next_run = rendered(SinkReport(name="one", exactly_once=True, proved=False))
+    merged = write_over(told, next_run, own=True)
+    assert merged is not None
+    assert merged["sinks"][0]["proved"] is False
+    assert "stillSince" not in merged["sinks"][0]
+
+
+@pytest.mark.parametrize("told", [None, 7, "soon", THEN[:-1], "2023-13-14T22:13:20Z"])
+def test_what_is_no_time_is_none(told: object) -> None:
+    assert instant(told) is None
+    assert instant(THEN) == NOW // 1000 * 1000
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sinkpipeline.core.status import NO_EXECUTORS, executors_of, instant, timestamp
 from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
 from sinkpipeline_operator.child.podwait import PodWait, wait_of
@@ -116,6 +117,43 @@ def of_executors(executors: Iterable[Executor], driver: str, now_ms: int, deadli
     # What delivers with fewer than it asked for is Ready, and nobody has to come.
     wait = replace(wait, message=f"{so}: {wait.message}", needs_person=wait.needs_person and running == 0)
     return Shortage(wait=wait, none_runs=running == 0)
+
+
+def of_registration(
+    told: Mapping[str, Any], executors: Iterable[Executor], pod: DriverPod, namespace: str, deadline_s: float
+) -> Shortage | None:
+    """What the driver says where no pod tells: that no executor has joined it for too long, while there is work.
+
+    Args:
+        told: the driver's own document; times are of its clock.
+        executors: the pods of the pipeline's executors.
+        pod: the driver's.
+        namespace: the pipeline's.
+        deadline_s: when a person is called.
+    """
+    found, now_ms = executors_of(told), instant(told.get("now"))
+    if found is None or found.none_since is None or now_ms is None or not found.are_lost(now_ms):
+        return None
+    mine = [each for each in executors if each.owned_by == pod.uid]
+    running = sorted(each.name for each in mine if each.phase == "Running")
+    pending = [each for each in mine if each.phase == "Pending"]
+    if running:
+        where = f"{len(running)} of their pods run: see what they log, `kubectl -n {namespace} logs {running[0]}`"
+    elif pending:
+        where = f"{len(pending)} of their pods are being set up"
+    else:
+        where = (
+            "no pod of theirs is there: a quota or a webhook may refuse them, which the driver logs, "
+            f"`kubectl -n {namespace} logs {pod.name}`"
+        )
+    late = found.missing_s(now_ms) >= deadline_s
+    wait = Wait(
+        reason=NO_EXECUTORS,
+        message=f"{found} since {timestamp(found.none_since)}, and sinks wait for one ({where})",
+        alarm=late or bool(running) or not pending,
+        needs_person=late,
+    )
+    return Shortage(wait=wait, none_runs=True)
 
 
 def of_refusal(message: str, *, passing: bool) -> Wait | None:

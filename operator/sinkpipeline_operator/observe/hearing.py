@@ -1,7 +1,9 @@
 """What is to be made of what a driver says, and of its silence.
 
-Of one pipeline, from question to question. Nothing of it is needed to go on: an operator that has just started waits a
-little longer before it calls a driver unresponsive.
+Of one pipeline, from question to question. How long a sink has stood still is the driver's own word, which is in the
+status too; of one that doesn't tell, it is reckoned here. What is only remembered here is not needed to go on: an
+operator that has just started waits a little longer before it calls a driver unresponsive, and does not take back what
+the one before it has said until the driver shows that it lives.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinkpipeline.core.served import START_ALLOWANCE_S
-from sinkpipeline.core.status import SinkState
+from sinkpipeline.core.status import SinkState, instant
 from sinkpipeline_operator.observe.driver_client import Answer
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -42,12 +44,14 @@ class Hearing:
     _silences: int = 0
     _listens: bool = False
     _document: Mapping[str, Any] | None = None
-    _heartbeat: tuple[str, str] = ("", "")
+    _heartbeat: tuple[str, str] | None = None
     _beat_at: float = 0.0
+    _doubt: str = ""
+    """What an earlier operator has said of it, and it has not disproved."""
     _waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Of sinks behind their source: the frontier, and since when it stands there."""
+    """Of sinks behind their source, whose driver tells no clock of its own: the frontier, and since when it is so."""
 
-    def hear(self, answer: Answer | None, *, is_new: bool, patience_s: float, now: float) -> Heard:
+    def hear(self, answer: Answer | None, *, is_new: bool, patience_s: float, now: float, before: str = "") -> Heard:
         """Takes in an answer, or that there was none.
 
         Args:
@@ -55,10 +59,12 @@ class Hearing:
             is_new: whether the driver may not listen yet; False once is False until there is nobody to ask.
             patience_s: for how long a frontier may stand still while records wait.
             now: seconds.
+            before: why the status says that it is unresponsive; empty where it doesn't.
         """
         if answer is None:
-            self._silences, self._listens, self._document, self._waiting = 0, False, None, {}
+            self._silences, self._listens, self._document, self._waiting, self._doubt = 0, False, None, {}, ""
             return Heard(None)
+        never_heard = self._heartbeat is None
         self._listens = self._listens or not is_new or answer.document is not None
         if answer.document is None:
             self._silences += 1
@@ -66,10 +72,16 @@ class Hearing:
                 _LOG.info("%s: the driver does not answer: %s", self.pipeline, answer.trouble)
             if self._silences < _SILENCES:
                 # What it has just said is still the best that is known.
-                return Heard(self._document)
+                return Heard(self._document, before if never_heard else "")
             return Heard(None, _SILENT if self._listens else "")
         self._silences, self._document = 0, answer.document
-        return Heard(answer.document, self._hangs(answer.document, now) or self._stands(patience_s, now))
+        trouble = self._hangs(answer.document, now) or self._stands(patience_s, now)
+        if never_heard:
+            # Its next word, if it has one, shows whether that is over.
+            self._doubt = before
+        elif self._beat_at == now:
+            self._doubt = ""
+        return Heard(answer.document, trouble or self._doubt)
 
     def _hangs(self, document: Mapping[str, Any], now: float) -> str:
         """By its own clock, so that nothing depends on ours being the same."""
@@ -81,18 +93,32 @@ class Hearing:
         return "the driver answers, and its clock stands still" if now - self._beat_at >= patience_s else ""
 
     def _stands(self, patience_s: float, now: float) -> str:
-        sinks = [] if self._document is None else self._document.get("sinks", [])
+        document = self._document or {}
         behind = {
-            str(sink["name"]): json.dumps(sink.get("frontier"))
-            for sink in sinks
+            str(sink["name"]): sink
+            for sink in document.get("sinks", [])
             if sink.get("state") == SinkState.RUNNING.value and sink.get("lag")
         }
+        frontiers = {name: json.dumps(sink.get("frontier")) for name, sink in behind.items() if not _tells(sink)}
         before = self._waiting
         self._waiting = {
             name: before[name] if name in before and before[name][0] == frontier else (frontier, now)
-            for name, frontier in behind.items()
+            for name, frontier in frontiers.items()
         }
-        still = sorted(name for name, (_, since) in self._waiting.items() if now - since >= patience_s)
+        still_s = {name: _told_still_s(document, sink) for name, sink in behind.items() if _tells(sink)}
+        still_s |= {name: now - since for name, (_, since) in self._waiting.items()}
+        still = sorted(name for name, seconds in still_s.items() if seconds >= patience_s)
         if not still:
             return ""
         return f"records wait in the source, and {', '.join(still)} made no progress for {patience_s:.0f} s"
+
+
+def _tells(sink: Mapping[str, Any]) -> bool:
+    """Whether its driver is of a release that tells how long a sink stands still, tasks of a long batch included."""
+    return "proved" in sink
+
+
+def _told_still_s(document: Mapping[str, Any], sink: Mapping[str, Any]) -> float:
+    """By the driver's clock alone, so that nothing depends on ours being the same."""
+    now, since = instant(document.get("now")), instant(sink.get("stillSince"))
+    return 0.0 if now is None or since is None else (now - since) / 1000

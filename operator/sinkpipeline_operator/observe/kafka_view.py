@@ -23,8 +23,9 @@ from typing_extensions import Self
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import Condition, condition_of, memory_of, render
+from sinkpipeline.core.status import Condition, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect

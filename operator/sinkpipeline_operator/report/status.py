@@ -12,8 +12,20 @@ from typing import Any
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
-from sinkpipeline.core.status import Condition, SinkState, condition_of, conditions, timestamp, without_errors
+from sinkpipeline.core.status import (
+    Condition,
+    SinkState,
+    condition_of,
+    conditions,
+    executors_of,
+    first_batch_pending,
+    instant,
+    timestamp,
+    told_executors,
+    without_errors,
+)
 from sinkpipeline.core.tally import parse
+from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import NAME_TAKEN, Decision, Standing
 
@@ -37,6 +49,8 @@ _WORDS = {
 }
 _MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime", "mayBeDuplicated")
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
+_OF_THIS_RUN = ("proved", "stillSince")
+"""What only the driver that runs can tell of a sink."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +92,11 @@ class Known:
     paused: bool = False
 
     @property
+    def executors(self) -> Executors | None:
+        """What the driver says of its executors."""
+        return None if self.told is None else executors_of(self.told)
+
+    @property
     def waits_for(self) -> Wait | None:
         """What a start on its way waits for, or an executor beside a driver that runs, or the resource's removal."""
         match self.decision.standing:
@@ -102,6 +121,7 @@ def report(known: Known) -> dict[str, Any]:
         "conditions": conditions(found, known.generation, known.previous, known.now_ms),
         "totals": _totals(sinks),
         **({"sparkApplication": dict(known.child)} if known.child else {}),
+        **({} if known.executors is None else {"executors": told_executors(known.executors)}),
         "restarts": known.decision.restarts.to_dict(),
         "sinks": sinks,
     }
@@ -126,6 +146,9 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
         **(known.observed.get(name) or {}),
         "guarantee": known.sinks[name],
     }
+    if not _is_silent(known):
+        for each in _OF_THIS_RUN:
+            sink.pop(each, None)
     if known.decision.anew:
         sink.pop("circuit", None)
     if "frontier" in (seen := known.observed.get(name) or {}) and "mayBeDuplicated" not in seen:
@@ -144,10 +167,19 @@ def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError):
         # Of a driver's answer nothing is believed but its shape, and this has none.
         del sink["deadLetters"]
+    if not isinstance(sink.get("proved", False), bool):
+        del sink["proved"]
+    if instant(sink.get("stillSince")) is None:
+        sink.pop("stillSince", None)
     if sink.get("error"):
         error = sink["error"]
         sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}
     return sink
+
+
+def _is_silent(known: Known) -> bool:
+    """Whether the driver of which the earlier status tells runs still, as far as anybody knows."""
+    return known.decision.standing is Standing.RUNNING and bool(known.unresponsive)
 
 
 def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
@@ -159,7 +191,7 @@ def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
         return SinkState.SUSPENDED if standing is Standing.STOPPED else SinkState(earlier)
     if known.decision.anew:
         return SinkState.STARTING
-    if standing is Standing.RUNNING and known.unresponsive:
+    if _is_silent(known):
         # It may do what it did; that nobody knows is what the conditions say.
         return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:
@@ -173,7 +205,7 @@ def _named(items: Iterable[Mapping[str, Any]] | None, name: str) -> Mapping[str,
 
 
 def _totals(sinks: list[dict[str, Any]]) -> dict[str, Any]:
-    ready = sum(sink["state"] == SinkState.RUNNING.value for sink in sinks)
+    ready = sum(sink["state"] == SinkState.RUNNING.value and sink.get("proved") is not False for sink in sinks)
     return {
         "sinksReady": f"{ready}/{len(sinks)}",
         **{name: sum(sink.get(name) or 0 for sink in sinks) for name in _COUNTS},
@@ -212,7 +244,7 @@ def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) ->
     waiting = [sink["name"] for sink in sinks if sink["state"] != SinkState.RUNNING.value]
     if waiting:
         return Condition("False", "SinksStarting", f"not running yet: {', '.join(waiting)}")
-    return Condition("True", "Running", "")
+    return first_batch_pending(sinks, known.executors) or Condition("True", "Running", "")
 
 
 def _spec_valid(known: Known) -> Condition:
@@ -232,7 +264,9 @@ def _spark_application(known: Known, spec: Condition) -> Condition:
     if decision.standing is not Standing.RUNNING:
         reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, _cut(message))
-    if known.unresponsive:
+    # Of a driver that answers, executors that are not there are why nothing moves.
+    explained = known.told is not None and known.shortage is not None and known.shortage.none_runs
+    if known.unresponsive and not explained:
         return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
     if known.shortage is not None and wait is not None:
         # A driver without any executor delivers nothing; with fewer than it asked for it is only slower.
@@ -313,11 +347,11 @@ def _phase(known: Known, sinks: list[dict[str, Any]]) -> str:
         return "Deleting"
     if known.suspended and known.decision.standing is Standing.STOPPED:
         return "Suspended"
-    return _phase_of_sinks(known, {sink["state"] for sink in sinks})
+    return _phase_of_sinks(known, sinks)
 
 
-def _phase_of_sinks(known: Known, states: set[str]) -> str:
-    standing = known.decision.standing
+def _phase_of_sinks(known: Known, sinks: list[dict[str, Any]]) -> str:
+    standing, states = known.decision.standing, {sink["state"] for sink in sinks}
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or states == {SinkState.FAILED.value}:
         return "Failed"
     broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
@@ -326,7 +360,8 @@ def _phase_of_sinks(known: Known, states: set[str]) -> str:
     if broken or (all_run and (known.unresponsive or short)):
         return "Degraded"
     # One that is being suspended delivers until its driver has stopped.
-    if all_run and (standing is Standing.RUNNING or known.suspended):
+    proved = all(sink.get("proved") is not False for sink in sinks)
+    if all_run and proved and (standing is Standing.RUNNING or known.suspended):
         return "Running"
     return "Starting" if known.child else "Pending"
 

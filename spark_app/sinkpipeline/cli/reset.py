@@ -14,8 +14,8 @@ from rich.table import Table
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.status_file import read_status
 from sinkpipeline.core.errors import ExitCode
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.reset import Move, ResetPlan
-from sinkpipeline.core.status import memory_of
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.purify import preflight

@@ -24,8 +24,9 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import dead_letters, frontier, memory_of, timestamp
+from sinkpipeline.core.status import dead_letters, frontier, timestamp
 from sinkpipeline.core.topics import Memory, recall
 
 VERSION = 1

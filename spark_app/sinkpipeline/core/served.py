@@ -12,7 +12,7 @@ from sinkpipeline.core.status import timestamp
 
 LIMIT_BYTES = 256 * 1024
 START_ALLOWANCE_S = 600.0
-"""How long it may take from a driver's first word to its supervising loop: Spark starts, and waits for executors."""
+"""How long it may take from a driver's first word to its supervising loop: Spark starts."""
 
 STARTING: Mapping[str, Any] = MappingProxyType({"phase": "Starting", "conditions": [], "totals": {}, "sinks": []})
 """Before the manifest was read."""

@@ -1,4 +1,4 @@
-"""The status document: from what the driver knows to the shape of the resource's `.status`, and back to a memory.
+"""The status document: from what the driver knows to the shape of the resource's `.status`; back, in `core.memory`.
 
 `phase` is computed from the sinks, never read back. A condition keeps its `lastTransitionTime` while its status stays.
 """
@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
-from sinkpipeline.core.tally import entries, parse, total
-from sinkpipeline.core.topics import Memory
+from sinkpipeline.core.tally import entries, total
+from sinkpipeline.core.work import Executors
 
 _OF_TOPICS = frozenset(
     {
@@ -46,6 +44,9 @@ _OF_PROGRESS = (
 
 RECORDS_DROPPED = "RecordsDropped"
 """Why SinksHealthy is True, and yet worth a look."""
+NO_EXECUTORS = "NoExecutors"
+FIRST_BATCH_PENDING = "FirstBatchPending"
+"""Why Ready is False though all sinks run."""
 
 
 class SinkState(str, enum.Enum):
@@ -78,10 +79,15 @@ class SinkReport:
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
     drift: tuple[str, ...] = ()
+    proved: bool | None = None
+    """Whether, since it last had to be tried again, it has committed a batch, or shown that there is none; None: not
+    told."""
+    still_since: int | None = None
+    """Since when records wait and nothing is done about them, Unix milliseconds; None: not so."""
 
     @property
     def ready(self) -> bool:
-        return self.state is SinkState.RUNNING
+        return self.state is SinkState.RUNNING and self.proved is not False
 
     @property
     def may_duplicate(self) -> int | None:
@@ -96,21 +102,24 @@ def render(
     generation: int | None,
     previous: Mapping[str, Any] | None,
     now_ms: int,
+    executors: Executors | None = None,
 ) -> dict[str, Any]:
-    """The document, JSON-ready."""
+    """The document, JSON-ready. `executors`: None where there is nothing to tell of them."""
     sinks = list(reports)
     rendered = [_sink(report) for report in sinks]
+    lost = executors is not None and executors.are_lost(now_ms)
     return {
         **({} if generation is None else {"observedGeneration": generation}),
         "identity": identity,
-        "phase": phase(sinks).value,
-        "conditions": conditions(_conditions(sinks, rendered), generation, previous, now_ms),
+        "phase": phase(sinks, without_executors=lost).value,
+        "conditions": conditions(_conditions(sinks, rendered, executors, lost=lost), generation, previous, now_ms),
         "totals": {
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
             **_sums(rendered),
             # A lag that is not known of every sink is none.
             **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
         },
+        **({} if executors is None else {"executors": told_executors(executors)}),
         "sinks": rendered,
     }
 
@@ -136,10 +145,13 @@ def write_over(there: object, status: Mapping[str, Any], *, own: bool) -> Mappin
     return {**status, "totals": status["totals"] | _sums(sinks), "sinks": sinks}
 
 
-def phase(reports: Iterable[SinkReport]) -> Phase:
-    states = {report.state for report in reports}
+def phase(reports: Iterable[SinkReport], *, without_executors: bool = False) -> Phase:
+    sinks = list(reports)
+    states = {report.state for report in sinks}
     if states == {SinkState.RUNNING}:
-        return Phase.RUNNING
+        if without_executors:
+            return Phase.DEGRADED
+        return Phase.RUNNING if all(report.ready for report in sinks) else Phase.STARTING
     if states == {SinkState.FAILED}:
         return Phase.FAILED
     if states == {SinkState.SUSPENDED}:
@@ -163,6 +175,41 @@ def timestamp(unix_ms: int) -> str:
     return datetime.fromtimestamp(unix_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def instant(told: object) -> int | None:
+    """Unix milliseconds of a `timestamp` in somebody's document; None for what is none."""
+    try:
+        return int(datetime.strptime(str(told), "%Y-%m-%dT%H:%M:%S%z").timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def told_executors(executors: Executors) -> dict[str, Any]:
+    """As a status document has them."""
+    since = executors.none_since
+    return {
+        "registered": executors.registered,
+        **({} if executors.wanted is None else {"wanted": executors.wanted}),
+        **({} if since is None else {"noneSince": timestamp(since)}),
+    }
+
+
+def executors_of(document: Mapping[str, Any]) -> Executors | None:
+    """What a status document says of executors; None where it says nothing, or nothing sound."""
+    found = document.get("executors")
+    if not isinstance(found, Mapping) or not _is_count(found.get("registered")):
+        return None
+    wanted = found.get("wanted")
+    return Executors(
+        registered=found["registered"],
+        wanted=wanted if _is_count(wanted) else None,
+        none_since=instant(found.get("noneSince")),
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
 def _sink(report: SinkReport) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": report.name,
@@ -177,6 +224,10 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         document["circuit"] = {"openedAt": timestamp(report.circuit_opened_at)}
     if report.error is not None:
         document["error"] = report.error.to_dict()
+    if report.proved is not None:
+        document["proved"] = report.proved
+    if report.still_since is not None:
+        document["stillSince"] = timestamp(report.still_since)
     return document
 
 
@@ -252,19 +303,39 @@ def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
 
 
-def _conditions(sinks: list[SinkReport], rendered: Iterable[Mapping[str, Any]]) -> dict[str, Condition]:
+def _conditions(
+    sinks: list[SinkReport], rendered: Sequence[Mapping[str, Any]], executors: Executors | None, *, lost: bool
+) -> dict[str, Condition]:
     return {
-        "Ready": Condition(*_ready(sinks)),
+        "Ready": _ready(sinks, rendered, executors, lost=lost),
         "TopicsReady": Condition(*_topics_ready(sinks)),
         "SinksHealthy": _sinks_healthy(sinks, rendered),
         "ExactlyOnce": Condition(*_exactly_once(sinks)),
     }
 
 
-def _ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
+def _ready(
+    sinks: list[SinkReport], rendered: Sequence[Mapping[str, Any]], executors: Executors | None, *, lost: bool
+) -> Condition:
     current = phase(sinks)
     errors = [f"{report.name}: {report.error}" for report in sinks if report.error is not None]
-    return ("True" if current is Phase.RUNNING else "False"), current.value, "; ".join(errors)
+    if not errors and lost and executors is not None and executors.none_since is not None:
+        since = timestamp(executors.none_since)
+        return Condition("False", NO_EXECUTORS, f"{executors} since {since}, and sinks wait for one")
+    if not errors and all(report.state is SinkState.RUNNING for report in sinks):
+        pending = first_batch_pending(rendered, executors)
+        if pending is not None:
+            return pending
+    return Condition("True" if current is Phase.RUNNING else "False", current.value, "; ".join(errors))
+
+
+def first_batch_pending(sinks: Iterable[Mapping[str, Any]], executors: Executors | None) -> Condition | None:
+    """Ready where a sink runs and has not shown yet that it delivers; None where there is no such sink."""
+    names = [str(sink["name"]) for sink in sinks if sink.get("proved") is False]
+    if not names:
+        return None
+    who = "" if executors is None else f" ({executors})"
+    return Condition("False", FIRST_BATCH_PENDING, f"no batch has come through yet: {', '.join(names)}{who}")
 
 
 def _topics_ready(sinks: list[SinkReport]) -> tuple[str, str, str]:
@@ -303,77 +374,3 @@ def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
         return "True", "Transactional", ""
     weak = ", ".join(report.name for report in sinks if not report.exactly_once)
     return "False", "AtLeastOnceRequested", f"deliveryGuarantee is AtLeastOnce for {weak}"
-
-
-def memory_of(document: object, identity: str, sink: str) -> Memory | None:
-    """What an earlier status document remembers of a sink, or None where it remembers no frontier.
-
-    The status has counts per sink only, also those by class; all of them are given to the first partition, so that the
-    sums stay true.
-
-    Raises:
-        SinkPipelineError: StatusFileInvalid, also where the document is of another identity: its frontier would be
-            taken for this one's, and writing over it would forget the other's.
-    """
-    try:
-        of = document["identity"]  # type: ignore[index]
-        found = next((each for each in document["sinks"] if each["name"] == sink), None)  # type: ignore[index]
-        memory = None if found is None or not found.get("frontier") else _memory(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SinkPipelineError(
-            Reason.STATUS_FILE_INVALID,
-            f"the earlier status is not a status document ({type(error).__name__}: {error})",
-            "name the file of an earlier run of this pipeline, or one that doesn't exist yet",
-        ) from error
-    if of != identity:
-        raise SinkPipelineError(
-            Reason.STATUS_FILE_INVALID,
-            f"the earlier status is of identity {of}, this pipeline's is {identity}",
-            "give every identity a status file of its own",
-        )
-    return memory
-
-
-def _memory(found: Mapping[str, Any]) -> Memory:
-    epoch = _count(found["epoch"])
-    partitions: dict[SourcePartition, PartitionProgress] = {}
-    source: dict[str, str] = {}
-    for entry in found["frontier"]:
-        topic, topic_id = _text(entry["topic"]), entry.get("topicId")
-        if topic_id is not None:
-            source[topic] = _text(topic_id)
-        for number, offset in enumerate(entry["next"]):
-            partitions[SourcePartition(topic, number)] = PartitionProgress(epoch=epoch, next=_count(offset))
-    dead_by_class, dropped_by_class = parse(found.get("deadLetters", ()))
-    first = min(partitions)
-    partitions[first] = replace(
-        partitions[first],
-        rows=_count(found["rowsDelivered"]),
-        dead=_count(found["deadLettered"]),
-        dropped=_count(found["dropped"]),
-        lost=_count(found["lost"]),
-        dead_by_class=dead_by_class,
-        dropped_by_class=dropped_by_class,
-    )
-    data, progress = found.get("dataTopicId"), found.get("progressTopicId")
-    return Memory(
-        epoch=epoch,
-        partitions=MappingProxyType(partitions),
-        source=MappingProxyType(source),
-        data=None if data is None else _text(data),
-        progress=None if progress is None else _text(progress),
-        rows=_count(found["rowsDelivered"]),
-        restored=None if found.get("mayBeDuplicated") is None else _count(found["mayBeDuplicated"]),
-    )
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not a name")
-    return value

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
@@ -28,6 +29,7 @@ from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
+from sinkpipeline.spark.watch import SparkWatch
 
 _LOG = logging.getLogger("sinkpipeline.driver")
 
@@ -37,6 +39,8 @@ _LAST_LAG_S = 15.0
 """For brokers that don't answer: nobody should take a driver that ends for one that hangs."""
 _STOP_DEADLINE_S = 300.0
 """How long the running batches may take to finish; their transactions end far earlier or are aborted."""
+_NOBODY_S = 5.0
+"""A batch that nobody works on is not waited for: with no executor for so long it is ended as it is."""
 
 _CLOSING_A_RUN = "start the pipeline again"
 _CLOSING_A_POD = "change the spec or spec.restartNonce"
@@ -68,6 +72,10 @@ class Driver:
     _changed: threading.Event = field(default_factory=threading.Event, init=False)
     _runners: list[SinkRunner] = field(default_factory=list, init=False)
     _status: dict[str, Any] | None = field(default=None, init=False)
+    _watch: SparkWatch | None = field(default=None, init=False)
+    _executors: Executors | None = field(default=None, init=False)
+    _still: StillClock = field(default_factory=StillClock, init=False)
+    _abandoned: bool = field(default=False, init=False)
 
     def run(self) -> None:
         """Runs until done or stopped.
@@ -83,7 +91,10 @@ class Driver:
         source = self.sinks[0].source
         targets = self._end_offsets(source, admins[source.connection]) if self.until_idle else {}
         rows = row_plan(self.pipeline)
-        with spark_session(f"sinkpipeline {self.pipeline.identity}", self.master, self._conf(), self.log_file) as spark:
+        with (
+            spark_session(f"sinkpipeline {self.pipeline.identity}", self.master, self._conf(), self.log_file) as spark,
+            SparkWatch(spark, self._wake) as self._watch,
+        ):
             analyse(spark, rows)
             query = QuerySettings(
                 rows=rows,
@@ -110,6 +121,9 @@ class Driver:
                 for sink in self.sinks
             ]
             for runner in self._runners:
+                runner.set_executors(self._watch.executors)
+                if self.stop.is_set():
+                    runner.stop()
                 runner.start()
             try:
                 self._supervise(admins[source.connection], targets)
@@ -126,6 +140,10 @@ class Driver:
             return [runner.report for runner in self._runners]
         memories, circuits = self.resume.memories, self._open_circuits()
         return [first_report(sink, memories.get(sink.id.sink), circuits.get(sink.id.sink)) for sink in self.sinks]
+
+    def _registered(self) -> int | None:
+        """The executors that Spark has now; None where that is not known."""
+        return None if self._watch is None else self._watch.executors
 
     def _connections(self) -> set[Connection]:
         return {self.sinks[0].source.connection, *(sink.connection for sink in self.sinks)}
@@ -188,32 +206,88 @@ class Driver:
                 runner.set_ends(ends)
 
     def _publish(self) -> None:
+        now = now_ms()
+        reports = self._timed(self._reports(), now)
         self._status = render(
-            self._reports(),
+            reports,
             identity=self.pipeline.identity,
             generation=self.pipeline.metadata.generation,
             previous=self._status,
-            now_ms=now_ms(),
+            now_ms=now,
+            executors=self._look_at_executors(reports, now),
         )
         counts = {sink.id.sink: RunCounts() for sink in self.sinks}
         counts |= {runner.id.sink: runner.counts for runner in self._runners}
         self.observe(Observation(status=self._status, counts=counts, supervising=bool(self._runners)))
+
+    def _timed(self, reports: Iterable[SinkReport], now: int) -> list[SinkReport]:
+        """With how long each sink has stood still."""
+        moved = frozenset() if self._watch is None else self._watch.take_who_moved()
+        work = frozenset() if self._watch is None else self._watch.who_works
+        # Where there is nobody who could move anything, that is what is told, by a clock of its own.
+        nobody = self._registered() == 0
+        return [
+            replace(
+                report,
+                still_since=self._still.seen(
+                    report.name,
+                    report.progress,
+                    waits=False if nobody else waits(report),
+                    moved=report.name in moved,
+                    works=report.name in work,
+                    now_ms=now,
+                ),
+            )
+            for report in reports
+        ]
+
+    def _look_at_executors(self, reports: Iterable[SinkReport], now: int) -> Executors | None:
+        """What is told of them; None where Spark does not tell."""
+        registered = self._registered()
+        for runner in self._runners:
+            runner.set_executors(registered)
+        if registered is None:
+            self._executors = None
+            return None
+        before = self._executors or Executors(registered=registered, wanted=self._wanted())
+        self._executors = before.seen(registered, needed=need_executors(reports), now_ms=now)
+        return self._executors
+
+    def _wanted(self) -> int | None:
+        spark = self.pipeline.spec.spark
+        if self._watch is not None and self._watch.is_local:
+            return 1
+        dynamic = spark.conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+        return None if dynamic else spark.executor.instances
 
     def _stop_all(self) -> None:
         if self.stop.is_set():
             _LOG.info("stopping after the running batch; a second signal ends the run at once")
         for runner in self._runners:
             runner.stop()
-        deadline = time.monotonic() + _STOP_DEADLINE_S
-        while not all(runner.ended for runner in self._runners) and time.monotonic() < deadline:
+        began = somebody_at = time.monotonic()
+        while not all(runner.ended for runner in self._runners) and time.monotonic() < began + _STOP_DEADLINE_S:
             # Whoever asks is still answered: a batch may take its time to finish.
             self._publish()
+            if self._registered() != 0:
+                somebody_at = time.monotonic()
+            elif time.monotonic() - somebody_at >= _NOBODY_S:
+                self._abandon()
             self._changed.wait(_TICK_S)
             self._changed.clear()
         last = threading.Thread(target=self._update_lag, args=(Admin(self.sinks[0].source.connection),), daemon=True)
         last.start()
         last.join(_LAST_LAG_S)
         self._publish()
+
+    def _abandon(self) -> None:
+        """Nobody works on the running batches."""
+        if not self._abandoned:
+            self._abandoned = True
+            what = "the running batch is ended as it is; the next run delivers what it has not committed"
+            _LOG.warning("no executor is registered: %s", what)
+        for runner in self._runners:
+            runner.abandon()
 
     def _raise_outcome(self) -> None:
         """The exit code is the most telling one: superseded (of one sink is enough), then a refusal, then a failure.
@@ -234,6 +308,22 @@ def outcome(reports: Iterable[SinkReport], *, stopped: bool) -> SinkPipelineErro
     if not failed or (stopped and len(failed) < len(errors)):
         return None
     return min(failed, key=lambda error: _RANK[error.reason.exit_code])
+
+
+def waits(report: SinkReport) -> bool | None:
+    """Whether records wait for a sink that runs; None where that is not known."""
+    if report.state is not SinkState.RUNNING:
+        return False
+    return None if report.lag is None else report.lag > 0
+
+
+def need_executors(reports: Iterable[SinkReport]) -> bool | None:
+    """Whether there is work for one, or a sink that can't show without one that it works; None: not known."""
+    running = [report for report in reports if report.state is SinkState.RUNNING]
+    found = {waits(report) for report in running}
+    if True in found or not all(report.ready for report in running):
+        return True
+    return None if None in found else False
 
 
 def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:

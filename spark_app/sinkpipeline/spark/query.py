@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -42,6 +42,12 @@ class _Stopping(Exception):
     pass
 
 
+class OnTrigger(Protocol):
+    """A trigger is done with all that it found."""
+
+    def __call__(self, *, found_records: bool) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuerySettings:
     """What a query needs of the manifest beyond its sink."""
@@ -62,12 +68,25 @@ class SinkQuery:
         started: StartedSink,
         on_progress: Callable[[Progress, int], None],
         *,
+        on_trigger: OnTrigger,
         counted: bool,
         patience_s: float,
     ) -> None:
-        """`counted`: how Arrow batches are bounded, see `wire`; `patience_s`: how long a task waits for the source."""
+        """Makes no query yet.
+
+        Args:
+            spark: the driver's session.
+            query: what the manifest says beyond the sink.
+            starter: of the sink.
+            started: the start that it goes on from.
+            on_progress: is given the progress, and how many rows were delivered with it.
+            on_trigger: is called when a trigger is done with all that it found.
+            counted: how Arrow batches are bounded, see `wire`.
+            patience_s: how long a task waits for the source.
+        """
         self._spark = spark
         self._query_settings = query
+        self._on_trigger = on_trigger
         self._counted = counted
         self._patience_s = patience_s
         self._settings = starter.settings
@@ -78,6 +97,7 @@ class SinkQuery:
         """How many were delivered."""
         self._lock = threading.Lock()
         self._stopping = False
+        self._abandoned = False
         self._checkpoint = Checkpoint(Path(tempfile.mkdtemp(prefix="sinkpipeline-checkpoint-")))
         self._query: StreamingQuery | None = None
 
@@ -153,6 +173,19 @@ class SinkQuery:
             except (PySparkException, Py4JError) as error:
                 _LOG.debug("%s: while stopping: %s", self._settings.id, error)
 
+    def abandon(self) -> None:
+        """Ends the running batch, if there is one, before it has finished; after it, `stop` need not wait.
+
+        As after a crash, the next start delivers what was not committed.
+        """
+        self._abandoned = True
+        if self._query is not None:
+            try:
+                # Spark gives the jobs of a query its run's id.
+                self._spark.sparkContext.cancelJobGroup(str(self._query.runId))
+            except (PySparkException, Py4JError) as error:
+                _LOG.debug("%s: while a batch is abandoned: %s", self._settings.id, error)
+
     def close(self) -> None:
         """After `stop`, or after the query ended by itself."""
         self.delivery.close()
@@ -160,7 +193,7 @@ class SinkQuery:
 
     def _on_batch(self, wire: DataFrame, batch_id: int) -> None:
         with self._lock:
-            if self._stopping:
+            if self._stopping or self._abandoned:
                 raise _Stopping
             try:
                 self._run_batch(wire, batch_id)
@@ -168,6 +201,8 @@ class SinkQuery:
                 self.error = error
                 raise
             except (PySparkException, Py4JError) as error:
+                if self._abandoned:
+                    raise _Stopping from error
                 self.error = self.delivery.explained(spark_error(error))
                 raise
             except Exception as error:
@@ -186,6 +221,7 @@ class SinkQuery:
         told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
         self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
         self.batches += 1
+        self._on_trigger(found_records=bool(plan.ranges))
 
 
 def spark_error(error: Exception) -> SinkPipelineError:

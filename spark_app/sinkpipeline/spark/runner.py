@@ -24,6 +24,7 @@ from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall, remember
+from sinkpipeline.core.work import proves
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
@@ -43,7 +44,7 @@ def first_report(settings: SinkSettings, memory: Memory | None, circuit: OpenCir
     """What is known of a sink before its start: what is remembered, and whether its circuit is still open."""
     # What is remembered stays in the status until more is known: a start that is killed must not forget it.
     recalled = None if memory is None else recall(memory, settings.owner)
-    report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled)
+    report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled, proved=False)
     if circuit is None:
         return report
     return replace(report, state=SinkState.FAILED, error=circuit.error, circuit_opened_at=circuit.opened_at)
@@ -75,7 +76,7 @@ class SinkRunner:
         self._failures = Failures()
         self._health = Health()
         """Of the last start."""
-        self._proved = False
+        self._works = False
         """Whether the last start has shown to work at all: something delivered, or topics and progress as they should
         be."""
         self._started = False
@@ -88,6 +89,9 @@ class SinkRunner:
         self._patience_s = fetch_patience_s(self._broker_waits_s)
         self._ends: Mapping[SourcePartition, int] | None = None
         self._on_change = on_change
+        self._executors: int | None = None
+        self._idled = False
+        """Whether the last start's query has found no record at a trigger."""
         self._stop = threading.Event()
         self._lock = threading.Lock()
         settings = starter.settings
@@ -136,6 +140,13 @@ class SinkRunner:
         """Asks the sink to end after the running batch."""
         self._stop.set()
 
+    def abandon(self) -> None:
+        """After `stop`: the running batch is not waited for."""
+        with self._lock:
+            query = self._query
+        if query is not None:
+            query.abandon()
+
     def join(self, timeout_s: float) -> None:
         if self._circuit is None:
             self._thread.join(timeout_s)
@@ -155,6 +166,10 @@ class SinkRunner:
     def set_ends(self, ends: Mapping[SourcePartition, int] | None) -> None:
         """The source's end offsets as last seen; None where they are unknown."""
         self._ends = ends
+
+    def set_executors(self, registered: int | None) -> None:
+        """How many there are; None where that can't be known."""
+        self._executors = registered
 
     def _change(self, **changes: object) -> None:
         with self._lock:
@@ -195,7 +210,7 @@ class SinkRunner:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
         # Also before a stop: nobody after this driver knows its frontier for certain, if the progress topic is lost.
         self._owes_a_start = True
-        if not self._proved and not self._stop.is_set():
+        if not self._works and not self._stop.is_set():
             return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
         self._change(state=SinkState.STARTING)
@@ -203,7 +218,7 @@ class SinkRunner:
         return True
 
     def _start_and_run(self) -> None:
-        self._health, self._proved = Health(), False
+        self._health, self._works, self._idled = Health(), False, False
         self._owes_a_start = False
         started = self._starter.start(self._memory, held=self._held)
         self._let_go()
@@ -231,6 +246,7 @@ class SinkRunner:
             self._starter,
             started,
             self._progressed,
+            on_trigger=self._triggered,
             counted=self._counted,
             patience_s=self._patience_s,
         )
@@ -258,6 +274,7 @@ class SinkRunner:
             if query.batches > batches:
                 batches = query.batches
                 self._health = self._health.seen_at(time.monotonic())
+            self._prove_idle()
             if time.monotonic() - checked >= _CHECK_EVERY_S:
                 self._look(query)
                 checked = time.monotonic()
@@ -278,14 +295,25 @@ class SinkRunner:
         """Between batches. A look alone says that it works only where no record waits, or a batch was delivered."""
         if not query.check_world():
             return
-        self._proved = True
+        self._works = True
         if self._health.was_seen or self.report.lag == 0:
             self._health = self._health.seen_at(time.monotonic())
 
     def _progressed(self, progress: Progress, rows: int) -> None:
         self.rows_this_run += rows
-        self._proved = True
+        self._works = True
         self._change(progress=progress)
+
+    def _triggered(self, *, found_records: bool) -> None:
+        if not found_records:
+            self._idled = True
+        elif not self._report.proved:
+            self._change(proved=True)
+
+    def _prove_idle(self) -> None:
+        report = self.report
+        if not report.proved and proves(idled=self._idled, lag=report.lag, executors=self._executors):
+            self._change(proved=True)
 
     def _remember(self, query: SinkQuery) -> None:
         """This driver's own frontier is the memory of its next start."""
@@ -328,7 +356,7 @@ class SinkRunner:
             return False
         if not error.reason.retry:
             _LOG.error("%s: %s", self.id.sink, error)
-            self._change(state=SinkState.FAILED, error=error)
+            self._change(state=SinkState.FAILED, error=error, proved=False)
             return error.reason.heals and self._wait_for_others(error)
         # An address that has never answered may be wrong; a sink that has worked waits for its cluster.
         counted = error.reason.counted or not (self._started or self._memory is not None)
@@ -344,6 +372,7 @@ class SinkRunner:
             return False
         delay = self._failures.backoff_s(self._policy)
         _LOG.warning("%s: %s; trying again in %.0f s", self.id.sink, error, delay)
-        self._change(state=SinkState.RETRYING, error=error)
+        # Whatever it did before, it has to show again that it can: a batch may fail each time that it is tried.
+        self._change(state=SinkState.RETRYING, error=error, proved=False)
         self._stop.wait(delay)
         return True

@@ -63,6 +63,9 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # On Kubernetes Spark would wait half a minute for executors before anything else, deaf to a stop; tasks wait
+        # for them anyway.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
         **(local if master is not None and master.startswith("local") else {}),
         **conf,
         **REQUIRED_CONF,

@@ -16,6 +16,8 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.tally import tally
+from sinkpipeline.core.work import Executors, StillClock
 from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
 
 _LOOP_S = 0.05
@@ -44,12 +47,15 @@ class ScriptedDriver:
         self._read_at = given.script.stat().st_mtime_ns
         self.script = Script.read(given.script)
         self.token = given.token_file.read_text().strip()
+        self._ahead_s = 0
         self.log = TerminationLog(given.termination_log)
-        self.vitals = Vitals(DriverInfo(config_hash=given.config_hash, run=_RUN, pid=os.getpid()))
+        self.vitals = Vitals(DriverInfo(config_hash=given.config_hash, run=_RUN, pid=os.getpid()), wall_ms=self._now_ms)
         self.log.vitals = self.vitals
         self.metrics = Metrics(self.vitals)
         self._config: dict[str, Any] = json.loads(given.config.read_text())
         self._status: dict[str, Any] | None = None
+        self._still = StillClock()
+        self._executors: Executors | None = None
         self._terminated = threading.Event()
 
     def run(self) -> int:
@@ -85,18 +91,48 @@ class ScriptedDriver:
         if changed_at != self._read_at:
             self.script, self._read_at = Script.read(self._given.script), changed_at
 
+    def _now_ms(self) -> int:
+        return int((time.time() + self._ahead_s) * 1000)
+
     def _observe(self) -> None:
-        reports = [self._report(sink) for sink in self._config["spec"]["sinks"]]
+        now = self._now_ms()
+        reports = [self._timed(self._report(sink), now) for sink in self._config["spec"]["sinks"]]
+        self._executors = self._look_at_executors(reports, now)
         self._status = render(
             reports,
             identity=self._config["spec"]["identity"],
             generation=None,
             previous=self._status,
-            now_ms=int(time.time() * 1000),
+            now_ms=now,
+            executors=self._executors,
         )
         counts = {report.name: RunCounts() for report in reports}
         supervising = self.script.supervising
         self.vitals.observe(Observation(status=self._status, counts=counts, supervising=supervising))
+        # What begins with a script begins before its clock goes ahead.
+        self._ahead_s = self.script.clock_ahead_s
+
+    def _timed(self, report: SinkReport, now: int) -> SinkReport:
+        told = self.script.sinks.get(report.name, SinkScript())
+        if told.proved is None:
+            return report
+        still = self._still.seen(
+            report.name,
+            told.next,
+            waits=report.state is SinkState.RUNNING and bool(report.lag) and self.script.executors != 0,
+            moved=False,
+            works=told.tasks_run,
+            now_ms=now,
+        )
+        return replace(report, still_since=still)
+
+    def _look_at_executors(self, reports: Iterable[SinkReport], now: int) -> Executors | None:
+        registered = self.script.executors
+        if registered is None:
+            return None
+        before = self._executors or Executors(registered=registered, wanted=2)
+        needed = any(each.state is SinkState.RUNNING and (each.lag or not each.proved) for each in reports)
+        return before.seen(registered, needed=needed, now_ms=now)
 
     def _report(self, sink: dict[str, Any]) -> SinkReport:
         told = self.script.sinks.get(sink["name"], SinkScript())
@@ -108,6 +144,7 @@ class ScriptedDriver:
             lag=told.lag,
             circuit_opened_at=told.circuit_opened_at,
             error=None if told.error is None else _error(told.error),
+            proved=told.proved,
         )
 
     def _progress(self, told: SinkScript) -> Progress:

@@ -47,6 +47,10 @@ class SinkScript:
     may_duplicate: int | None = None
     known: bool = True
     """Whether there is progress to tell."""
+    proved: bool | None = True
+    """Whether it has shown that it delivers; None: its driver is of a release that didn't tell."""
+    tasks_run: bool = False
+    """Whether tasks of a batch run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,10 @@ class Script:
     """The supervising loop hangs: `now` stands still."""
     supervising: bool = True
     """Whether that loop has begun: Spark starts before it does."""
+    executors: int | None = 2
+    """How many are registered, of the two that it wants; None: it is of a release that didn't tell."""
+    clock_ahead_s: int = 0
+    """How far its clock goes before ours."""
     end: End | None = None
     ignores_sigterm: bool = False
     """While this is so; a signal that came meanwhile counts afterwards."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, Progress
-from sinkpipeline.core.status import SinkReport, memory_of, render
+from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
