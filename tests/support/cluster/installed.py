@@ -160,6 +160,11 @@ class Pipeline:
     def driver(self) -> Object | None:
         return self.installed.api.find(f"/api/v1/namespaces/{self.namespace}/pods/{self.name}-driver")
 
+    @property
+    def driver_uid(self) -> str | None:
+        driver = self.driver
+        return None if driver is None else str(driver["metadata"]["uid"])
+
     def executors(self) -> list[Object]:
         selector = f"sinkpipeline.io/pipeline={self.name},spark-role=executor"
         return [each for each in self.installed.pods(selector, self.namespace) if each["status"]["phase"] == "Running"]
