@@ -6,6 +6,7 @@ what this module makes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +78,32 @@ def at(schema: Schema, place: str) -> Schema:
 
 
 def custom_resource_definition() -> Schema:
+    names = {
+        "kind": KIND,
+        "listKind": f"{KIND}List",
+        "plural": PLURAL,
+        "singular": KIND.lower(),
+        "shortNames": ["skp", "sinkpipe"],
+        "categories": ["streaming"],
+    }
+    return definition(names, _COLUMNS, resource_schema())
+
+
+def definition(names: Schema, columns: Iterable[tuple[str, str, str, int]], schema: Schema) -> Schema:
+    """Of one kind.
+
+    Args:
+        names: as Kubernetes has them.
+        columns: name, type, path and priority of what `kubectl get` prints.
+        schema: the openAPIV3Schema.
+    """
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{names['plural']}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["skp", "sinkpipe"],
-                "categories": ["streaming"],
-            },
+            "names": names,
             "scope": "Namespaced",
             "versions": [
                 {
@@ -106,9 +119,9 @@ def custom_resource_definition() -> Schema:
                             "description": f"Reads {path}.",
                             **({"priority": priority} if priority else {}),
                         }
-                        for name, kind, path, priority in _COLUMNS
+                        for name, kind, path, priority in columns
                     ],
-                    "schema": {"openAPIV3Schema": resource_schema()},
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
@@ -123,8 +136,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def text() -> str:
-    """The file."""
-    return _HEADER + yaml.dump(
-        custom_resource_definition(), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True
-    )
+def text(of: Schema | None = None) -> str:
+    """The file of a definition; by default of SinkPipeline's."""
+    document = custom_resource_definition() if of is None else of
+    return _HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
