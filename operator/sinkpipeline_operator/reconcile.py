@@ -18,9 +18,12 @@ from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
+from sinkpipeline_operator.act.asking import Asking
+from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import waits
 from sinkpipeline_operator.child.driverpod import ChildState
 from sinkpipeline_operator.child.waits import Shortage, Wait
+from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
@@ -54,6 +57,8 @@ class _Remembered:
 
     seen: Seen | None = None
     looked_at: float = 0.0
+    look_at: float | None = None
+    """When an action of it has to be looked at next."""
     pace: Pace = field(default_factory=Pace)
     announced: tuple[str, ...] | None = None
     """The data topics of whose deletion people were told; None where nobody was told yet."""
@@ -78,8 +83,9 @@ class Reconciler:
         recorder: Recorder,
         metrics: Metrics,
         kafka: KafkaView | None,
+        bench: Workbench[Outcome],
     ) -> None:
-        """`kafka`: None leaves Kafka to the drivers."""
+        """`kafka`: None leaves Kafka to the drivers, and to Jobs; `bench`: where actions are carried out."""
         self._kafka = kafka
         self._cluster = cluster
         self._observer = observer
@@ -87,6 +93,7 @@ class Reconciler:
         self._recorder = recorder
         self._metrics = metrics
         self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._asking = Asking(cluster=cluster, actions=self._actions, recorder=recorder, bench=bench, kafka=kafka)
         self._tokens = Tokens()
         self._memory: dict[Ref, _Remembered] = {}
         self._lock = threading.Lock()
@@ -101,12 +108,16 @@ class Reconciler:
             ApiUnavailable, ApiRefused, Conflict: look again later.
         """
         seen = self._observer.look(ref)
+        looked = self._asking.look(ref, seen, None if seen is None else self._question(seen))
         if seen is None:
             self._forget(ref)
-            return None
+            return looked.wait_s
+        seen = replace(seen, observation=replace(seen.observation, held=looked.holds))
         memory = self._remembered(ref)
         memory.seen, memory.looked_at = seen, time.monotonic()
-        return self._act(seen, memory)
+        wait_s = self._act(seen, memory)
+        memory.look_at = None if looked.wait_s is None else time.monotonic() + looked.wait_s
+        return wait_s if looked.wait_s is None else min(wait_s, looked.wait_s)
 
     def poll(self, ref: Ref) -> float | None:
         """Asks a driver that runs, and looks at the rest only where that changes something, or it is time to.
@@ -115,7 +126,11 @@ class Reconciler:
         """
         memory = self._remembered(ref)
         seen = memory.seen
-        if seen is None or seen.answer is None or time.monotonic() - memory.looked_at >= self._settings.resync_s:
+        now = time.monotonic()
+        late = now - memory.looked_at >= self._settings.resync_s or (
+            memory.look_at is not None and now >= memory.look_at
+        )
+        if seen is None or seen.answer is None or late:
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
         hearing = deepcopy(memory.hearing)
@@ -124,7 +139,8 @@ class Reconciler:
         if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
         memory.hearing = hearing
-        return self._settings.poll_s if _settled(asked) else _SOON_S
+        wait_s = self._settings.poll_s if _settled(asked) else _SOON_S
+        return wait_s if memory.look_at is None else max(0.0, min(wait_s, memory.look_at - now))
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         found = self._found(seen)
@@ -253,6 +269,7 @@ class Reconciler:
             topics=None if found is None else found.topics,
             deleting=observation.deleting,
             suspended=observation.suspended,
+            held=observation.held,
             paused=observation.paused,
         )
 

@@ -12,6 +12,17 @@
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelines/finalizers]
   verbs: [update]
+# What people ask for once: followed, its status written, and deleted some days after its end.
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelineactions]
+  verbs: [get, list, watch, delete]
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelineactions/status, sinkpipelineactions/finalizers]
+  verbs: [update]
+# Jobs of such actions.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, delete]
 # The child: applied (patch, and create where it is not there), followed, and deleted for a restart.
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]

@@ -161,6 +161,12 @@ def executor_template(order: Order, container: str) -> dict[str, Any]:
     return cast("dict[str, Any]", merged(_users(order), ours))
 
 
+def job_template(order: Order, container: str, config: str) -> dict[str, Any]:
+    """The pod template of a Job beside the driver, with the ConfigMap that its container reads."""
+    volumes = [{"name": "config", "configMap": {"name": config}}, *_secret_volumes(order), *_scratch_volumes()]
+    return cast("dict[str, Any]", merged(_users(order), _template(order, container, volumes)))
+
+
 def _users(order: Order) -> dict[str, Any]:
     template = order.pipeline.spec.spark.template
     return {} if template is None else template.to_dict()

@@ -13,7 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import condition_of
-from sinkpipeline_operator.child import configs
+from sinkpipeline_operator.child import configs, remedies
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
@@ -100,6 +100,7 @@ class Observer:
         pipeline, problems = _parse(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
         run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
+        pods = tuple(_in_cluster(each, ref, _sinks_of(resource)) for each in pods)
         pod = None if child is None else next((each for each in pods if each.owned_by == child.uid), None)
         token = self._token(ref)
         return Seen(
@@ -183,7 +184,25 @@ class Observer:
         if token is None:
             return Answer(trouble="the Secret of its token is gone")
         identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
-        return self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+        answer = self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+        ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        told = None if answer.document is None else remedies.told_in_cluster(answer.document, ref)
+        return replace(answer, document=told)
+
+
+def _sinks_of(resource: Mapping[str, Any]) -> list[str]:
+    return [str(each.get("name")) for each in (resource.get("spec") or {}).get("sinks") or ()]
+
+
+def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
+    """Its last words, with remedies as they are typed on a cluster."""
+    words = pod.last_words
+    if words is None:
+        return pod
+    failed = [str(each.get("name")) for each in words.sinks if (each.get("error") or {}).get("reason") == words.reason]
+    sink = next(iter([*failed, *names]), None)
+    sinks = tuple(remedies.sink_in_cluster(each, ref) for each in words.sinks)
+    return replace(pod, last_words=replace(words, remedy=remedies.in_cluster(words.remedy, ref, sink), sinks=sinks))
 
 
 def _parse(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:
