@@ -11,15 +11,12 @@ import pytest
 
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
-from sinkpipeline.core.progress import Owner
 from support.kafka import topics
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script
-from support.kube.suspended import Suspended
+from support.kube.suspended import ANOTHER, Suspended
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
-
-ANOTHER = Owner(cluster="another-cluster", name="shop/orders")
 
 
 @pytest.fixture

@@ -17,6 +17,13 @@ from sinkpipeline_operator.kube.client import ACTION, Ref
 _RESETS = re.compile(r"`sinkpipeline reset(?: --status-file)?`(?: and this status)?")
 _ADOPTS = re.compile(r"annotate it with sinkpipeline\.io/adopt-owner: ([A-Za-z0-9./-]+), and change restartNonce")
 _CLOSES = re.compile(r"change the spec or spec\.restartNonce")
+_LOOKS = re.compile(r"`sinkpipeline (progress|dlq list)`")
+_OPTIONS = (
+    # The status of the resource is what is remembered.
+    ("; if it has delivered before, give its last --status-file", ""),
+    ("give --secrets-dir DIR, where", "create the Secret: it is mounted at DIR, where"),
+    ("redrive without --to source", "redrive without `to: Source`"),
+)
 
 
 def in_cluster(remedy: str, pipeline: Ref, sink: str | None) -> str:
@@ -29,6 +36,9 @@ def in_cluster(remedy: str, pipeline: Ref, sink: str | None) -> str:
     """
     adopt = rf"type `kubectl -n {pipeline.namespace} annotate --overwrite sinkpipeline {pipeline.name} "
     remedy = _RESETS.sub(lambda _: f"`{reset(pipeline, sink or 'SINK')}`, and confirm what it shows", remedy)
+    remedy = _LOOKS.sub(lambda found: f"`{_look(pipeline, letters=found[1] == 'dlq list')}`", remedy)
+    for of_command, of_resource in _OPTIONS:
+        remedy = remedy.replace(of_command, of_resource)
     remedy = _ADOPTS.sub(lambda found: f"{adopt}sinkpipeline.io/adopt-owner={found[1]}`", remedy)
     return _CLOSES.sub(lambda _: f"change the spec, or stop and start it: `{restart(pipeline)}`", remedy)
 
@@ -40,6 +50,13 @@ def reset(pipeline: Ref, sink: str) -> str:
 
 def redrive(pipeline: Ref, sink: str) -> str:
     return _create(pipeline, {"pipeline": pipeline.name, "sink": sink, "action": "Redrive"})
+
+
+def _look(pipeline: Ref, *, letters: bool) -> str:
+    if not letters:
+        return f"kubectl -n {pipeline.namespace} get sinkpipeline {pipeline.name} -o jsonpath='{{.status.sinks}}'"
+    mounted = "-f /etc/sinkpipeline/config/pipeline.json --secrets-dir /etc/sinkpipeline/secrets"
+    return f"kubectl -n {pipeline.namespace} exec {pipeline.name}-driver -- sinkpipeline dlq list {mounted}"
 
 
 def confirm(action: Ref, digest: str) -> str:

@@ -9,11 +9,13 @@ from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from support.kafka import topics
 from support.kube.operator_lab import OperatorLab
 from support.sink.one_sink import OneSink, deliver
+
+ANOTHER = Owner(cluster="another-cluster", name="shop/orders")
 
 
 class Suspended:
@@ -28,15 +30,25 @@ class Suspended:
 
     def deliver(self, rows: int = 20, *, owner: Owner | None = None, bad: Collection[int] = ()) -> None:
         """By a driver of that owner, by default its own; bad ones go to the dead letters."""
-        cluster = self._cluster.get("namespace", "kube-system")["metadata"]["uid"]
-        owner = owner or Owner(cluster=cluster, name=self._ref)
-        identity = SinkId(self._ref.replace("/", "."), "copy")
         letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
-        started = self.sink.starter("run-1", id=identity, owner=owner, dead_letter=letters).start(None)
-        settings = self.sink.settings(id=identity, owner=owner, dead_letter=letters)
+        more = {"id": self.id, "owner": owner or self.owner, "dead_letter": letters}
+        started = self.sink.starter("run-1", **more).start(None)
+        settings = self.sink.settings(**more)
         if rows:
             deliver(self.sink, started, range(rows), bad=bad, settings=settings)
         started.control.close()
+
+    def start(self, memory: Memory | None, **settings: Any) -> None:
+        """As its driver would; raises SinkPipelineError."""
+        self.sink.starter(id=self.id, owner=self.owner, **settings).start(memory).control.close()
+
+    @property
+    def id(self) -> SinkId:
+        return SinkId(self._ref.replace("/", "."), "copy")
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(cluster=self._cluster.get("namespace", "kube-system")["metadata"]["uid"], name=self._ref)
 
     @property
     def _ref(self) -> str:
@@ -61,6 +73,7 @@ class Suspended:
             sink["deadLetter"] = {"topic": {"name": self.sink.dead, "replicationFactor": 1}}
         spec: dict[str, Any] = {"source": {"kafka": source}, "sinks": [sink], "suspend": suspend}
         spec["deletionPolicy"] = deletion_policy
+        spec["failurePolicy"] = {"backoff": {"initial": "300ms", "max": "2s"}}
         self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
 
     def until_topics(self, status: str, reason: str) -> str:
