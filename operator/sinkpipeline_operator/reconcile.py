@@ -213,7 +213,8 @@ class Reconciler:
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
-        for event in events_of(before, status, known.decision, _dead_letter_topics(seen), known.waits_for):
+        letters = _dead_letter_topics(seen)
+        for event in events_of(before, status, known.decision, letters, known.waits_for, pipeline=seen.ref):
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._post(seen, event)
@@ -277,7 +278,9 @@ class Reconciler:
         child = seen.child
         if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
             return None
-        return waits.of_start(child, seen.pod, seen.observation.now_ms, self._settings.start_deadline_s)
+        return waits.of_start(
+            child, seen.pod, seen.ref.namespace, seen.observation.now_ms, self._settings.start_deadline_s
+        )
 
     def _shortage(self, seen: Seen) -> Shortage | None:
         if seen.pod is None or seen.pod.has_ended:
