@@ -93,6 +93,7 @@ class Reconciler:
         self._recorder = recorder
         self._metrics = metrics
         self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._bench = bench
         self._asking = Asking(cluster=cluster, actions=self._actions, recorder=recorder, bench=bench, kafka=kafka)
         self._tokens = Tokens()
         self._memory: dict[Ref, _Remembered] = {}
@@ -301,6 +302,9 @@ class Reconciler:
             fact = "the operator has no access to Kafka" if self._kafka is None else "the manifest can't be read"
             remedy = "set spec.deletionPolicy to Retain to delete the resource alone"
             return Removal(done=False, error=seen.trouble or SinkPipelineError(Reason.MANIFEST_INVALID, fact, remedy))
+        if seen.is_acted_on or self._bench.is_busy(seen.ref):
+            # Who resets a sink would bring back what is removed.
+            return Removal(done=False)
         return self._kafka.remove(question, memory.announced)
 
     def _question(self, seen: Seen) -> Question | None:

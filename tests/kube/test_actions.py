@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from deployed import chart
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_kafka import LocalKafka
 from sinkpipeline_operator.child import remedies
@@ -15,6 +16,7 @@ from support.kafka import topics
 from support.kube.job_pods import JobPods
 from support.kube.operator_lab import ACCOUNT, IMAGE, Object, OperatorLab
 from support.kube.pod_security import violations
+from support.kube.rights import allowed
 from support.kube.suspended import Suspended
 from support.waiting import wait_until
 
@@ -334,3 +336,50 @@ def test_a_redrive_whose_pod_is_killed(
     assert len(pods.seen) == 3, "a preview, one that was killed, and one that went on"
     rows = topics.texts(topics.read_committed(pipeline.sink.servers, pipeline.sink.data))
     assert sorted(map(int, rows)) == list(range(20))
+
+
+@pytest.mark.parametrize("point", ["action-after-config", "action-after-job"])
+@pytest.mark.thorough("an operator of its own for each point")
+def test_an_operator_that_is_killed_makes_one_job(
+    new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
+) -> None:
+    lab = new_lab("--resync", "1")
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    pipeline.apply()
+    lab.start()
+    lab.until_phase(name, "Suspended")
+    lab.kill()
+    with JobPods(api_server, lab.namespace) as pods:
+        lab.start(failpoint=point)
+        action = ask_for_a_reset(pipeline)
+        lab.kill_at(point)
+        lab.start()
+        lab.confirm(action, lab.until_asked(action, "AwaitingConfirmation")["digest"])
+        lab.until_asked(action, "Succeeded")
+        assert len(pods.seen) == 2
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+
+
+@pytest.mark.thorough("an operator of its own")
+def test_a_pipeline_that_goes_takes_the_job_of_an_action_with_it(
+    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> None:
+    lab = restricted()
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    pipeline.apply()
+    action = ask_for_a_reset(pipeline)
+    # Nobody runs its pod.
+    lab.until(lambda: lab.all("jobs"), "the Job of the preview is there")
+    lab.delete("sinkpipeline", name)
+    lab.until_asked(action, "Failed")
+    lab.until(lambda: lab.all("jobs") == [], "nobody wants it any more")
+
+
+def test_the_operator_confirms_nothing_itself(pipeline: Suspended, api_server: Cluster) -> None:
+    lab = pipeline.lab
+    account = f"{lab.namespace}:{chart.RELEASE}"
+    for verb, may in (("delete", True), ("create", False), ("patch", False), ("update", False)):
+        what = "sinkpipeline.io/sinkpipelineactions"
+        assert allowed(api_server, account, verb, what, lab.namespace) is may, verb

@@ -29,7 +29,7 @@ class Workbench(Generic[T]):
         self._tell = tell
         self._of_bug = of_bug
         self._done: dict[str, T] = {}
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, Ref] = {}
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="action")
 
@@ -45,9 +45,14 @@ class Workbench(Generic[T]):
             if key in self._done:
                 return self._done.pop(key)
             if key not in self._under_way:
-                self._under_way.add(key)
+                self._under_way[key] = ref
                 self._pool.submit(self._work, key, ref, work)
         return None
+
+    def is_busy(self, ref: Ref) -> bool:
+        """Whether anything is under way for a pipeline."""
+        with self._lock:
+            return ref in self._under_way.values()
 
     def _work(self, key: str, ref: Ref, work: Callable[[], T]) -> None:
         try:
@@ -56,6 +61,6 @@ class Workbench(Generic[T]):
             _LOG.exception("%s: an action failed by a bug", ref)
             outcome = self._of_bug(error)
         with self._lock:
-            self._under_way.discard(key)
+            del self._under_way[key]
             self._done[key] = outcome
         self._tell(ref)

@@ -14,6 +14,7 @@ from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.child import configs, remedies
+from sinkpipeline_operator.child.askedjob import ACTION_LABEL
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
@@ -51,6 +52,8 @@ class Seen:
     """The driver's, of that child."""
     executors: tuple[Executor, ...] = ()
     """All executors' pods of the pipeline that are there."""
+    is_acted_on: bool = False
+    """Whether the pod of an action's Job may still write to Kafka."""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """Of the Secrets that the pipeline refers to, the keys that it names, in base64."""
     token: str | None = field(default=None, repr=False)
@@ -91,7 +94,7 @@ class Observer:
             return None
         mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
-        pods, executors = self._pods(ref, mine)
+        pods, executors, is_acted_on = self._pods(ref, mine)
         stored = tuple(
             config
             for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
@@ -113,6 +116,7 @@ class Observer:
             child=child,
             pod=pod,
             executors=executors,
+            is_acted_on=is_acted_on,
             secrets=secrets,
             token=token,
             answer=self._ask(child, pod, token, resource),
@@ -139,7 +143,7 @@ class Observer:
             return replace(child, foreign=True)
         return child
 
-    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...]]:
+    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
         found = self.cluster.list(POD, ref.namespace, labels)
         roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
         return (
@@ -149,6 +153,11 @@ class Observer:
                 Executor.read(each)
                 for role, each in roles
                 if role == "executor" and "deletionTimestamp" not in each["metadata"]
+            ),
+            any(
+                ACTION_LABEL in (each["metadata"].get("labels") or {})
+                and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+                for each in found
             ),
         )
 
