@@ -27,7 +27,7 @@ from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
-from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal
+from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
 from sinkpipeline_operator.observe.observer import Observer, Seen
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
@@ -162,7 +162,8 @@ class Reconciler:
             return _SOON_S
         known = self._known(seen, decision, self._hear(seen, memory.hearing), memory)
         if removal is not None:
-            known = replace(known, wait=_of_removal(seen, removal))
+            kafka = None if seen.pipeline is None else seen.pipeline.spec.source.kafka
+            known = replace(known, wait=wait_of(removal, None if kafka is None else kafka.connection.bootstrap_servers))
             if removal.error is not None:
                 # What was seen before may be so no more.
                 memory.announced = None
@@ -358,21 +359,6 @@ class Reconciler:
         self._metrics.forget(ref)
         if self._kafka is not None:
             self._kafka.forget(ref)
-
-
-def _of_removal(seen: Seen, removal: Removal) -> Wait:
-    error = removal.error
-    if error is not None:
-        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
-    doing = "removing the pipeline's progress, and the data topics that it created"
-    if not removal.is_slow or seen.pipeline is None:
-        return Wait(reason="RemovingTopics", message=doing)
-    return Wait(
-        reason="KafkaNotAnswering",
-        message=f"{doing}: {seen.pipeline.spec.source.kafka.connection.bootstrap_servers} has not answered so far; "
-        "spec.deletionPolicy: Retain deletes the resource alone",
-        alarm=True,
-    )
 
 
 def _is_new(seen: Seen, patience_s: float) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deployed import chart
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_kafka import LocalKafka
 from sinkpipeline_operator.child import remedies
@@ -16,7 +15,6 @@ from support.kafka import topics
 from support.kube.job_pods import JobPods
 from support.kube.operator_lab import ACCOUNT, IMAGE, Object, OperatorLab
 from support.kube.pod_security import violations
-from support.kube.rights import allowed
 from support.kube.suspended import Suspended
 from support.waiting import wait_until
 
@@ -375,11 +373,3 @@ def test_a_pipeline_that_goes_takes_the_job_of_an_action_with_it(
     lab.delete("sinkpipeline", name)
     lab.until_asked(action, "Failed")
     lab.until(lambda: lab.all("jobs") == [], "nobody wants it any more")
-
-
-def test_the_operator_confirms_nothing_itself(pipeline: Suspended, api_server: Cluster) -> None:
-    lab = pipeline.lab
-    account = f"{lab.namespace}:{chart.RELEASE}"
-    for verb, may in (("delete", True), ("create", False), ("patch", False), ("update", False)):
-        what = "sinkpipeline.io/sinkpipelineactions"
-        assert allowed(api_server, account, verb, what, lab.namespace) is may, verb

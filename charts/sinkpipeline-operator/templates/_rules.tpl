@@ -15,7 +15,7 @@
 # What people ask for once: followed, its status written, and deleted some days after its end.
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelineactions]
-  verbs: [get, list, watch, delete]
+  verbs: [list, watch, delete]
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelineactions/status, sinkpipelineactions/finalizers]
   verbs: [update]

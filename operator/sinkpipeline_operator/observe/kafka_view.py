@@ -32,6 +32,7 @@ from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline_operator.child import remedies
+from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.kube.client import Ref
 
 _LOG = logging.getLogger("sinkpipeline.operator")
@@ -83,6 +84,26 @@ class Removal:
     is_slow: bool = False
     """Whether it has been on its way for longer than brokers that answer take."""
     kept: tuple[KeptTopic, ...] = ()
+
+
+def wait_of(removal: Removal, servers: str | None) -> Wait:
+    """What the resource waits for meanwhile.
+
+    Args:
+        removal: how it stands.
+        servers: the brokers; None where nobody knows them.
+    """
+    error = removal.error
+    if error is not None:
+        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
+    doing = "removing the pipeline's progress, and the data topics that it created"
+    if not removal.is_slow or servers is None:
+        return Wait(reason="RemovingTopics", message=doing)
+    return Wait(
+        reason="KafkaNotAnswering",
+        message=f"{doing}: {servers} has not answered so far; spec.deletionPolicy: Retain deletes the resource alone",
+        alarm=True,
+    )
 
 
 class KafkaView:

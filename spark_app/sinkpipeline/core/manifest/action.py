@@ -47,7 +47,7 @@ class LetterFilter(Part):
 class PurgeBound(Part):
     """How far the beginning of the dead-letter topic goes; exactly one of these."""
 
-    redriven: Literal[True] | None = None
+    redriven: bool | None = None
     """Up to the first letter that is pending, of any sink."""
     until: Moment | None = None
     """What was written before: a time, or how long before the action was created."""
@@ -56,6 +56,8 @@ class PurgeBound(Part):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
+        if self.redriven is False:
+            raise fault_error([Fault("use true, or leave it out", None, ("redriven",))])
         if sum((self.redriven is not None, self.until is not None, bool(self.before_offsets))) != 1:
             raise fault_error([Fault("give exactly one of redriven, until and beforeOffsets", "names no one bound")])
         return self
