@@ -240,7 +240,8 @@ class Asking:
             "resolved": resolved,
         }
         with_spark = spec.action is ActionType.REDRIVE and task is Task.CARRY_OUT
-        document = askedjob.job(name, asked.ref, asked.uid, order, with_spark=with_spark)
+        like = self.actions.child_kind.driver_container
+        document = askedjob.job(name, asked.ref, asked.uid, order, with_spark=with_spark, like=like)
         try:
             self.cluster.apply(CONFIG_MAP, askedjob.config_map(name, asked.ref, asked.uid, order, what))
             failpoint("action-after-config")

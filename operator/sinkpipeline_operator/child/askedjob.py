@@ -37,7 +37,7 @@ def config_map(name: str, action: Ref, uid: str, order: Order, what: Mapping[str
     }
 
 
-def job(name: str, action: Ref, uid: str, order: Order, *, with_spark: bool) -> dict[str, Any]:
+def job(name: str, action: Ref, uid: str, order: Order, *, with_spark: bool, like: str) -> dict[str, Any]:
     """The Job.
 
     Args:
@@ -46,6 +46,7 @@ def job(name: str, action: Ref, uid: str, order: Order, *, with_spark: bool) -> 
         uid: of the action.
         order: the pipeline, as a driver of it would be made.
         with_spark: whether it starts a Spark of its own.
+        like: the name of the driver's container.
     """
     return {
         "apiVersion": JOB.api_version,
@@ -63,14 +64,14 @@ def job(name: str, action: Ref, uid: str, order: Order, *, with_spark: bool) -> 
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 ]
             },
-            "template": _pod(name, action, order, with_spark=with_spark),
+            "template": _pod(name, action, order, with_spark=with_spark, like=like),
         },
     }
 
 
-def _pod(name: str, action: Ref, order: Order, *, with_spark: bool) -> dict[str, Any]:
-    template = builder.job_template(order, CONTAINER, name)
-    [container] = [each for each in template["spec"]["containers"] if each["name"] == CONTAINER]
+def _pod(name: str, action: Ref, order: Order, *, with_spark: bool, like: str) -> dict[str, Any]:
+    template = builder.job_template(order, CONTAINER, name, like=like)
+    [container] = template["spec"]["containers"]
     container |= {
         "image": order.runtime.image,
         "imagePullPolicy": order.runtime.image_pull_policy,
@@ -91,7 +92,7 @@ def _pod(name: str, action: Ref, order: Order, *, with_spark: bool) -> dict[str,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
     }
-    template["metadata"]["labels"] = _labels(action, order.pipeline)
+    template["metadata"]["labels"] = {**template["metadata"]["labels"], **_labels(action, order.pipeline)}
     return template
 
 

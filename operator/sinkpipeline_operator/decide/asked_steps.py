@@ -162,6 +162,8 @@ def _over(asked: Asked, around: Around) -> Next:
 
 
 def _doing(asked: Asked, around: Around, task: Task) -> str:
+    if around.trouble is not None:
+        return f"waiting: {around.trouble.text}"
     if task is Task.CARRY_OUT:
         return (
             "carrying out what was shown" if around.in_process else f"Job {job_name(asked)} carries out what was shown"
