@@ -136,6 +136,7 @@ def test_what_has_moved_is_not_reset_but_shown_again(pipeline: Suspended) -> Non
     assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
 
 
+@pytest.mark.thorough("tests/unit/test_operator_asking has two at once, with every write lost")
 def test_of_two_at_once_only_one_is_carried_out(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()
@@ -152,6 +153,7 @@ def test_of_two_at_once_only_one_is_carried_out(pipeline: Suspended) -> None:
     assert epoch(pipeline) == 1
 
 
+@pytest.mark.thorough("a variant of what has moved")
 def test_latest_is_what_it_was_when_it_was_shown(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()
@@ -164,6 +166,7 @@ def test_latest_is_what_it_was_when_it_was_shown(pipeline: Suspended) -> None:
     assert frontier(pipeline) == [30]
 
 
+@pytest.mark.thorough("tests/unit/test_operator_asked has what is refused")
 def test_what_can_t_be_done_says_why(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()
@@ -217,6 +220,7 @@ def test_an_action_is_deleted_some_time_after_its_end(pipeline: Suspended) -> No
     lab.until(lambda: lab.find("sinkpipelineaction", action) is None, "it is gone")
 
 
+@pytest.mark.thorough("tests/unit/test_operator_asked has it")
 def test_a_pipeline_that_goes_takes_no_action_with_it(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()
@@ -233,7 +237,7 @@ def test_a_pipeline_that_goes_takes_no_action_with_it(pipeline: Suspended) -> No
 @pytest.mark.parametrize(
     "point", ["action-after-running", "reset-before-commit", "reset-after-commit", "action-after-outcome"]
 )
-@pytest.mark.thorough("an operator of its own for each point", after=1)
+@pytest.mark.thorough("an operator of its own for each point")
 def test_an_operator_that_is_killed_resets_once(
     new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
 ) -> None:
@@ -273,6 +277,7 @@ def restricted(new_lab: Callable[..., OperatorLab]) -> Callable[..., OperatorLab
     return make
 
 
+@pytest.mark.thorough("a purge goes the same way")
 def test_a_reset_without_access_to_kafka(
     restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
 ) -> None:

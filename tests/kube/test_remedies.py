@@ -24,7 +24,11 @@ from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script
 from support.kube.suspended import ANOTHER, Suspended
 
-pytestmark = [pytest.mark.kube, pytest.mark.kafka]
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.kafka,
+    pytest.mark.thorough("each reason; tests/kube/test_actions types the way out of a lost data topic"),
+]
 
 COMMAND = re.compile(r"`([^`]+)`")
 
@@ -112,7 +116,6 @@ def printed(pipeline: Suspended, reason: Reason) -> list[str]:
 
 
 @pytest.mark.parametrize("reason", RESETS, ids=lambda reason: reason.value)
-@pytest.mark.thorough("each reason for the same way out", after=2)
 def test_where_to_go_on_is_said_as_it_is_printed(pipeline: Suspended, reason: Reason) -> None:
     lab, name = pipeline.lab, pipeline.name
     pipeline.deliver()
