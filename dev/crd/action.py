@@ -10,7 +10,7 @@ from crd.definition import GROUP, VERSION, at, definition
 from crd.rules import Rule
 from crd.schema import spec_schema
 from crd.status import CONDITION, count, mapping, named, one_of, text, time
-from sinkpipeline.core.asked import DIGEST_LENGTH, MAX_TEXT
+from sinkpipeline.core.asked import DIGEST_LENGTH, MAX_RESOLVED, MAX_TEXT
 from sinkpipeline.core.manifest.action import ACTION_KIND, ActionSpec
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 
@@ -96,7 +96,7 @@ STATUS: Schema = mapping(
     message=text("The facts, for a person.", 1024),
     digest=text("Of the preview: what spec.confirm has to be.", DIGEST_LENGTH),
     preview=text("What would be done.", MAX_TEXT),
-    resolved=text("The preview as numbers, which are what is carried out; JSON.", 524_288),
+    resolved=text("The preview as numbers, which are what is carried out; JSON.", MAX_RESOLVED),
     pipelineUid=text("The uid of the pipeline that it was shown for.", 63),
     attempt=mapping(
         "The preview, or the run, that is under way or was the last.",

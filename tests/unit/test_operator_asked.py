@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.core.asked import Preview
+from sinkpipeline.core.asked import MAX_RESOLVED, Preview
 from sinkpipeline_operator.decide.asked import Around, Asked, Outcome, Phase, Task, Trouble
 from sinkpipeline_operator.decide.asked_steps import RUN_DEADLINE_S, decide, task_of
 
@@ -146,3 +146,15 @@ def test_it_is_deleted_when_its_time_has_come() -> None:
 
 def test_a_status_that_somebody_wrote_into_begins_anew() -> None:
     assert then(asked({"phase": "Whatever"}), around()).phase is Phase.PREVIEWING
+
+
+def test_what_does_not_fit_into_a_status_is_refused() -> None:
+    large = Preview(text="", resolved={**PREVIEW.resolved, "to": "x" * MAX_RESOLVED})
+    after = then(then(asked(), around()), around(), large)
+    assert (after.phase, after.status["error"]["reason"]) == (Phase.FAILED, "UsageInvalid")
+
+
+def test_a_job_that_is_given_up_does_not_begin_later() -> None:
+    before, late = running(), around(driver_is_gone=True, in_process=False, now_ms=NOW + int(RUN_DEADLINE_S * 1000))
+    assert decide(before, late, Task.CARRY_OUT, GONE).abandon
+    assert not decide(before, late, Task.CARRY_OUT, REFUSED).abandon, "its pod has ended, and its log may be of use"

@@ -36,11 +36,14 @@ from sinkpipeline_operator.kube.client import (
     NotFound,
     Ref,
 )
+from sinkpipeline_operator.kube.times import milliseconds
 from sinkpipeline_operator.observe.kafka_view import KafkaView, Question
 from sinkpipeline_operator.observe.observer import Seen
 from sinkpipeline_operator.report.events import Event, Recorder
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
+_POD_S = 30.0
+"""After so long without a pod something is in the way of it: a quota, or an admission."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +218,8 @@ class Asking:
         }
         pods = self.cluster.list(POD, asked.ref.namespace, {ACTION_LABEL: asked.ref.name, "job-name": name})
         if not ended & {"Complete", "Failed"}:
+            if not pods and _age_s(found) > _POD_S:
+                return _waiting(name, "NoPod", f"there is none: `kubectl -n {seen.ref.namespace} describe job {name}`")
             waits = next(
                 (wait for each in pods if (wait := wait_of(each.get("status") or {})) and wait.complains), None
             )
@@ -267,6 +272,11 @@ class Asking:
             each["uid"] == asked.uid for each in found["metadata"].get("ownerReferences") or []
         ):
             self.cluster.delete(JOB, Ref(asked.ref.namespace, job_name(asked)), found["metadata"]["uid"])
+
+
+def _age_s(document: Mapping[str, Any]) -> float:
+    created = milliseconds(document["metadata"].get("creationTimestamp"))
+    return 0.0 if created is None else time.time() - created / 1000
 
 
 def of_bug(error: Exception) -> Outcome:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sinkpipeline.core.asked import Preview
+from sinkpipeline.core.asked import MAX_RESOLVED, Preview
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest.action import ActionType
 from sinkpipeline.core.status import Condition, conditions, timestamp
@@ -30,6 +30,11 @@ _LOOK_S = 2.0
 """While somebody is at work: the end of it is an event, which may be lost."""
 PIPELINE_NOT_FOUND = "PipelineNotFound"
 NOT_CONFIRMED = "NotConfirmed"
+_TOO_LARGE = Trouble(
+    reason=Reason.USAGE_INVALID.value,
+    message="this is about more partitions than the status of an action can hold",
+    remedy="create several actions, each of which names some topics or partitions",
+)
 
 
 def task_of(asked: Asked, around: Around) -> Task:
@@ -105,6 +110,8 @@ def decide(asked: Asked, around: Around, task: Task, outcome: Outcome | None) ->
 
 
 def _looking(asked: Asked, around: Around, outcome: Outcome | None) -> Next:
+    if isinstance(outcome, Preview) and len(json.dumps(dict(outcome.resolved))) > MAX_RESOLVED:
+        return Next(status=_failed(asked, around, _TOO_LARGE), wait_s=0.0)
     if isinstance(outcome, Preview):
         return Next(status=_shown(asked, around, outcome), wait_s=0.0)
     job = "" if around.in_process else f"; Job {job_name(asked)} does it"
@@ -151,7 +158,9 @@ def _in_trouble(asked: Asked, around: Around, task: Task, trouble: Trouble) -> N
             status={**asked.status, **_said(asked, f"{trouble.text}; it is tried again")},
             wait_s=AGAIN_S,
         )
-    return Next(status=_failed(asked, around, trouble), wait_s=0.0)
+    # What still waits must not begin after it was given up.
+    abandon = trouble.retry and not around.in_process
+    return Next(status=_failed(asked, around, trouble), wait_s=0.0, abandon=abandon)
 
 
 def _over(asked: Asked, around: Around) -> Next:

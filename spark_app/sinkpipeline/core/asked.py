@@ -25,6 +25,8 @@ from sinkpipeline.core.targets import Targets
 DIGEST_LENGTH = 16
 MAX_TEXT = 2048
 """Characters of a preview: with the numbers it must fit into a termination message."""
+MAX_RESOLVED = 512 * 1024
+"""Characters of what a preview was resolved to, as JSON: it is kept in the status of the action."""
 _MOST_LINES = 12
 
 
