@@ -1,5 +1,6 @@
-"""The generator of the CustomResourceDefinition: `PYTHONPATH=dev python -m crd` writes it."""
+"""The generator of the CustomResourceDefinitions: `PYTHONPATH=dev python -m crd` writes them."""
 
+from crd.action import ACTION_PATH, ACTION_PLURAL, action_definition
 from crd.definition import (
     GROUP,
     PATH,
@@ -14,12 +15,18 @@ from crd.definition import (
     text,
 )
 
+PATHS = (PATH, ACTION_PATH)
+
 __all__ = [
+    "ACTION_PATH",
+    "ACTION_PLURAL",
     "GROUP",
     "PATH",
+    "PATHS",
     "PLURAL",
     "REVISION",
     "VERSION",
+    "action_definition",
     "committed_revision",
     "custom_resource_definition",
     "renewed",

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from crd.definition import PATH, committed_revision, renewed
+from crd.action import ACTION_PATH, action_definition
+from crd.definition import PATH, committed_revision, custom_resource_definition, renewed
 
 PATH.parent.mkdir(exist_ok=True)
-PATH.write_text(renewed(PATH.read_text() if PATH.exists() else ""))
-print(f"wrote {PATH.name}, revision {committed_revision()}, {PATH.stat().st_size} bytes")
+for path, definition in ((PATH, custom_resource_definition()), (ACTION_PATH, action_definition())):
+    path.write_text(renewed(path.read_text() if path.exists() else "", definition))
+    print(f"wrote {path.name}, revision {committed_revision(path)}, {path.stat().st_size} bytes")

@@ -7,6 +7,7 @@ what this module makes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -80,21 +81,33 @@ def at(schema: Schema, place: str) -> Schema:
     return schema
 
 
-def custom_resource_definition(revision: int) -> Schema:
+def custom_resource_definition() -> Schema:
+    names = {
+        "kind": KIND,
+        "listKind": f"{KIND}List",
+        "plural": PLURAL,
+        "singular": KIND.lower(),
+        "shortNames": ["skp", "sinkpipe"],
+        "categories": ["streaming"],
+    }
+    return definition(names, _COLUMNS, resource_schema())
+
+
+def definition(names: Schema, columns: Iterable[tuple[str, str, str, int]], schema: Schema) -> Schema:
+    """Of one kind.
+
+    Args:
+        names: as Kubernetes has them.
+        columns: name, type, path and priority of what `kubectl get` prints.
+        schema: the openAPIV3Schema.
+    """
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}", "annotations": {REVISION: str(revision)}},
+        "metadata": {"name": f"{names['plural']}.{GROUP}"},
         "spec": {
             "group": GROUP,
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["skp", "sinkpipe"],
-                "categories": ["streaming"],
-            },
+            "names": names,
             "scope": "Namespaced",
             "versions": [
                 {
@@ -110,9 +123,9 @@ def custom_resource_definition(revision: int) -> Schema:
                             "description": f"Reads {path}.",
                             **({"priority": priority} if priority else {}),
                         }
-                        for name, kind, path, priority in _COLUMNS
+                        for name, kind, path, priority in columns
                     ],
-                    "schema": {"openAPIV3Schema": resource_schema()},
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
@@ -127,15 +140,16 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def text(revision: int) -> str:
+def text(definition: Schema, revision: int) -> str:
     """The file."""
-    definition = custom_resource_definition(revision)
-    return _HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+    meta = {**definition["metadata"], "annotations": {REVISION: str(revision)}}
+    document = {**definition, "metadata": meta}
+    return _HEADER + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
-def committed_revision() -> int:
+def committed_revision(path: Path = PATH) -> int:
     """Of the file that is there; 0 where there is none."""
-    return revision_of(PATH.read_text()) if PATH.exists() else 0
+    return revision_of(path.read_text()) if path.exists() else 0
 
 
 def revision_of(committed: str) -> int:
@@ -144,7 +158,7 @@ def revision_of(committed: str) -> int:
     return 0 if found is None else int(found[1])
 
 
-def renewed(committed: str) -> str:
+def renewed(committed: str, definition: Schema) -> str:
     """The file as it is to be: with the next revision where anything else has changed."""
     revision = revision_of(committed)
-    return committed if committed == text(revision) else text(revision + 1)
+    return committed if committed == text(definition, revision) else text(definition, revision + 1)

@@ -38,9 +38,9 @@ class _WithDefaults(GenerateJsonSchema):
                 return super().encode_default(dft)
 
 
-def spec_schema() -> Schema:
+def spec_schema(spec: type[Part] = Spec) -> Schema:
     """The schema of `spec`, without what only Kubernetes knows of (list types, CEL)."""
-    schema = Spec.model_json_schema(by_alias=True, schema_generator=_WithDefaults)
+    schema = spec.model_json_schema(by_alias=True, schema_generator=_WithDefaults)
     return _structural(schema, schema["$defs"])
 
 
@@ -52,7 +52,7 @@ def _structural(schema: Schema, definitions: Schema) -> Schema:
         plain = {"description": _text(schema["description"]), **plain}
     if "enum" in plain:
         plain["type"] = "string"
-    if schema.get("default") not in (None, {}):
+    if schema.get("default") not in (None, {}, []):
         plain["default"] = _without_empty(schema["default"])
     if "items" in schema:
         plain["items"] = _structural(schema["items"], definitions)

@@ -19,23 +19,23 @@ _MAX_PARTITIONS = 100_000
 _MAX_MESSAGE = 32_768
 
 
-def _text(description: str, longest: int = 253, **more: Any) -> Schema:
+def text(description: str, longest: int = 253, **more: Any) -> Schema:
     return {"description": description, "type": "string", "maxLength": longest, **more}
 
 
-def _count(description: str) -> Schema:
+def count(description: str) -> Schema:
     return {"description": description, "type": "integer", "format": "int64", "minimum": 0}
 
 
-def _time(description: str) -> Schema:
+def time(description: str) -> Schema:
     return {"description": description, "type": "string", "format": "date-time"}
 
 
-def _one_of(description: str, *values: str) -> Schema:
+def one_of(description: str, *values: str) -> Schema:
     return {"description": description, "type": "string", "enum": list(values)}
 
 
-def _mapping(description: str, required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+def mapping(description: str, required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     return {
         "description": description,
         "type": "object",
@@ -44,7 +44,7 @@ def _mapping(description: str, required: tuple[str, ...] = (), /, **properties: 
     }
 
 
-def _named(description: str, key: str, most: int, items: Schema) -> Schema:
+def named(description: str, key: str, most: int, items: Schema) -> Schema:
     return {
         "description": description,
         "type": "array",
@@ -55,20 +55,20 @@ def _named(description: str, key: str, most: int, items: Schema) -> Schema:
     }
 
 
-_CONDITION = _mapping(
+CONDITION = mapping(
     "One aspect of the resource, by Kubernetes' API conventions.",
     ("type", "status", "lastTransitionTime", "reason", "message"),
-    type=_text("The aspect.", 316, minLength=1),
-    status=_one_of("Whether it is so; Unknown changes nothing.", "True", "False", "Unknown"),
-    observedGeneration=_count("The generation of the spec that this is about."),
-    lastTransitionTime=_time("When status became what it is."),
-    reason=_text(
+    type=text("The aspect.", 316, minLength=1),
+    status=one_of("Whether it is so; Unknown changes nothing.", "True", "False", "Unknown"),
+    observedGeneration=count("The generation of the spec that this is about."),
+    lastTransitionTime=time("When status became what it is."),
+    reason=text(
         "Why, in one CamelCase word; docs/errors.md has those of errors.",
         1024,
         minLength=1,
         pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
     ),
-    message=_text("The facts, for a person.", _MAX_MESSAGE),
+    message=text("The facts, for a person.", _MAX_MESSAGE),
 )
 
 _COUNTS = {
@@ -79,123 +79,121 @@ _COUNTS = {
     "lag": "Source offsets between the frontier and the end offsets; absent while unknown.",
 }
 
-_FRONTIER = _mapping(
+_FRONTIER = mapping(
     "Where one source topic is read next.",
     ("topic", "next"),
-    topic=_text("The source topic.", 249, minLength=1),
-    topicId=_text("The id that the cluster gave it; null while unknown.", 64, nullable=True),
+    topic=text("The source topic.", 249, minLength=1),
+    topicId=text("The id that the cluster gave it; null while unknown.", 64, nullable=True),
     next={
         "description": "The next offset of every partition; the index is the partition.",
         "type": "array",
         "maxItems": _MAX_PARTITIONS,
         "x-kubernetes-list-type": "atomic",
-        "items": _count("The next offset that is not yet handled."),
+        "items": count("The next offset that is not yet handled."),
     },
 )
 
-_DEAD_LETTERS = _mapping(
+_DEAD_LETTERS = mapping(
     "How many records could not be delivered for one reason.",
     ("class", "stage", "count", "dropped"),
-    **{"class": _text("The error class; docs/manifest.md lists them.", MAX_WORD, pattern=f"^{WORD}$")},
-    stage=_text("Where on its way such a record fails: decode, transform, serialize, write.", 16, minLength=1),
-    count=_count("Records that went to the dead-letter topic."),
-    dropped=_count("Records that could not go there either, and were dropped because the manifest says so."),
+    **{"class": text("The error class; docs/manifest.md lists them.", MAX_WORD, pattern=f"^{WORD}$")},
+    stage=text("Where on its way such a record fails: decode, transform, serialize, write.", 16, minLength=1),
+    count=count("Records that went to the dead-letter topic."),
+    dropped=count("Records that could not go there either, and were dropped because the manifest says so."),
 )
 
-_SINK = _mapping(
+_SINK = mapping(
     "What is known of one sink.",
     ("name", "state", "guarantee"),
-    name=_text("The sink's name.", 63, minLength=1),
-    state=_one_of(
-        "Failed needs a person: its circuit is open, or it was refused.", *(each.value for each in SinkState)
-    ),
-    guarantee=_one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
-    **{name: _count(description) for name, description in _COUNTS.items()},
-    deadLetters=_named(
+    name=text("The sink's name.", 63, minLength=1),
+    state=one_of("Failed needs a person: its circuit is open, or it was refused.", *(each.value for each in SinkState)),
+    guarantee=one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
+    **{name: count(description) for name, description in _COUNTS.items()},
+    deadLetters=named(
         "deadLettered and dropped by error class, those that are not 0.", "class", MAX_CLASSES, _DEAD_LETTERS
     ),
-    lastProgressTime=_time("When progress was last committed."),
-    epoch=_count("How often the sink was reset."),
-    dataTopicId=_text("The id of the data topic; null while unknown.", 64, nullable=True),
-    progressTopicId=_text("The id of the progress topic; null while unknown.", 64, nullable=True),
-    mayBeDuplicated=_count("At most so many rows were delivered twice since a lost progress topic was restored."),
+    lastProgressTime=time("When progress was last committed."),
+    epoch=count("How often the sink was reset."),
+    dataTopicId=text("The id of the data topic; null while unknown.", 64, nullable=True),
+    progressTopicId=text("The id of the progress topic; null while unknown.", 64, nullable=True),
+    mayBeDuplicated=count("At most so many rows were delivered twice since a lost progress topic was restored."),
     proved={
         "description": "Whether it has shown that it delivers, since the driver started or it last had to be tried "
         "again: a batch was committed, or there was nothing to deliver and an executor that would. Absent while no "
         "driver tells.",
         "type": "boolean",
     },
-    stillSince=_time(
+    stillSince=time(
         "Since when records wait and nothing is done about them, by the driver's clock: no task runs, or one "
         "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
     ),
-    frontier=_named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
-    circuit=_mapping(
+    frontier=named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
+    circuit=mapping(
         "Present while the sink's circuit is open.",
         ("openedAt",),
-        openedAt=_time("When it opened."),
-        configHash=_text("It is open while this is the configuration's hash.", 64),
+        openedAt=time("When it opened."),
+        configHash=text("It is open while this is the configuration's hash.", 64),
     ),
-    error=_mapping(
+    error=mapping(
         "What is wrong, while something is.",
         ("reason", "message", "remedy"),
-        reason=_text("The error, in one CamelCase word; see docs/errors.md.", 1024),
-        message=_text("The facts.", _MAX_MESSAGE),
-        remedy=_text("What to do about it.", _MAX_MESSAGE),
+        reason=text("The error, in one CamelCase word; see docs/errors.md.", 1024),
+        message=text("The facts.", _MAX_MESSAGE),
+        remedy=text("What to do about it.", _MAX_MESSAGE),
     ),
 )
 
-STATUS: Schema = _mapping(
+STATUS: Schema = mapping(
     "What the operator observed; it alone writes it.",
-    observedGeneration=_count("The generation of the spec that this status is about."),
-    identity=_text("What progress belongs to.", 200),
-    phase=_one_of("A summary of the conditions, for people.", *PHASES),
-    conditions=_named(
+    observedGeneration=count("The generation of the spec that this status is about."),
+    identity=text("What progress belongs to.", 200),
+    phase=one_of("A summary of the conditions, for people.", *PHASES),
+    conditions=named(
         "Ready (the summary), SpecValid, TopicsReady, SparkApplicationReady, SinksHealthy, Reconciling, Stalled (a "
         "person is needed), ExactlyOnce.",
         "type",
         32,
-        _CONDITION,
+        CONDITION,
     ),
-    totals=_mapping(
+    totals=mapping(
         "The sums of all sinks.",
-        sinksReady=_text("How many sinks run and have shown that they deliver, of how many: 1/2.", 16),
-        **{name: _count(description) for name, description in _COUNTS.items()},
+        sinksReady=text("How many sinks run and have shown that they deliver, of how many: 1/2.", 16),
+        **{name: count(description) for name, description in _COUNTS.items()},
     ),
-    sparkApplication=_mapping(
+    sparkApplication=mapping(
         "The SparkApplication that runs the pipeline.",
-        name=_text("Its name.", MAX_RESOURCE_NAME + 11),
-        state=_text("Its applicationState.", 64),
-        configHash=_text("The hash of the configuration that it runs.", 64),
+        name=text("Its name.", MAX_RESOURCE_NAME + 11),
+        state=text("Its applicationState.", 64),
+        configHash=text("The hash of the configuration that it runs.", 64),
     ),
-    executors=_mapping(
+    executors=mapping(
         "The executors of the driver that runs; absent while no driver tells.",
         ("registered",),
-        registered=_count("How many are registered with the driver."),
-        wanted=_count("How many it asks for; absent where Spark asks for as many as there is work for."),
-        noneSince=_time("Since when none is registered while there is work for one, by the driver's clock."),
+        registered=count("How many are registered with the driver."),
+        wanted=count("How many it asks for; absent where Spark asks for as many as there is work for."),
+        noneSince=time("Since when none is registered while there is work for one, by the driver's clock."),
     ),
-    restarts=_mapping(
+    restarts=mapping(
         "Restarts of the driver.",
-        consecutive=_count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),
-        outages=_count("How often in a row it could not reach Kafka; that does not count as dying."),
-        total=_count("How often it was started again."),
-        lastTime=_time("When it was last started again."),
-        nextTime=_time("When it will be started again, while that is waited for."),
+        consecutive=count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),
+        outages=count("How often in a row it could not reach Kafka; that does not count as dying."),
+        total=count("How often it was started again."),
+        lastTime=time("When it was last started again."),
+        nextTime=time("When it will be started again, while that is waited for."),
         lastExitCode={
             "description": "The exit code of the driver that died last.",
             "type": "integer",
             "format": "int32",
         },
-        lastReason=_text("Why it died, in one CamelCase word.", 1024),
-        lastMessage=_text("What it said of that, or what its pod tells.", 32_768),
-        lastUid=_text("The uid of the SparkApplication whose death was counted last.", 63),
-        lastConfigHash=_text("The configuration that it ran; absent once its deaths are forgotten.", 63),
+        lastReason=text("Why it died, in one CamelCase word.", 1024),
+        lastMessage=text("What it said of that, or what its pod tells.", 32_768),
+        lastUid=text("The uid of the SparkApplication whose death was counted last.", 63),
+        lastConfigHash=text("The configuration that it ran; absent once its deaths are forgotten.", 63),
         lastNonce={
             "description": "The restartNonce that it was started for.",
             "type": "integer",
             "format": "int64",
         },
     ),
-    sinks=_named("What is known of each sink.", "name", _MAX_SINKS, _SINK),
+    sinks=named("What is known of each sink.", "name", _MAX_SINKS, _SINK),
 )

@@ -61,7 +61,7 @@ class Kubernetes:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            crds = [*control_plane.spark_application_crds(), crd.PATH]
+            crds = [*control_plane.spark_application_crds(), *crd.PATHS]
             self.cluster = stack.enter_context(control_plane.cluster(crds=crds))
             self.cluster.kubectl("create", "namespace", self.namespace)
             manifest.apply(self.cluster, self.namespace)

@@ -54,7 +54,7 @@ def render() -> str:
     namespace = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
     rendered = chart.helm("template", chart.RELEASE, str(chart.CHART), f"--namespace={NAMESPACE}", "--skip-tests")
     text = _LEFT_EMPTY.sub("", _OF_HELM.sub("", rendered))
-    documents = [namespace, crd.PATH.read_text(), *re.split(r"^---\n", text, flags=re.MULTILINE)]
+    documents = [namespace, *(path.read_text() for path in crd.PATHS), *re.split(r"^---\n", text, flags=re.MULTILINE)]
     return _HEAD + "---\n".join(f"{each.strip()}\n" for each in documents if each.strip())
 
 

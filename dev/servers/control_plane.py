@@ -49,6 +49,7 @@ CONTROLLERS: Final = (
     "root-ca-certificate-publisher-controller",
     "clusterrole-aggregation-controller",
     "resourcequota-controller",
+    "job-controller",
 )
 
 

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
 
+from sinkpipeline_operator.act.asking import of_bug
 from sinkpipeline_operator.act.definitions import Definitions, own
+from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
 from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
 from sinkpipeline_operator.observe.kafka_view import KafkaView
@@ -53,6 +55,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
         KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
+        Workbench(running.touch, of_bug) as bench,
         Web(settings.host, settings.port, is_alive=running.trouble, is_ready=running.waiting, metrics=metrics),
     ):
         reconciler = Reconciler(
@@ -62,6 +65,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             recorder=Recorder(cluster),
             metrics=metrics,
             kafka=kafka if settings.kafka_access else None,
+            bench=bench,
         )
 
         def make_queue() -> WorkQueue:

@@ -18,13 +18,16 @@ from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
+from sinkpipeline_operator.act.asking import Asking
+from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import waits
 from sinkpipeline_operator.child.driverpod import ChildState
 from sinkpipeline_operator.child.waits import Shortage, Wait
+from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
-from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal
+from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
 from sinkpipeline_operator.observe.observer import Observer, Seen
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
@@ -54,6 +57,8 @@ class _Remembered:
 
     seen: Seen | None = None
     looked_at: float = 0.0
+    look_at: float | None = None
+    """When an action of it has to be looked at next."""
     pace: Pace = field(default_factory=Pace)
     announced: tuple[str, ...] | None = None
     """The data topics of whose deletion people were told; None where nobody was told yet."""
@@ -78,8 +83,9 @@ class Reconciler:
         recorder: Recorder,
         metrics: Metrics,
         kafka: KafkaView | None,
+        bench: Workbench[Outcome],
     ) -> None:
-        """`kafka`: None leaves Kafka to the drivers."""
+        """`kafka`: None leaves Kafka to the drivers, and to Jobs; `bench`: where actions are carried out."""
         self._kafka = kafka
         self._cluster = cluster
         self._observer = observer
@@ -87,6 +93,8 @@ class Reconciler:
         self._recorder = recorder
         self._metrics = metrics
         self._actions = Actions(cluster=cluster, child_kind=observer.child_kind, runtime=settings.runtime)
+        self._bench = bench
+        self._asking = Asking(cluster=cluster, actions=self._actions, recorder=recorder, bench=bench, kafka=kafka)
         self._tokens = Tokens()
         self._memory: dict[Ref, _Remembered] = {}
         self._lock = threading.Lock()
@@ -101,12 +109,16 @@ class Reconciler:
             ApiUnavailable, ApiRefused, Conflict: look again later.
         """
         seen = self._observer.look(ref)
+        looked = self._asking.look(ref, seen, None if seen is None else self._question(seen))
         if seen is None:
             self._forget(ref)
-            return None
+            return looked.wait_s
+        seen = replace(seen, observation=replace(seen.observation, held=looked.holds))
         memory = self._remembered(ref)
         memory.seen, memory.looked_at = seen, time.monotonic()
-        return self._act(seen, memory)
+        wait_s = self._act(seen, memory)
+        memory.look_at = None if looked.wait_s is None else time.monotonic() + looked.wait_s
+        return wait_s if looked.wait_s is None else min(wait_s, looked.wait_s)
 
     def poll(self, ref: Ref) -> float | None:
         """Asks a driver that runs, and looks at the rest only where that changes something, or it is time to.
@@ -115,7 +127,11 @@ class Reconciler:
         """
         memory = self._remembered(ref)
         seen = memory.seen
-        if seen is None or seen.answer is None or time.monotonic() - memory.looked_at >= self._settings.resync_s:
+        now = time.monotonic()
+        late = now - memory.looked_at >= self._settings.resync_s or (
+            memory.look_at is not None and now >= memory.look_at
+        )
+        if seen is None or seen.answer is None or late:
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
         hearing = deepcopy(memory.hearing)
@@ -124,7 +140,8 @@ class Reconciler:
         if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
         memory.hearing = hearing
-        return self._settings.poll_s if _settled(asked) or known.shortage is not None else _SOON_S
+        wait_s = self._settings.poll_s if _settled(asked) or known.shortage is not None else _SOON_S
+        return wait_s if memory.look_at is None else max(0.0, min(wait_s, memory.look_at - now))
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
         found = self._found(seen)
@@ -145,7 +162,8 @@ class Reconciler:
             return _SOON_S
         known = self._known(seen, decision, self._hear(seen, memory.hearing), memory)
         if removal is not None:
-            known = replace(known, wait=_of_removal(seen, removal))
+            kafka = None if seen.pipeline is None else seen.pipeline.spec.source.kafka
+            known = replace(known, wait=wait_of(removal, None if kafka is None else kafka.connection.bootstrap_servers))
             if removal.error is not None:
                 # What was seen before may be so no more.
                 memory.announced = None
@@ -197,7 +215,8 @@ class Reconciler:
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
-        for event in events_of(before, status, known.decision, _dead_letter_topics(seen), known.waits_for):
+        letters = _dead_letter_topics(seen)
+        for event in events_of(before, status, known.decision, letters, known.waits_for, pipeline=seen.ref):
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._post(seen, event)
@@ -253,6 +272,7 @@ class Reconciler:
             topics=None if found is None else found.topics,
             deleting=observation.deleting,
             suspended=observation.suspended,
+            held=observation.held,
             paused=observation.paused,
         )
 
@@ -260,7 +280,9 @@ class Reconciler:
         child = seen.child
         if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
             return None
-        return waits.of_start(child, seen.pod, seen.observation.now_ms, self._settings.start_deadline_s)
+        return waits.of_start(
+            child, seen.pod, seen.ref.namespace, seen.observation.now_ms, self._settings.start_deadline_s
+        )
 
     def _shortage(self, seen: Seen, heard: Heard) -> Shortage | None:
         if seen.pod is None or seen.pod.has_ended:
@@ -285,6 +307,9 @@ class Reconciler:
             fact = "the operator has no access to Kafka" if self._kafka is None else "the manifest can't be read"
             remedy = "set spec.deletionPolicy to Retain to delete the resource alone"
             return Removal(done=False, error=seen.trouble or SinkPipelineError(Reason.MANIFEST_INVALID, fact, remedy))
+        if seen.is_acted_on or self._bench.is_busy(seen.ref):
+            # Who resets a sink would bring back what is removed.
+            return Removal(done=False)
         return self._kafka.remove(question, memory.announced)
 
     def _question(self, seen: Seen) -> Question | None:
@@ -341,21 +366,6 @@ class Reconciler:
         self._metrics.forget(ref)
         if self._kafka is not None:
             self._kafka.forget(ref)
-
-
-def _of_removal(seen: Seen, removal: Removal) -> Wait:
-    error = removal.error
-    if error is not None:
-        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
-    doing = "removing the pipeline's progress, and the data topics that it created"
-    if not removal.is_slow or seen.pipeline is None:
-        return Wait(reason="RemovingTopics", message=doing)
-    return Wait(
-        reason="KafkaNotAnswering",
-        message=f"{doing}: {seen.pipeline.spec.source.kafka.connection.bootstrap_servers} has not answered so far; "
-        "spec.deletionPolicy: Retain deletes the resource alone",
-        alarm=True,
-    )
 
 
 def _is_new(seen: Seen, patience_s: float) -> bool:

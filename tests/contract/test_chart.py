@@ -77,6 +77,10 @@ IN_NAMESPACES: Rights = {
     ("sinkpipeline.io", "sinkpipelines", ""): {"get", "list", "watch", "patch"},
     ("sinkpipeline.io", "sinkpipelines/status", ""): {"update"},
     ("sinkpipeline.io", "sinkpipelines/finalizers", ""): {"update"},
+    ("sinkpipeline.io", "sinkpipelineactions", ""): {"list", "watch", "delete"},
+    ("sinkpipeline.io", "sinkpipelineactions/status", ""): {"update"},
+    ("sinkpipeline.io", "sinkpipelineactions/finalizers", ""): {"update"},
+    ("batch", "jobs", ""): {"get", "create", "delete"},
     ("sparkoperator.k8s.io", "sparkapplications", ""): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "configmaps", ""): {"list", "create", "patch", "delete"},
     ("", "secrets", ""): {"get", "create", "patch"},
@@ -271,12 +275,12 @@ def test_releases_of_one_name_share_nothing() -> None:
     assert not one & two
 
 
-def test_no_object_of_the_chart_is_the_crd() -> None:
+def test_no_object_of_the_chart_is_a_crd() -> None:
     """Helm would delete it with the release, and every pipeline with it; it leaves alone what is in crds/."""
     assert of_kind(render(), "CustomResourceDefinition") == []
     shown = chart.helm("show", "crds", str(CHART))
-    [definition] = [each for each in yaml.safe_load_all(shown) if each is not None]
-    assert definition["metadata"]["name"] == "sinkpipelines.sinkpipeline.io"
+    names = {each["metadata"]["name"] for each in yaml.safe_load_all(shown) if each is not None}
+    assert names == {"sinkpipelines.sinkpipeline.io", "sinkpipelineactions.sinkpipeline.io"}
 
 
 # --- rights ---

@@ -69,19 +69,20 @@ NODES = dict(nodes(SCHEMA))
 
 
 def test_the_file_is_what_the_generator_makes() -> None:
-    assert crd.PATH.read_text() == crd.text(crd.committed_revision()), "run: PYTHONPATH=dev python -m crd"
+    assert crd.PATH.read_text() == crd.text(crd.custom_resource_definition(), crd.committed_revision()), (
+        "run: PYTHONPATH=dev python -m crd"
+    )
 
 
 def test_what_has_changed_has_the_next_revision() -> None:
     """By which an operator knows that the one in its cluster is older."""
-    committed = crd.PATH.read_text()
-    assert crd.renewed(committed) == committed
-    assert crd.revision_of(crd.renewed(committed.replace("Where records come from", "Whence"))) == (
-        crd.committed_revision() + 1
-    )
+    committed, definition = crd.PATH.read_text(), crd.custom_resource_definition()
+    assert crd.renewed(committed, definition) == committed
+    changed = crd.renewed(committed.replace("Where records come from", "Whence"), definition)
+    assert crd.revision_of(changed) == crd.committed_revision() + 1
     without = "".join(line for line in committed.splitlines(keepends=True) if "revision:" not in line)
     assert crd.revision_of(without) == 0
-    assert crd.revision_of(crd.renewed(without)) == 1
+    assert crd.revision_of(crd.renewed(without, definition)) == 1
 
 
 def test_the_file_can_be_applied_on_the_client_side() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.manifest.action import parse_action
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +19,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_are_complete_manifests(example: Path) -> None:
     assert parse_manifest(yaml.safe_load(example.read_text())).identity
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples" / "actions").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_of_actions_can_be_created(example: Path) -> None:
+    document = yaml.safe_load(example.read_text())
+    document["metadata"] = {"name": "named-by-the-server"}
+    spec = parse_action(document).spec
+    pipeline = parse_manifest(yaml.safe_load((ROOT / "examples" / "flights.yaml").read_text()))
+    assert spec.pipeline == pipeline.metadata.name
+    assert spec.sink in {sink.name for sink in pipeline.spec.sinks}
 
 
 def test_the_manifest_of_the_readme_is_valid() -> None:

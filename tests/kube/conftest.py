@@ -22,7 +22,7 @@ from support.runs.keeper import KEEPER
 @pytest.fixture(scope="module")
 def api_server() -> Cluster:
     """A real API server with both CRDs, one for each worker of a parallel run; tests keep apart by namespace."""
-    crds = [*control_plane.spark_application_crds(), crd.PATH]
+    crds = [*control_plane.spark_application_crds(), *crd.PATHS]
     return KEEPER.get("api_server", lambda: control_plane.cluster(crds=crds))
 
 

@@ -220,16 +220,16 @@ def test_an_operator_that_may_not_replace_its_crd_waits_for_somebody_who_does(
     with OperatorLab(api_server, namespace, drivers, values=values) as lab:
         lab.apply(lab.pipeline(name))
         lab.begin()
-        lab.until(lambda: lab.asked("/readyz")[0], "it answers")
-        lab.until(lambda: "revision 0, older than" in lab.asked("/readyz")[1], "it says what it waits for")
-        assert lab.asked("/readyz")[0] == 503
-        assert lab.asked("/healthz")[0] == 200
+        lab.until(lambda: lab.answer("/readyz")[0], "it answers")
+        lab.until(lambda: "revision 0, older than" in lab.answer("/readyz")[1], "it says what it waits for")
+        assert lab.answer("/readyz")[0] == 503
+        assert lab.answer("/healthz")[0] == 200
         assert lab.stop() == 0, "SIGTERM finds it while it waits"
         lab.begin()
-        lab.until(lambda: lab.asked("/readyz")[0] == 503 and DEFINITION in lab.asked("/readyz")[1], "it waits")
+        lab.until(lambda: lab.answer("/readyz")[0] == 503 and DEFINITION in lab.answer("/readyz")[1], "it waits")
         assert lab.child(name) is None
-        remedy(lab.asked("/readyz")[1])
-        lab.until(lambda: lab.asked("/readyz")[0] == 200, "it serves")
+        remedy(lab.answer("/readyz")[1])
+        lab.until(lambda: lab.answer("/readyz")[0] == 200, "it serves")
         lab.until_ready(name)
         assert "sinkpipelines.sinkpipeline.io" in lab.log
 

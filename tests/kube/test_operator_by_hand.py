@@ -257,7 +257,7 @@ def test_no_secret_is_told_anywhere(new_lab: Callable[..., OperatorLab], name: s
     assert token is not None
     texts = [
         lab.log,
-        lab.asked("/metrics")[1],
+        lab.answer("/metrics")[1],
         *(json.dumps(lab.all(kind)) for kind in ("sinkpipelines", "sparkapplications", "configmaps", "events", "pods")),
         json.dumps(lab.driver(name).config),
     ]

@@ -73,10 +73,10 @@ def test_dead_letters_are_told_and_the_first_of_each_class_by_an_event(lab: Oper
     assert (table["READY"], table["DLQ"], wide["DROPPED"]) == ("True", "4", "2")
     lab.until(lambda: events(lab, name) == FIRST, "each is told by an event")
     assert "3 records could not be delivered and went to orders-dlq: MalformedJson (stage decode)" in lab.told(name)
-    assert "sinkpipeline dlq list" in lab.told(name)
+    assert f"kubectl -n {lab.namespace} create -f -" in lab.told(name)
     of = f'namespace="{lab.namespace}",pipeline="{name}",sink="copy",stage="write"'
-    assert f'sinkpipeline_dead_letters{{class="RecordTooLarge",{of}}} 1.0' in lab.asked("/metrics")[1]
-    assert f'sinkpipeline_dropped_records{{class="RecordTooLarge",{of}}} 2.0' in lab.asked("/metrics")[1]
+    assert f'sinkpipeline_dead_letters{{class="RecordTooLarge",{of}}} 1.0' in lab.answer("/metrics")[1]
+    assert f'sinkpipeline_dropped_records{{class="RecordTooLarge",{of}}} 2.0' in lab.answer("/metrics")[1]
 
     # More of it is no news, and the next class is.
     fail(lab, name, {"MalformedJson": 9, "NullValue": 1, "RecordTooLarge": 1}, {"RecordTooLarge": 5})

@@ -41,7 +41,7 @@ def test_it_misses_nothing(python: Path, new_lab: Callable[..., OperatorLab], na
     lab.until_ready(name)
     lab.drivers.kill((lab.namespace, name))
     lab.until_ready(name)
-    assert "sinkpipeline_" in lab.asked("/metrics")[1]
+    assert "sinkpipeline_" in lab.answer("/metrics")[1]
     asked = [str(python), "-m", "sinkpipeline_operator.ready", f"http://{HOST}:{lab.port}/readyz", "0"]
     assert subprocess.run(asked, check=True, capture_output=True, text=True).stdout.endswith(": ok\n")
     assert lab.stop() == 0

@@ -350,12 +350,12 @@ def test_two_pipelines_with_one_identity(lab: OperatorLab, name: str) -> None:
 def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=5, next=(6,), lag=4)}))
     ready(lab, name)
-    assert lab.asked("/healthz")[0] == 200
-    assert lab.asked("/readyz")[0] == 200
-    assert lab.asked("/elsewhere")[0] == 404
+    assert lab.answer("/healthz")[0] == 200
+    assert lab.answer("/readyz")[0] == 200
+    assert lab.answer("/elsewhere")[0] == 404
 
     def samples() -> list[str]:
-        return [line for line in lab.asked("/metrics")[1].splitlines() if not line.startswith("#")]
+        return [line for line in lab.answer("/metrics")[1].splitlines() if not line.startswith("#")]
 
     lab.until(lambda: [each for each in samples() if name in each and each.endswith(" 4.0")], "the lag is a metric")
     assert [each for each in samples() if 'phase="Running"' in each and not each.endswith(" 0.0")]
@@ -370,11 +370,11 @@ def test_it_is_not_ready_where_the_api_server_lets_it_in_no_more(new_lab: Callab
     lab.kubectl("delete", account)
     code, said = lab.until(lambda: refused(lab), "it is not ready", 45)
     assert (code, "401" in said) == (503, True)
-    assert lab.asked("/healthz")[0] == 200, "a new process would be let in no better"
+    assert lab.answer("/healthz")[0] == 200, "a new process would be let in no better"
 
 
 def refused(lab: OperatorLab) -> tuple[int, str] | None:
-    answer = lab.asked("/readyz")
+    answer = lab.answer("/readyz")
     return answer if answer[0] != 200 else None
 
 

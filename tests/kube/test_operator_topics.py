@@ -5,68 +5,18 @@ A start is refused, or not, by the same function: what a driver then does is sho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
-from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka.settings import DeadLetterSettings
 from support.kafka import topics
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script
-from support.sink.one_sink import OneSink, deliver
+from support.kube.suspended import ANOTHER, Suspended
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
-
-ANOTHER = Owner(cluster="another-cluster", name="shop/orders")
-
-
-class Suspended:
-    """A suspended pipeline that has delivered 20 of its 30 records, if `deliver` was called."""
-
-    def __init__(self, lab: OperatorLab, cluster: Cluster, kafka: LocalKafka, name: str) -> None:
-        self.lab = lab
-        self.name = name
-        self.sink = OneSink(kafka.bootstrap_servers, name=topics.unique("topics"))
-        self._cluster = cluster
-        topics.produce_numbers(self.sink.servers, self.sink.source, 30)
-
-    def deliver(self, rows: int = 20, *, owner: Owner | None = None, bad: Collection[int] = ()) -> None:
-        """By a driver of that owner, by default its own; bad ones go to the dead letters."""
-        cluster = self._cluster.get("namespace", "kube-system")["metadata"]["uid"]
-        owner = owner or Owner(cluster=cluster, name=self._ref)
-        identity = SinkId(self._ref.replace("/", "."), "copy")
-        letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
-        started = self.sink.starter("run-1", id=identity, owner=owner, dead_letter=letters).start(None)
-        settings = self.sink.settings(id=identity, owner=owner, dead_letter=letters)
-        if rows:
-            deliver(self.sink, started, range(rows), bad=bad, settings=settings)
-        started.control.close()
-
-    @property
-    def _ref(self) -> str:
-        return f"{self.lab.namespace}/{self.name}"
-
-    def apply(
-        self, *, servers: str | None = None, suspend: bool = True, deletion_policy: str = "Retain", **topic: Any
-    ) -> None:
-        kafka = {
-            "topic": {"name": self.sink.data, **topic},
-            "progressTopic": {"name": self.sink.progress, "replicationFactor": 1},
-        }
-        source = {"bootstrapServers": servers or self.sink.servers, "topics": [self.sink.source]}
-        spec = {"source": {"kafka": source}, "sinks": [{"name": "copy", "kafka": kafka}], "suspend": suspend}
-        spec["deletionPolicy"] = deletion_policy
-        self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
-
-    def until_topics(self, status: str, reason: str) -> str:
-        message: str = self.lab.until_condition(self.name, "TopicsReady", status, reason)["message"]
-        return message
 
 
 @pytest.fixture

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
+from sinkpipeline_operator.child import askedjob
 from sinkpipeline_operator.child.builder import Order, merged
 from sinkpipeline_operator.child.driverpod import Child, ChildState
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_digest, secret_keys
+from sinkpipeline_operator.kube.client import Ref
+from support.kube.pod_security import violations
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
@@ -208,3 +211,50 @@ def test_when_a_child_was_made_and_whether_anybody_has_noticed_it() -> None:
     assert says("SUBMITTED").created_ms == 1_750_000_000_000
     assert says("SUBMITTED").is_noticed
     assert not says("", attempts=None).is_noticed
+
+
+# --- the Job of an action ---
+
+
+def job(of: SinkPipeline, *, with_spark: bool = False) -> dict[str, Any]:
+    order = Order(pipeline=of, run=run_config(of, RUNTIME, SECRETS), runtime=RUNTIME, cluster="c-1")
+    return askedjob.job("act-1", Ref("shop", "act"), "u-2", order, with_spark=with_spark, like=DRIVER_CONTAINER)
+
+
+def test_a_job_has_what_the_driver_has() -> None:
+    pod, driver = (
+        job(pipeline())["spec"]["template"]["spec"],
+        child(pipeline())["spec"]["driver"]["template"]["spec"],
+    )
+    secrets = [[each for each in one["volumes"] if "secret" in each] for one in (pod, driver)]
+    assert secrets[0]
+    assert secrets[0] == [each for each in secrets[1] if each["name"] != "token"]
+    assert pod["securityContext"] == driver["securityContext"]
+    assert violations(pod) == []
+    [container] = pod["containers"]
+    assert (container["image"], pod["serviceAccountName"]) == (RUNTIME.image, RUNTIME.service_account)
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_a_job_takes_of_the_users_template_what_lets_it_end() -> None:
+    mine = {
+        "metadata": {"labels": {"team": "b"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "containers": [
+                {"name": DRIVER_CONTAINER, "env": [{"name": "A", "value": "b"}], "command": ["other"]},
+                {"name": "sidecar", "image": "example.com/sidecar:1"},
+            ],
+        },
+    }
+    template = job(pipeline(spark={"template": mine}))["spec"]["template"]
+    assert (template["metadata"]["labels"]["team"], template["spec"]["nodeSelector"]) == ("b", {"disk": "ssd"})
+    [container] = template["spec"]["containers"]
+    assert (container["env"], "command" in container) == ([{"name": "A", "value": "b"}], False)
+
+
+def test_a_redrive_gets_memory_for_its_spark() -> None:
+    of = pipeline(spark={"driver": {"memory": "2g", "cores": 2}})
+    [small], [large] = (job(of, with_spark=each)["spec"]["template"]["spec"]["containers"] for each in (False, True))
+    assert small["resources"]["limits"] == {"memory": "512Mi"}
+    assert large["resources"] == {"requests": {"cpu": "2", "memory": "3379Mi"}, "limits": {"memory": "3379Mi"}}

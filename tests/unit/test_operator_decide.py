@@ -329,7 +329,9 @@ def test_whatever_is_decided_its_status_says_one_thing_and_why(observation: Obse
         rejected=("ExpressionInvalid", "m") if observation.wanted in observation.rejected else None,
         decision=decision,
         child={} if child is None else {"name": "p", "state": child.shown_state, "configHash": child.config_hash},
-        wait=of_start(replace(child, created_ms=NOW - age_s * 1000), None, NOW, 300) if child and starting else None,
+        wait=of_start(replace(child, created_ms=NOW - age_s * 1000), None, "shop", NOW, 300)
+        if child and starting
+        else None,
         deleting=observation.deleting,
         suspended=observation.suspended,
         paused=observation.paused,

@@ -24,6 +24,7 @@ from sinkpipeline_operator.report.events import (
 )
 
 NOW = 1_750_000_000_000
+ORDERS = Ref("shop", "orders")
 PIPELINE = {
     "apiVersion": "sinkpipeline.io/v1alpha1",
     "kind": "SinkPipeline",
@@ -72,7 +73,7 @@ ROWS = {
 
 @pytest.mark.parametrize(("before", "after", "told"), ROWS.values(), ids=ROWS.keys())
 def test_what_changed_is_told(before: dict[str, Any], after: dict[str, Any], told: list[str]) -> None:
-    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {})] == told
+    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {}, pipeline=ORDERS)] == told
 
 
 def letters(**classes: tuple[int, int]) -> dict[str, Any]:
@@ -107,15 +108,15 @@ FIRSTS = {
 
 @pytest.mark.parametrize(("before", "after", "told"), FIRSTS.values(), ids=FIRSTS.keys())
 def test_the_first_of_a_class_is_told(before: dict[str, Any], after: dict[str, Any], told: list[str]) -> None:
-    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {})] == told
+    assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {}, pipeline=ORDERS)] == told
 
 
 def test_dead_letters_are_told_with_all_that_a_person_needs() -> None:
-    first, second = events_of({}, letters(WrongType=(1, 20)), nothing(), {"out": "orders-dlq"})
+    first, second = events_of({}, letters(WrongType=(1, 20)), nothing(), {"out": "orders-dlq"}, pipeline=ORDERS)
     assert first.message.startswith(
         "out: 1 record could not be delivered and went to orders-dlq: WrongType (stage decode)"
     )
-    assert "sinkpipeline dlq list" in first.message
+    assert '"action":"Redrive"}}\' | kubectl -n shop create -f -`' in first.message
     assert second.message.startswith(
         "out: dropped 20 records that could be neither delivered nor written to orders-dlq"
     )
@@ -139,13 +140,13 @@ def test_a_removal_tells_of_a_data_topic_that_stays_and_why() -> None:
 @pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])
 def test_the_end_of_a_driver_is_told(code: int | None, kind: str) -> None:
     death = Death(child="c", exit_code=code, reason="Done", message="m")
-    [event] = events_of({}, {}, nothing(Step.NOTE, death), {})
+    [event] = events_of({}, {}, nothing(Step.NOTE, death), {}, pipeline=ORDERS)
     assert (event.kind, event.reason) == (kind, "DriverEnded")
 
 
 def test_a_submission_that_failed_is_no_end_of_a_driver() -> None:
     death = Death(child="c", exit_code=None, reason="QuotaExceeded", message="m", remedy="r", is_of_submission=True)
-    [event] = events_of({}, {}, nothing(Step.NOTE, death), {})
+    [event] = events_of({}, {}, nothing(Step.NOTE, death), {}, pipeline=ORDERS)
     assert (event.kind, event.reason) == ("Warning", "QuotaExceeded")
     assert event.message == "the driver could not be submitted: m (r)"
 
@@ -155,10 +156,12 @@ def test_what_a_start_waits_for_is_told_once_and_under_one_name() -> None:
     before = status(condition("SparkApplicationReady", "False", "SUBMITTED"))
     after = status(condition("SparkApplicationReady", "False", "Unschedulable"))
     stalled = {**condition("Stalled", "True", "Unschedulable"), "message": "0/1 nodes"}
-    [event] = events_of(before, {**after, "conditions": [*after["conditions"], stalled]}, nothing(), {}, wait)
+    [event] = events_of(
+        before, {**after, "conditions": [*after["conditions"], stalled]}, nothing(), {}, wait, pipeline=PIPELINE
+    )
     assert (event.kind, event.reason, event.message) == ("Warning", "Unschedulable", "0/1 nodes")
-    assert not [*events_of(after, after, nothing(), {}, wait)]
-    assert not [*events_of(before, after, nothing(), {}, replace(wait, alarm=False))]
+    assert not [*events_of(after, after, nothing(), {}, wait, pipeline=ORDERS)]
+    assert not [*events_of(before, after, nothing(), {}, replace(wait, alarm=False), pipeline=ORDERS)]
 
 
 class _Events:

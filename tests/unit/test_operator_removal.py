@@ -41,7 +41,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     sink = SimpleNamespace(connection=None)
     monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
     monkeypatch.setattr(kafka_view, "Admin", lambda _: None)
-    monkeypatch.setattr(KafkaView, "_settings", lambda *_: [sink])
+    monkeypatch.setattr(KafkaView, "settings", lambda *_: [sink])
     return kafka
 
 

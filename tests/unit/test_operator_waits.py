@@ -64,7 +64,7 @@ def start(age_s: float, shown: str = "SUBMITTED", pod: PodWait | None = None, *,
         created_ms=NOW - int(age_s * 1000), is_noticed=shown != "NEW",
     )  # fmt: skip
     driver = DriverPod(uid="p", name="p-driver", owned_by="c", phase="Pending", wait=pod) if is_there else None
-    wait = of_start(child, driver, NOW, DEADLINE_S)
+    wait = of_start(child, driver, "shop", NOW, DEADLINE_S)
     assert wait.message
     return wait.reason, wait.alarm, wait.needs_person
 

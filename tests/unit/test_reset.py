@@ -237,8 +237,8 @@ CASES: dict[str, Case] = {
     "beyond the last stable offset": Case(
         found=HERE, source=view({A0: (5, 20), A1: (0, 9)}, open_records=1), to="a:0=21", then="which has 5 to 20"
     ),
-    "an unknown topic": Case(found=HERE, source=RETAINED, to="c=earliest", then="names topic c, which is not in"),
-    "an unknown partition": Case(found=HERE, source=RETAINED, to="a:2=0", then="names a-2, which the source does not"),
+    "an unknown topic": Case(found=HERE, source=RETAINED, to="c=earliest", then="name topic c, which is not in"),
+    "an unknown partition": Case(found=HERE, source=RETAINED, to="a:2=0", then="name a-2, which the source does not"),
     "a new partition is named": Case(
         found=HERE,
         source=view({A0: (5, 20), A1: (0, 9), A2: (2, 6)}),
@@ -273,7 +273,7 @@ CASES: dict[str, Case] = {
         found=HERE,
         source=view({A0: (0, 30), A1: (0, 30)}, ids={"a": "another"}),
         to="a:0=1",
-        then="does not name a-1, which can't stay where it is: topic a was re-created",
+        then="no target names a-1, which can't stay where it is: topic a was re-created",
     ),
     "a re-created source with fewer partitions": Case(
         found=HERE,
@@ -287,7 +287,7 @@ CASES: dict[str, Case] = {
         found=HERE,
         source=view({A0: (0, 3), A1: (0, 3), A2: (0, 3)}, ids={"a": "another"}),
         to="a:0=0,a:1=0",
-        then="does not name a-2",
+        then="no target names a-2",
     ),
     "another topic was re-created": Case(
         found=frontier({A0: 12, B0: 3}),
@@ -328,7 +328,7 @@ CASES: dict[str, Case] = {
         source=RETAINED,
         to="a:1=3",
         doubt=DOUBT,
-        then="name a-0, .*ProgressCorrupt: somebody wrote nonsense",
+        then="names a-0, .*ProgressCorrupt: somebody wrote nonsense",
     ),
     "what is not believed and not in the source is forgotten": Case(
         found=frontier({A0: 12, B0: 3}),

@@ -12,6 +12,17 @@
 - apiGroups: [sinkpipeline.io]
   resources: [sinkpipelines/finalizers]
   verbs: [update]
+# What people ask for once: followed, its status written, and deleted some days after its end.
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelineactions]
+  verbs: [list, watch, delete]
+- apiGroups: [sinkpipeline.io]
+  resources: [sinkpipelineactions/status, sinkpipelineactions/finalizers]
+  verbs: [update]
+# Jobs of such actions.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, delete]
 # The child: applied (patch, and create where it is not there), followed, and deleted for a restart.
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
@@ -45,7 +56,7 @@
 # Its own kinds: whether they are those of an older release{{ if .Values.crds.upgrade }}, which are replaced then{{ end }}.
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
-  resourceNames: [sinkpipelines.sinkpipeline.io]
+  resourceNames: [sinkpipelines.sinkpipeline.io, sinkpipelineactions.sinkpipeline.io]
   verbs: [get{{ if .Values.crds.upgrade }}, patch{{ end }}]
 {{- if not .Values.watchNamespaces }}
 # Kinds that come or go while the operator runs: Kubeflow's Spark operator may be installed after it. An operator of named

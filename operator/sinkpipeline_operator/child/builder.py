@@ -161,6 +161,21 @@ def executor_template(order: Order, container: str) -> dict[str, Any]:
     return cast("dict[str, Any]", merged(_users(order), ours))
 
 
+def job_template(order: Order, container: str, config: str, *, like: str) -> dict[str, Any]:
+    """The pod template of a Job beside the driver, with the ConfigMap that its container reads.
+
+    Of the containers that the user gives only the driver's counts, by its environment and mounts: with one beside it a
+    Job would never end. `like` is that one's name.
+    """
+    volumes = [{"name": "config", "configMap": {"name": config}}, *_secret_volumes(order), *_scratch_volumes()]
+    users = _users(order)
+    spec = dict(users.get("spec") or {})
+    given: dict[str, Any] = next((each for each in spec.pop("containers", None) or () if each.get("name") == like), {})
+    kept = {key: given[key] for key in ("env", "envFrom", "volumeMounts") if key in given}
+    users = {**users, "spec": {**spec, "containers": [{"name": container, **kept}]}}
+    return cast("dict[str, Any]", merged(users, _template(order, container, volumes)))
+
+
 def _users(order: Order) -> dict[str, Any]:
     template = order.pipeline.spec.spark.template
     return {} if template is None else template.to_dict()

@@ -67,7 +67,7 @@ class Shortage:
     """Whether there is no other executor: nothing is delivered then."""
 
 
-def of_start(child: Child, pod: DriverPod | None, now_ms: int, deadline_s: float) -> Wait:
+def of_start(child: Child, pod: DriverPod | None, namespace: str, now_ms: int, deadline_s: float) -> Wait:
     """What a child that doesn't run yet waits for."""
     age_s = (now_ms - child.created_ms) / 1000
     late = age_s >= deadline_s
@@ -96,7 +96,7 @@ def of_start(child: Child, pod: DriverPod | None, now_ms: int, deadline_s: float
     return Wait(
         reason=TOO_LONG,
         message=f"{wait.message}; the driver has not started within {deadline_s:.0f} s "
-        f"(`kubectl describe pod {name}` shows what it waits for)",
+        f"(`kubectl -n {namespace} describe pod {name}` shows what it waits for)",
         alarm=True,
         needs_person=True,
     )

@@ -5,7 +5,7 @@ before. A decision is one step; the next reconciliation sees what it led to. In 
 
 0. while an object that isn't ours has the child's name, nothing is done;
 1. a death that is not noted yet is noted, before anything else is done about it;
-2. a resource that goes, is paused or is suspended has no driver (a paused one keeps what it has);
+2. a resource that goes, is paused, is suspended or is being reset has no driver (a paused one keeps what it has);
 3. an invalid resource keeps the driver of its last valid configuration;
 4. a driver of another configuration than the wanted one goes;
 5. a driver that ended goes, and one whose child somebody has edited;
@@ -24,6 +24,7 @@ from sinkpipeline_operator.child.driverpod import Child, Death, DriverPod, death
 from sinkpipeline_operator.decide.restarts import Restarts
 
 NAME_TAKEN = "NameTaken"
+ACTION_RUNNING = "ActionRunning"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,8 @@ class Observation:
     paused: bool = False
     """By the annotation `sinkpipeline.io/pause-reconciliation`."""
     suspended: bool = False
+    held: str = ""
+    """Why there must be no driver for now: what a person has asked for once is under way; empty where there may."""
     wanted: str | None = None
     """The hash of the wanted configuration; None where the resource is invalid or a Secret is missing."""
     why_not_wanted: Reason | None = None
@@ -110,8 +113,8 @@ def decide(seen: Observation) -> Decision:
         return Decision(step=Step.NOTE, standing=Standing.STOPPING, why=death.reason, death=death, restarts=noted)
     if seen.paused and not seen.deleting:
         return _stay(seen, "ReconciliationPaused")
-    if seen.deleting or seen.suspended:
-        return _stop(seen, "Deleting" if seen.deleting else "Suspended")
+    if seen.deleting or seen.suspended or seen.held:
+        return _stop(seen, "Deleting" if seen.deleting else "Suspended" if seen.suspended else ACTION_RUNNING)
     wanted = _target(seen)
     if wanted is None:
         return _unconfigured(seen, death)

@@ -14,6 +14,10 @@ REVISION = "sinkpipeline.io/revision"
 """An annotation: a number, that grows with each change. What is newer has all that is older."""
 
 
+NEEDED = "SinkPipeline"
+"""Pipelines are served without the other kinds: Helm brings none that is new to an installation."""
+
+
 class Verdict(Enum):
     SERVES = "serves"
     OLDER = "older"
@@ -42,7 +46,7 @@ def trouble(ours: Mapping[str, Any], live: Mapping[str, Any] | None, refusal: st
     `refusal`: why an older one could not be replaced.
     """
     verdict = judge(ours, live)
-    if verdict is Verdict.SERVES:
+    if verdict is Verdict.SERVES or (verdict is Verdict.MISSING and ours["spec"]["names"]["kind"] != NEEDED):
         return ""
     name = ours["metadata"]["name"]
     if verdict is Verdict.ENDING:

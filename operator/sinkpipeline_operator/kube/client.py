@@ -91,6 +91,8 @@ class Kind:
 
 
 PIPELINE = Kind("sinkpipeline.io/v1alpha1", "SinkPipeline", "sinkpipelines")
+ACTION = Kind("sinkpipeline.io/v1alpha1", "SinkPipelineAction", "sinkpipelineactions")
+JOB = Kind("batch/v1", "Job", "jobs")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 SECRET = Kind("v1", "Secret", "secrets")
 POD = Kind("v1", "Pod", "pods")

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,13 +25,15 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import Condition, condition_of, render
+from sinkpipeline.core.status import Condition, SinkReport, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline_operator.child import remedies
+from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.kube.client import Ref
 
 _LOG = logging.getLogger("sinkpipeline.operator")
@@ -83,6 +85,26 @@ class Removal:
     is_slow: bool = False
     """Whether it has been on its way for longer than brokers that answer take."""
     kept: tuple[KeptTopic, ...] = ()
+
+
+def wait_of(removal: Removal, servers: str | None) -> Wait:
+    """What the resource waits for meanwhile.
+
+    Args:
+        removal: how it stands.
+        servers: the brokers; None where nobody knows them.
+    """
+    error = removal.error
+    if error is not None:
+        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
+    doing = "removing the pipeline's progress, and the data topics that it created"
+    if not removal.is_slow or servers is None:
+        return Wait(reason="RemovingTopics", message=doing)
+    return Wait(
+        reason="KafkaNotAnswering",
+        message=f"{doing}: {servers} has not answered so far; spec.deletionPolicy: Retain deletes the resource alone",
+        alarm=True,
+    )
 
 
 class KafkaView:
@@ -145,6 +167,11 @@ class KafkaView:
                 self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
         return replace(removal, is_slow=now - since >= _SLOW_REMOVAL_S)
 
+    def look_anew(self, ref: Ref) -> None:
+        """What was found was of before somebody has reset a sink."""
+        with self._lock:
+            self._found.pop(ref, None)
+
     def forget_removal(self, ref: Ref) -> None:
         """The pipeline of that name is there and stays: what was removed was another one's."""
         with self._lock:
@@ -160,7 +187,7 @@ class KafkaView:
     def _remove(self, question: Question, announced: frozenset[str] | None) -> None:
         try:
             sinks = []
-            for sink in self._settings(question):
+            for sink in self.settings(question):
                 admin = Admin(sink.connection)
                 sinks.append(SinkRemoval(settings=sink, source_admin=admin, admin=admin, announced=announced))
             if announced is None:
@@ -182,7 +209,12 @@ class KafkaView:
             self._asked.discard(question.ref)
         self._tell(question.ref)
 
-    def _settings(self, question: Question) -> list[SinkSettings]:
+    def settings(self, question: Question) -> list[SinkSettings]:
+        """Of all sinks, with the pipeline as the owner of their progress.
+
+        Raises:
+            SinkPipelineError: as `resolve_sinks`.
+        """
         owner = Owner(cluster=question.cluster, name=str(question.ref))
         return [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, self._secrets(question))]
 
@@ -202,7 +234,7 @@ class KafkaView:
     def _find(self, question: Question) -> Found:
         pipeline = question.pipeline
         try:
-            sinks = self._settings(question)
+            sinks = self.settings(question)
         except SinkPipelineError as error:
             unknown = Condition("Unknown", error.reason.value, error.message)
             return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)
@@ -220,7 +252,7 @@ class KafkaView:
                 for sink in document["sinks"]
                 if sink.get("frontier")
             },
-            topics=Condition(topics["status"], topics["reason"], topics["message"]),
+            topics=Condition(topics["status"], topics["reason"], _with_remedies(topics, reports, question.ref)),
             other_owner=any(each.error and each.error.reason is Reason.IDENTITY_IN_USE for each in reports),
         )
 
@@ -241,6 +273,17 @@ class KafkaView:
             # Another thread was faster.
             shutil.rmtree(staging, ignore_errors=True)
         return directory
+
+
+def _with_remedies(topics: Mapping[str, Any], reports: Iterable[SinkReport], ref: Ref) -> str:
+    """What is wrong with the topics, and what a person types for it."""
+    errors = [(each.name, each.error) for each in reports if each.error is not None]
+    told = [
+        f"{error.message} ({remedies.in_cluster(error.remedy, ref, name)})"
+        for name, error in errors
+        if error.message in topics["message"]
+    ]
+    return "; ".join(told) if topics["status"] == "False" and told else str(topics["message"])
 
 
 def _memory(question: Question, sink: str) -> Memory | None:

@@ -13,7 +13,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import condition_of
-from sinkpipeline_operator.child import configs
+from sinkpipeline_operator.child import configs, remedies
+from sinkpipeline_operator.child.askedjob import ACTION_LABEL
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
@@ -51,6 +52,8 @@ class Seen:
     """The driver's, of that child."""
     executors: tuple[Executor, ...] = ()
     """All executors' pods of the pipeline that are there."""
+    is_acted_on: bool = False
+    """Whether the pod of an action's Job may still write to Kafka."""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """Of the Secrets that the pipeline refers to, the keys that it names, in base64."""
     token: str | None = field(default=None, repr=False)
@@ -91,7 +94,7 @@ class Observer:
             return None
         mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
-        pods, executors = self._pods(ref, mine)
+        pods, executors, is_acted_on = self._pods(ref, mine)
         stored = tuple(
             config
             for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
@@ -100,6 +103,7 @@ class Observer:
         pipeline, problems = _parse(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
         run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
+        pods = tuple(_in_cluster(each, ref, _sinks_of(resource)) for each in pods)
         pod = None if child is None else next((each for each in pods if each.owned_by == child.uid), None)
         token = self._token(ref)
         return Seen(
@@ -112,6 +116,7 @@ class Observer:
             child=child,
             pod=pod,
             executors=executors,
+            is_acted_on=is_acted_on,
             secrets=secrets,
             token=token,
             answer=self._ask(child, pod, token, resource),
@@ -138,7 +143,7 @@ class Observer:
             return replace(child, foreign=True)
         return child
 
-    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...]]:
+    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
         found = self.cluster.list(POD, ref.namespace, labels)
         roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
         return (
@@ -148,6 +153,11 @@ class Observer:
                 Executor.read(each)
                 for role, each in roles
                 if role == "executor" and "deletionTimestamp" not in each["metadata"]
+            ),
+            any(
+                ACTION_LABEL in (each["metadata"].get("labels") or {})
+                and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+                for each in found
             ),
         )
 
@@ -183,7 +193,25 @@ class Observer:
         if token is None:
             return Answer(trouble="the Secret of its token is gone")
         identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
-        return self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+        answer = self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+        ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        told = None if answer.document is None else remedies.told_in_cluster(answer.document, ref)
+        return replace(answer, document=told)
+
+
+def _sinks_of(resource: Mapping[str, Any]) -> list[str]:
+    return [str(each.get("name")) for each in (resource.get("spec") or {}).get("sinks") or ()]
+
+
+def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
+    """Its last words, with remedies as they are typed on a cluster."""
+    words = pod.last_words
+    if words is None:
+        return pod
+    failed = [str(each.get("name")) for each in words.sinks if (each.get("error") or {}).get("reason") == words.reason]
+    sink = next(iter([*failed, *names]), None)
+    sinks = tuple(remedies.sink_in_cluster(each, ref) for each in words.sinks)
+    return replace(pod, last_words=replace(words, remedy=remedies.in_cluster(words.remedy, ref, sink), sinks=sinks))
 
 
 def _parse(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
 from sinkpipeline.kafka.removal import KeptTopic
+from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Step
@@ -42,6 +43,8 @@ def events_of(
     decision: Decision,
     letters: Mapping[str, str],
     wait: Wait | None = None,
+    *,
+    pipeline: Ref,
 ) -> Iterator[Event]:
     """What a person would want to read of the way from one status to the next.
 
@@ -51,9 +54,10 @@ def events_of(
         decision: what is done about the driver.
         letters: the dead-letter topic of each sink that has one.
         wait: what the driver, or an executor of it, waits for.
+        pipeline: whose status it is.
     """
     told: set[tuple[str, str]] = set()
-    for event in _events_of(before, after, decision, letters, wait):
+    for event in _events_of(before, after, decision, letters, wait, pipeline):
         # Two conditions with one cause are one event.
         if (event.reason, event.message) not in told:
             told.add((event.reason, event.message))
@@ -75,6 +79,7 @@ def _events_of(
     decision: Decision,
     letters: Mapping[str, str],
     wait: Wait | None,
+    pipeline: Ref,
 ) -> Iterator[Event]:
     yield from _of_step(decision)
     old, new = _conditions(before), _conditions(after)
@@ -84,7 +89,7 @@ def _events_of(
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
     for first in firsts(before, after):
-        yield _of_dead_letters(first, letters)
+        yield _of_dead_letters(first, letters, pipeline)
 
 
 def events_of_removal(letters: Iterable[str], kept: Iterable[KeptTopic] = ()) -> Iterator[Event]:
@@ -179,7 +184,7 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
 
 
-def _of_dead_letters(first: First, letters: Mapping[str, str]) -> Event:
+def _of_dead_letters(first: First, letters: Mapping[str, str], pipeline: Ref) -> Event:
     topic = letters.get(first.sink, "the dead-letter topic")
     records = "1 record" if first.count == 1 else f"{first.count} records"
     why = f"{first.letters['class']} (stage {first.letters['stage']})"
@@ -194,7 +199,7 @@ def _of_dead_letters(first: First, letters: Mapping[str, str]) -> Event:
         _WARNING,
         DEAD_LETTERED,
         f"{first.sink}: {records} could not be delivered and went to {topic}: {why} "
-        "(`sinkpipeline dlq list` shows them; mend the cause, then `sinkpipeline dlq redrive`)",
+        f"(mend the cause; `{remedies.redrive(pipeline, first.sink)}` shows what is pending, and how to confirm it)",
     )
 
 

@@ -27,7 +27,7 @@ from sinkpipeline.core.status import (
 from sinkpipeline.core.tally import parse
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
-from sinkpipeline_operator.decide.decision import NAME_TAKEN, Decision, Standing
+from sinkpipeline_operator.decide.decision import ACTION_RUNNING, NAME_TAKEN, Decision, Standing
 
 MAX_MESSAGE = 1024
 """Characters of a condition's message."""
@@ -45,6 +45,7 @@ _WORDS = {
     "Starting": "the SparkApplication is about to be made",
     "ReconciliationPaused": "nothing is started or stopped while the annotation is set",
     "Suspended": _STOPS,
+    ACTION_RUNNING: "the driver is stopped while an action resets a sink, and started again after it",
     "Deleting": _STOPS,
 }
 _MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime", "mayBeDuplicated")
@@ -89,6 +90,8 @@ class Known:
     doomed: tuple[str, ...] = ()
     """Data topics that are deleted with the resource."""
     suspended: bool = False
+    held: str = ""
+    """Why there must be no driver for now: an action that runs; empty where there may."""
     paused: bool = False
 
     @property
@@ -185,7 +188,7 @@ def _is_silent(known: Known) -> bool:
 def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
     """The state of a sink of which no driver tells anything."""
     standing, restarts = known.decision.standing, known.decision.restarts
-    if known.suspended or known.deleting:
+    if known.suspended or known.deleting or known.held:
         # A driver that still stops may still deliver, and write its progress.
         earlier = sink.get("state", SinkState.SUSPENDED.value)
         return SinkState.SUSPENDED if standing is Standing.STOPPED else SinkState(earlier)
@@ -233,6 +236,8 @@ def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Conditio
 def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) -> Condition:
     # What is wrong says more than what isn't known.
     broken = next((each for status in ("False", "Unknown") for each in parts if each.status == status), None)
+    if known.held and not (known.deleting or known.suspended):
+        return Condition("False", ACTION_RUNNING, _cut(known.held))
     if known.deleting or known.suspended:
         why = str(known.trouble) if known.trouble is not None and not known.deleting else ""
         if known.deleting and known.waits_for is not None:
@@ -312,7 +317,7 @@ def _reconciling(known: Known, spec: Condition, stalled: Condition) -> Condition
     if known.paused:
         return Condition("False", "ReconciliationPaused", "the annotation sinkpipeline.io/pause-reconciliation is set")
     wait = known.waits_for
-    working = decision.standing in _WORKING or (known.deleting and wait is not None)
+    working = decision.standing in _WORKING or (known.deleting and wait is not None) or bool(known.held)
     if stalled.status == "True" and working:
         # What is tried again meanwhile is not what a person has to wait for: one of the two is true, never both.
         again = decision.restarts.next_ms

@@ -17,7 +17,7 @@ from typing import Any
 import kopf
 
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
-from sinkpipeline_operator.kube.client import PIPELINE, POD, Access, Kind, Ref
+from sinkpipeline_operator.kube.client import ACTION, PIPELINE, POD, Access, Kind, Ref
 from sinkpipeline_operator.watch.workqueue import WorkQueue
 
 _NETWORK_S = 30
@@ -62,9 +62,23 @@ def build(
     async def stop(**_: Any) -> None:
         await _end(tasks)
 
+    _follow(registry, child, touch)
+    return registry, _settings(namespaces)
+
+
+def _follow(registry: kopf.OperatorRegistry, child: Kind, touch: Callable[[Ref], None]) -> None:
+    """What may lead to something that has to be done."""
+
     @kopf.on.event(*_resource(PIPELINE), registry=registry)
     async def pipeline_changed(meta: kopf.Meta, **_: Any) -> None:
         touch(Ref(str(meta["namespace"]), str(meta["name"])))
+
+    # With its pipeline, so that nothing happens to a sink twice at once.
+    @kopf.on.event(*_resource(ACTION), registry=registry)
+    async def action_changed(meta: kopf.Meta, spec: kopf.Spec, **_: Any) -> None:
+        pipeline = spec.get("pipeline")
+        if isinstance(pipeline, str):
+            touch(Ref(str(meta["namespace"]), pipeline))
 
     @kopf.on.event(*_resource(child), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT})
     async def child_changed(meta: kopf.Meta, **_: Any) -> None:
@@ -74,8 +88,6 @@ def build(
     @kopf.on.event(*_resource(POD), registry=registry, labels={PIPELINE_LABEL: kopf.PRESENT})
     async def pod_changed(meta: kopf.Meta, **_: Any) -> None:
         touch(_owner_of(meta))
-
-    return registry, _settings(namespaces)
 
 
 def run(registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, namespaces: tuple[str, ...]) -> None:

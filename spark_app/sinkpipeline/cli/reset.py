@@ -13,6 +13,7 @@ from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.status_file import read_status
+from sinkpipeline.core.asked import epochs, told
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.reset import Move, ResetPlan
@@ -107,16 +108,5 @@ def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:
 
 def _told(plan: ResetPlan, settings: SinkSettings) -> Iterator[str]:
     """What the table doesn't say, one sentence a line."""
-    data = settings.data.name
-    if plan.doubt is not None:
-        yield f"warning: the progress is not believed: {plan.doubt.reason.value}: {plan.doubt.message}"
-        yield "warning: nobody knows how far the sink got: records may be delivered AGAIN, or skipped"
-    if again := sum(move.again or 0 for move in plan.moves):
-        limit = ": exactly once holds within an epoch" if settings.exactly_once else ""
-        yield f"warning: up to {again} records are delivered AGAIN into {data}{limit}"
-    if skipped := sum(move.skipped or 0 for move in plan.moves):
-        yield f"warning: up to {skipped} records are SKIPPED: they are not delivered, and not counted as lost"
-    yield (
-        f"epoch {plan.old_epoch} becomes {plan.epoch}, counts begin at 0, data topic {data} is taken as it is or "
-        f"created; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}"
-    )
+    yield from told(plan, settings.data.name, exactly_once=settings.exactly_once)
+    yield (f"{epochs(plan, settings.data.name)}; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}")

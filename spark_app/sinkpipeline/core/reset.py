@@ -268,8 +268,8 @@ def _stay(move: Move, view: SourceView, doubt: SinkPipelineError | None) -> Move
     else:
         return replace(move, new=old, note=Note.STAYS)
     raise usage_invalid(
-        f"--to does not name {partition}, which can't stay where it is: {why}",
-        f"say where it goes on ({partition.topic}:{partition.partition}=OFFSET), or --to earliest for all",
+        f"no target names {partition}, which can't stay where it is: {why}",
+        f"say where it goes on ({partition.topic}:{partition.partition}=OFFSET), or earliest for all",
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a sink is to go on after a reset: what `--to` says."""
+"""Where a sink is to go on after a reset: what `--to` says, and `spec.to` of a SinkPipelineAction."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ class Targets:
         for topic in sorted({*self.topics, *(partition.topic for partition in self.partitions)}):
             if topic not in view.topics:
                 raise usage_invalid(
-                    f"--to names topic {topic}, which is not in the source",
+                    f"the targets name topic {topic}, which is not in the source",
                     f"the source has {', '.join(sorted(view.topics))}",
                 )
         for partition in sorted(self.partitions):
             if partition not in view.beginnings:
                 last = max(each.partition for each in view.beginnings if each.topic == partition.topic)
                 raise usage_invalid(
-                    f"--to names {partition}, which the source does not have",
+                    f"the targets name {partition}, which the source does not have",
                     f"the partitions of {partition.topic} are 0 to {last}",
                 )
 
 
 def parse_targets(texts: Iterable[str]) -> Targets:
-    """Reads `--to`, each of them a list separated by commas.
+    """Reads targets, each text a list of them separated by commas.
 
     Raises:
         SinkPipelineError: UsageInvalid.
@@ -74,13 +74,13 @@ def parse_targets(texts: Iterable[str]) -> Targets:
     for item in (each.strip() for text in texts for each in text.split(",")):
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise usage_invalid(f"--to can't be {item!r}", _SYNTAX)
+            raise usage_invalid(f"{item!r} is no target", _SYNTAX)
         topic, number, to = match["topic"], match["partition"], match["to"]
         if to.isdigit() and number is None:
-            raise usage_invalid(f"--to {item} names no partition: an offset means another record in each", _SYNTAX)
+            raise usage_invalid(f"target {item} names no partition: an offset means another record in each", _SYNTAX)
         scope = topic if number is None else SourcePartition(topic, int(number))
         if scope in found:
-            raise usage_invalid(f"--to names {'everything' if scope is None else scope} twice", "say it once")
+            raise usage_invalid(f"the targets name {'everything' if scope is None else scope} twice", "say it once")
         found[scope] = int(to) if to.isdigit() else StartingOffsets(to)
     words = {scope: to for scope, to in found.items() if isinstance(to, StartingOffsets)}
     return Targets(

@@ -8,10 +8,13 @@ be. What a start refuses it repairs: a lost data topic, a re-created source, pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from typing_extensions import override
 
+from sinkpipeline.core import asked
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Progress
@@ -80,6 +83,34 @@ class SinkReset(SinkTakeover):
             remembered_epoch=self._remembered_epoch,
             begin_new=begin_new,
         )
+
+    def end_open_transactions(self) -> None:
+        """Ends what an attempt before this one, or a task that was killed, has left open: it would hold up every read.
+
+        Fences the sink, if it does that: only for who is about to reset it.
+
+        Raises:
+            SinkPipelineError: IdentityInUse, before anybody is fenced, and as `carry_out`.
+        """
+
+        def attempt() -> None:
+            topic = self._describe_progress_topic()
+            if topic is None or self._look(topic) is not None:
+                return
+            with self._hold(topic) as hold:
+                self._read(hold)
+            hold.control.close()
+
+        self._repeat(attempt)
+
+    def has_landed(self, resolved: Mapping[str, Any]) -> bool:
+        """Whether the sink is exactly where a reset that was shown was to bring it. Fences nobody."""
+        topic = self._describe_progress_topic()
+        if topic is None:
+            return False
+        check_progress_topic(topic)
+        with self._log() as log:
+            return asked.has_landed(self.settings.id, log.decide(self.settings.id), resolved)
 
     def carry_out(self, plan: ResetPlan) -> None:
         """Does what the plan says.

@@ -140,19 +140,26 @@ class Redrive:
     def __post_init__(self) -> None:
         self.admin = Admin(self.settings.connection)
 
-    def survey(self) -> Survey | None:
-        """What is pending, and changes nothing; None where there is no dead-letter topic."""
+    def survey(self, ends: Sequence[int] | None = None) -> Survey | None:
+        """What is pending, and changes nothing; None where there is no dead-letter topic.
+
+        Args:
+            ends: of each partition, the offset from which on letters are of a later redrive; by default its end.
+        """
         topic = describe(self.admin, self._dead_letter.topic.name)
         if topic is None:
             return None
         with self._log(topic) as log:
-            views = [
-                PartitionView(number, extent.high, Ledger(topic.id, extent.low), hidden=extent.high - extent.stable)
-                for number, extent in enumerate(log.extents())
-            ]
-            for view in views:
-                for found in log.read_on(view.ledger, view.number, view.end - view.hidden):
+            extents = log.extents()
+            given = dict(enumerate(ends)) if ends is not None else {at: each.high for at, each in enumerate(extents)}
+            views = []
+            for number, extent in enumerate(extents):
+                end = min(extent.high, given.get(number, 0))
+                view = PartitionView(number, end, Ledger(topic.id, extent.low), hidden=max(0, end - extent.stable))
+                # Also behind the end: there it may say what is settled before it.
+                for found in log.read_on(view.ledger, number, extent.stable):
                     self._note(view, found)
+                views.append(view)
         return Survey(self.settings.id, topic, views)
 
     def carry_out(self, survey: Survey) -> Summary:

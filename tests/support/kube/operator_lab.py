@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from servers.control_plane import Cluster
+from servers.control_plane import Cluster, kubectl_executable
 from servers.kube_api import ApiError, KubeApi, NotFoundError
 from servers.local_process import HOST, LocalProcess, free_ports
 from support.kube.drivers import Drivers, Started
@@ -35,16 +36,19 @@ T = TypeVar("T")
 
 ACCOUNT = "sinkpipeline-driver"
 IMAGE = "registry.invalid/sinkpipeline:1"
+ACTIONS = "/apis/sinkpipeline.io/v1alpha1/namespaces/{}/sinkpipelineactions"
 RESOURCES = "/apis/sinkpipeline.io/v1alpha1/namespaces/{}/sinkpipelines"
 _FOLLOWED = {
     "sinkpipeline": RESOURCES,
     "sparkapplication": "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications",
     "pod": "/api/v1/namespaces/{}/pods",
     "configmap": "/api/v1/namespaces/{}/configmaps",
+    "sinkpipelineaction": ACTIONS,
 }
 _ALSO_READ = {
     "event": "/api/v1/namespaces/{}/events",
     "secret": "/api/v1/namespaces/{}/secrets",
+    "job": "/apis/batch/v1/namespaces/{}/jobs",
 }
 _OPTIONS = ("--image", IMAGE, "--no-kafka-access", "--poll", "0.5", "--resync", "5", "--log-format", "text")
 """So that tests need not wait long for what is only seen by looking; over those of the chart."""
@@ -155,7 +159,7 @@ class OperatorLab:
         """
         self.begin(failpoint=failpoint, nameless_uid=nameless_uid, python=python)
         if failpoint is None:
-            self.until(lambda: self.asked("/readyz")[0] == 200, "it is ready", _STARTED_S)
+            self.until(lambda: self.answer("/readyz")[0] == 200, "it is ready", _STARTED_S)
 
     def begin(
         self,
@@ -238,7 +242,7 @@ class OperatorLab:
     def log_tail(self, lines: int = 60) -> str:
         return "\n".join(self.log.splitlines()[-lines:])
 
-    def asked(self, path: str) -> tuple[int, str]:
+    def answer(self, path: str) -> tuple[int, str]:
         """Code and body of a request to the operator; (0, "") where nobody listens."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -287,6 +291,52 @@ class OperatorLab:
             self._wait(
                 lambda: any(each.version >= version for each in seen()), "the watch has what was written", DEADLINE_S
             )
+
+    def type(self, command: str) -> str:
+        """What somebody pastes into a shell; what it prints. An AssertionError where it does not end with 0."""
+        environ = {
+            **os.environ,
+            "PATH": f"{Path(kubectl_executable()).parent}{os.pathsep}{os.environ['PATH']}",
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "KUBECACHEDIR": str(self.cluster.directory / "kubectl-cache"),
+        }
+        # Any shell will do: also one that knows nothing of bash.
+        done = subprocess.run(["sh", "-c", command], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        return done.stdout
+
+    def ask(self, **spec: Any) -> str:
+        """Creates an action; its name."""
+        document = {
+            "apiVersion": "sinkpipeline.io/v1alpha1",
+            "kind": "SinkPipelineAction",
+            "metadata": {"generateName": "act-", "namespace": self.namespace},
+            "spec": spec,
+        }
+        made = self._api.create(self._path("sinkpipelineaction"), document)
+        return str(made["metadata"]["name"])
+
+    def asked(self, name: str) -> Object:
+        """The status of an action, as the watch saw it last."""
+        found = self._latest("sinkpipelineaction", name)
+        status: Object = {} if found is None else found.get("status") or {}
+        return status
+
+    def until_asked(self, name: str, phase: str, deadline_s: float = DEADLINE_S) -> Object:
+        """Until an action is in that phase; its status."""
+
+        def look() -> Object | None:
+            status = self.asked(name)
+            over = status.get("phase") in ("Succeeded", "Failed") and status["phase"] != phase
+            assert not over, f"action {name} has {status}"
+            return status if status.get("phase") == phase else None
+
+        found = self.until(look, f"{name}: the action is {phase}", deadline_s)
+        assert found is not None
+        return found
+
+    def confirm(self, name: str, digest: str | None = None) -> None:
+        self.patch(name, {"confirm": digest or self.asked(name)["digest"]}, kind="sinkpipelineaction")
 
     def suspend_all(self) -> None:
         """What a test leaves behind costs the tests after it nothing: no driver is asked twice a second."""

@@ -54,9 +54,9 @@ def purge_letters(
         click.echo(missing(settings), err=True)
         return
     contents = read_contents(settings, topic, lenient=not up_to.redriven)
-    bounds = {at: offset for at, offset in _bounds(contents, up_to).items() if offset > contents.extents[at].low}
+    bounds = bounds_of(contents, up_to)
     _show(contents, bounds)
-    for line in _told(contents, bounds):
+    for line in told(contents, bounds):
         click.echo(line, err=True)
     if not bounds or dry_run:
         click.echo("nothing was deleted" + (" (--dry-run)" if dry_run else ""), err=True)
@@ -71,6 +71,11 @@ def purge_letters(
 def delete_records(settings: SinkSettings, topic: str, bounds: Mapping[int, int]) -> None:
     """`bounds`: the first offset that stays, by partition."""
     Admin(settings.connection).delete_records({SourcePartition(topic, at): offset for at, offset in bounds.items()})
+
+
+def bounds_of(contents: Contents, up_to: UpTo) -> dict[int, int]:
+    """The first offset that stays, by partition; without those of which nothing goes."""
+    return {at: offset for at, offset in _bounds(contents, up_to).items() if offset > contents.extents[at].low}
 
 
 def _bounds(contents: Contents, up_to: UpTo) -> dict[int, int]:
@@ -125,7 +130,8 @@ def _show(contents: Contents, bounds: Mapping[int, int]) -> None:
     (console if console.is_terminal else Console(width=120)).print(table)
 
 
-def _told(contents: Contents, bounds: Mapping[int, int]) -> Iterator[str]:
+def told(contents: Contents, bounds: Mapping[int, int]) -> Iterator[str]:
+    """What a person should be warned of, one sentence a line."""
     pending = [each for each in _gone(contents, bounds) if contents.state(each) == PENDING]
     for sink, number in sorted(Counter(str(each.letter.sink) for each in pending).items()):
         yield f"warning: {number} PENDING letters of {sink} go for good, and are never delivered"

@@ -63,26 +63,27 @@ def redrive_letters(
         click.echo(missing(settings), err=True)
         _show(Summary(), how.output)
         return
-    _check_ids(survey, redrive.wanted.ids)
-    for line in _told(survey):
+    check_ids(survey, redrive.wanted.ids)
+    for line in told(survey):
         click.echo(line, err=True)
     if how.dry_run:
         click.echo("nothing was changed (--dry-run)", err=True)
     if how.dry_run or not (survey.pending or survey.hidden):
         _show(Summary(pending=survey.pending), how.output)
         return
-    done = _Done()
+    done = Done()
     try:
         with stop_on_signal(redrive.stop), _shown(survey.pending) as show:
             if how.to_source:
-                _return(redrive, done, show)
+                return_letters(redrive, done, show)
             else:
-                _carry_out(pipeline, redrive, survey, how, done, show)
+                log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
+                deliver_letters(pipeline, redrive, survey, log_file, done, show)
     finally:
         _show(done.summary, how.output)
 
 
-class _Done:
+class Done:
     """What was done so far, whatever comes next."""
 
     def __init__(self) -> None:
@@ -98,10 +99,15 @@ class _Done:
         redrive.on_change = on_change
 
 
-def _carry_out(
-    pipeline: SinkPipeline, redrive: Redrive, survey: Survey, how: How, done: _Done, show: Callable[[Summary], None]
+def deliver_letters(
+    pipeline: SinkPipeline,
+    redrive: Redrive,
+    survey: Survey,
+    log_file: Path | None,
+    done: Done,
+    show: Callable[[Summary], None],
 ) -> None:
-    log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
+    """Through decode and transform, with a Spark of its own."""
     spark = pipeline.spec.spark
     conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
     rows = row_plan(pipeline)
@@ -112,18 +118,20 @@ def _carry_out(
         redrive.carry_out(survey)
 
 
-def _return(redrive: Redrive, done: _Done, show: Callable[[Summary], None]) -> None:
-    """Topic by topic: what is settled of one is seen by the survey of the next."""
+def return_letters(
+    redrive: Redrive, done: Done, show: Callable[[Summary], None], ends: Sequence[int] | None = None
+) -> None:
+    """Topic by topic: what is settled of one is seen by the survey of the next. `ends`: see `Redrive.survey`."""
     for topic in sorted(redrive.meta().source):
         one = returning(redrive.settings, topic, redrive.wanted)
         one.rate, one.stop = redrive.rate, redrive.stop
-        survey = one.survey()
+        survey = one.survey(ends)
         if survey is not None:
             done.follow(one, show)
             one.carry_out(survey)
 
 
-def _check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
+def check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
     """Raises SinkPipelineError: UsageInvalid; what is settled already is no error, but told."""
     found = {LetterId(view.number, offset) for view in survey.partitions for offset in view.matched}
     unknown = sorted(ids - found)
@@ -134,7 +142,8 @@ def _check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
         )
 
 
-def _told(survey: Survey) -> Iterator[str]:
+def told(survey: Survey) -> Iterator[str]:
+    """What is pending, one sentence a line."""
     classes = ", ".join(f"{name} {number}" for name, number in survey.by_class.most_common())
     matched = sum(len(view.matched) for view in survey.partitions)
     settled = matched - survey.pending

@@ -118,3 +118,31 @@ Memory = Annotated[
         "use a whole number of m (MiB) or g (GiB), such as 512m or 2g",
     ),
 ]
+TargetList = Annotated[
+    str,
+    _Name(
+        r"(([A-Za-z0-9._-]{1,249}(:[0-9]{1,9})?=)?(earliest|latest|[0-9]{1,18})"
+        r"(,([A-Za-z0-9._-]{1,249}(:[0-9]{1,9})?=)?(earliest|latest|[0-9]{1,18}))*|Data|Source)",
+        32_768,
+        "write earliest, latest, or a list such as orders:0=120,orders:1=latest,refunds=earliest; for a Redrive, Data "
+        "or Source",
+    ),
+]
+Moment = Annotated[
+    str,
+    _Name(
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
+        r"|([0-9]+(ms|s|m|h)){1,4}",
+        64,
+        "write a time such as 2026-11-22T08:00:00Z, or how long before the action was created: 90m, 720h",
+    ),
+]
+LetterPlace = Annotated[
+    str,
+    _Name(
+        r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,17})",
+        28,
+        "write a partition and an offset of the dead-letter topic, such as 0:120",
+    ),
+]
+Digest = Annotated[str, _Name(r"[0-9a-f]{16}", 16, "copy status.digest")]

@@ -1,0 +1,147 @@
+"""`SinkPipelineAction`: what a person asks for once, of one sink of one pipeline."""
+
+import enum
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+from typing_extensions import Self
+
+from sinkpipeline.core.deadletter import ErrorClass, Stage
+from sinkpipeline.core.manifest.base import INT32_MAX, Part
+from sinkpipeline.core.manifest.model import Metadata
+from sinkpipeline.core.manifest.names import Digest, LetterPlace, Moment, ResourceName, SinkName, TargetList
+from sinkpipeline.core.manifest.plain import to_plain
+from sinkpipeline.core.manifest.problems import Fault, ManifestError, fault_error
+from sinkpipeline.core.manifest.translate import translate
+
+ACTION_KIND = "SinkPipelineAction"
+_WEEK_S = 7 * 24 * 3600
+_MAX_LISTED = 1000
+DATA, SOURCE = "Data", "Source"
+
+
+class ActionType(str, enum.Enum):
+    """What is to be done."""
+
+    RESET = "Reset"
+    REDRIVE = "Redrive"
+    PURGE = "Purge"
+
+
+class LetterFilter(Part):
+    """Which dead letters; what is left out doesn't matter."""
+
+    ids: Annotated[tuple[LetterPlace, ...], Field(max_length=_MAX_LISTED)] = ()
+    """These letters: partition and offset in the dead-letter topic, such as 0:120."""
+    stages: Annotated[tuple[Stage, ...], Field(max_length=len(Stage))] = ()
+    """Where they failed."""
+    classes: Annotated[tuple[ErrorClass, ...], Field(max_length=len(ErrorClass))] = ()
+    """What went wrong."""
+    since: Moment | None = None
+    """Written since: a time, or how long before the action was created."""
+    until: Moment | None = None
+    """Written before: likewise."""
+
+
+class PurgeBound(Part):
+    """How far the beginning of the dead-letter topic goes; exactly one of these."""
+
+    redriven: bool | None = None
+    """Up to the first letter that is pending, of any sink."""
+    until: Moment | None = None
+    """What was written before: a time, or how long before the action was created."""
+    before_offsets: Annotated[tuple[LetterPlace, ...], Field(max_length=_MAX_LISTED)] = ()
+    """What stands before these offsets: one of a partition, such as 0:120."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.redriven is False:
+            raise fault_error([Fault("use true, or leave it out", None, ("redriven",))])
+        if sum((self.redriven is not None, self.until is not None, bool(self.before_offsets))) != 1:
+            raise fault_error([Fault("give exactly one of redriven, until and beforeOffsets", "names no one bound")])
+        return self
+
+
+class ActionSpec(Part):
+    """What is to be done, to which sink. Only confirm may change later."""
+
+    pipeline: ResourceName
+    """The SinkPipeline, of the same namespace."""
+    sink: SinkName
+    """Its sink."""
+    action: ActionType
+    """Reset says where the sink goes on; Redrive delivers its pending dead letters; Purge deletes the beginning of its
+    dead-letter topic."""
+    to: TargetList | None = None
+    """Of a Reset, where the sink goes on: earliest, latest, or a list such as orders:0=120,orders:1=latest; what
+    nothing names stays. Of a Redrive, Data (the default) or Source, back to the source topic."""
+    letters: LetterFilter | None = None
+    """Of a Redrive, which letters; all that are pending where it is left out."""
+    rate: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """Of a Redrive, at most so many letters a second."""
+    up_to: PurgeBound | None = None
+    """Of a Purge, how far."""
+    confirm: Digest | None = None
+    """The status.digest of the preview that is to be carried out. Nothing is changed without it."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=INT32_MAX)] = _WEEK_S
+    """After so long the action is deleted, once it has succeeded or failed."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        faults = [Fault(right, wrong, at) for right, wrong, at, holds in self._rules() if not holds]
+        if faults:
+            raise fault_error(faults)
+        return self
+
+    def _rules(self) -> tuple[tuple[str, str, tuple[str, ...], bool], ...]:
+        reset, redrive = self.action is ActionType.RESET, self.action is ActionType.REDRIVE
+        ways = (DATA, SOURCE)
+        return (
+            ("say where a Reset goes on", "is missing", ("to",), not reset or self.to is not None),
+            (
+                "a Reset goes on at earliest, latest or offsets",
+                "is of a Redrive",
+                ("to",),
+                not reset or self.to not in ways,
+            ),
+            ("a Redrive goes to Data or Source", "is of a Reset", ("to",), not redrive or self.to in (None, *ways)),
+            ("leave it out: a Purge has upTo", "is not of a Purge", ("to",), reset or redrive or self.to is None),
+            (
+                "leave it out: it is of a Redrive",
+                "is not of this action",
+                ("letters",),
+                redrive or self.letters is None,
+            ),
+            ("leave it out: it is of a Redrive", "is not of this action", ("rate",), redrive or self.rate is None),
+            (
+                "give a Purge its bound, and nothing else one",
+                "is missing, or is not of this action",
+                ("upTo",),
+                (self.action is ActionType.PURGE) == (self.up_to is not None),
+            ),
+        )
+
+
+class SinkPipelineAction(Part):
+    """What a person asks for once: shown first, and carried out when it is confirmed."""
+
+    api_version: Literal["sinkpipeline.io/v1alpha1"]
+    kind: Literal["SinkPipelineAction"]
+    metadata: Metadata
+    spec: ActionSpec
+    """What is asked for."""
+
+
+def parse_action(document: object) -> SinkPipelineAction:
+    """As `parse_manifest`.
+
+    Raises:
+        ManifestError
+    """
+    plain = to_plain(document)
+    try:
+        return SinkPipelineAction.model_validate_json(json.dumps(plain))
+    except ValidationError as error:
+        problems = translate(error, SinkPipelineAction)
+    raise ManifestError(problems)

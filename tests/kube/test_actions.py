@@ -1,0 +1,380 @@
+"""What a person asks for once: shown, confirmed, and carried out once, on a real API server and a real broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from servers.control_plane import Cluster, ControlPlaneError
+from servers.local_kafka import LocalKafka
+from sinkpipeline_operator.child import remedies
+from sinkpipeline_operator.kube.client import Ref
+from support.kafka import topics
+from support.kube.job_pods import JobPods
+from support.kube.operator_lab import ACCOUNT, IMAGE, Object, OperatorLab
+from support.kube.pod_security import violations
+from support.kube.suspended import Suspended
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.kube, pytest.mark.kafka]
+
+
+@pytest.fixture
+def pipeline(kafka_lab: OperatorLab, api_server: Cluster, kafka: LocalKafka, name: str) -> Iterator[Suspended]:
+    yield Suspended(kafka_lab, api_server, kafka, name)
+    kafka_lab.check()
+    kafka_lab.suspend_all()
+
+
+def epoch(pipeline: Suspended) -> int:
+    found = topics.progress_truth(pipeline.sink.servers, pipeline.sink.progress)
+    [meta] = [value for key, value in found.items() if key.endswith("/meta")]
+    epoch: int = meta["epoch"]
+    return epoch
+
+
+def frontier(pipeline: Suspended) -> list[int]:
+    found = topics.progress_truth(pipeline.sink.servers, pipeline.sink.progress)
+    return [value["next"] for key, value in sorted(found.items()) if "/p/" in key]
+
+
+def ask_for_a_reset(pipeline: Suspended, to: str = "earliest", **more: object) -> str:
+    return pipeline.lab.ask(pipeline=pipeline.name, sink="copy", action="Reset", to=to, **more)
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def events(lab: OperatorLab, action: str) -> str:
+    found = [each for each in lab.all("events") if each["involvedObject"]["name"] == action]
+    return "\n".join(f"{each['reason']}: {each['message']}" for each in found)
+
+
+def test_the_way_out_of_a_lost_data_topic_is_typed_as_it_is_printed(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    topics.delete_topic(pipeline.sink.servers, pipeline.sink.data)
+    pipeline.apply()
+    [ask] = commands(pipeline.until_topics("False", "DataTopicLost"))
+    action = lab.type(ask).split()[0].rpartition("/")[2]
+    shown = lab.until_asked(action, "AwaitingConfirmation")
+    assert shown["preview"].splitlines() == [
+        f"warning: up to 20 records are delivered AGAIN into {pipeline.sink.data}: exactly once holds within an epoch",
+        f"epoch 0 becomes 1, counts begin at 0, data topic {pipeline.sink.data} is taken as it is or created",
+        f"{pipeline.sink.source}-0: from 20 to 0",
+    ]
+    assert epoch(pipeline) == 0
+    [confirm] = commands(shown["message"])
+    lab.type(confirm)
+    lab.until_asked(action, "Succeeded")
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+    pipeline.until_topics("True", "TopicsAsRequested")
+    [header, row] = lab.kubectl("get", "sinkpipelineactions", action).splitlines()
+    assert header.split() == ["NAME", "PIPELINE", "SINK", "ACTION", "PHASE", "DIGEST", "AGE"]
+    assert row.split()[:6] == [action, pipeline.name, "copy", "Reset", "Succeeded", shown["digest"]]
+    lab.kubectl("wait", "--for=condition=Complete", "--timeout=1s", f"sinkpipelineaction/{action}")
+    lab.until(lambda: "Succeeded: sink copy was reset" in events(lab, action), "an event tells it")
+    assert f"ActionSucceeded: action {action}" in lab.told(pipeline.name)
+
+
+def test_a_driver_that_runs_is_stopped_for_it_and_started_again(pipeline: Suspended) -> None:
+    lab, name = pipeline.lab, pipeline.name
+    pipeline.deliver()
+    pipeline.apply(suspend=False)
+    lab.until_ready(name)
+    action = ask_for_a_reset(pipeline)
+    lab.until_asked(action, "AwaitingConfirmation")
+    assert lab.starts(name) == 1
+    lab.confirm(action)
+    lab.until_asked(action, "Succeeded")
+    lab.until_started(name, 2)
+    lab.until_ready(name)
+    reasons = [
+        each["reason"]
+        for change in lab.history("sinkpipeline", name)
+        for each in (change.new.get("status") or {}).get("conditions", [])
+        if each["type"] == "Ready"
+    ]
+    assert "ActionRunning" in reasons
+    # While it was reset no driver was there: it was stopped before, and started after.
+    [running] = [each for each in lab.history("sinkpipelineaction", action) if phase_of(each.new) == "Running"][:1]
+    [done] = [each for each in lab.history("sinkpipelineaction", action) if phase_of(each.new) == "Succeeded"][:1]
+    gone = next(each for each in lab.history("pod", f"{name}-driver") if each.event == "DELETED")
+    again = [each for each in lab.history("pod", f"{name}-driver") if each.event == "ADDED"][1]
+    assert running.version < gone.version <= done.version < again.version
+
+
+def phase_of(resource: Object) -> str | None:
+    phase: str | None = (resource.get("status") or {}).get("phase")
+    return phase
+
+
+def test_what_has_moved_is_not_reset_but_shown_again(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    pipeline.apply()
+    action = ask_for_a_reset(pipeline)
+    stale = lab.until_asked(action, "AwaitingConfirmation")["digest"]
+    pipeline.deliver(25)
+    lab.confirm(action, stale)
+
+    def shown_again() -> bool:
+        status = lab.asked(action)
+        return status.get("phase") == "AwaitingConfirmation" and status["digest"] != stale
+
+    lab.until(shown_again, "it is shown again")
+    assert "from 25 to 0" in lab.asked(action)["preview"]
+    assert f"spec.confirm is {stale}" in lab.asked(action)["message"]
+    assert "FrontierMoved" in events(lab, action)
+    assert (epoch(pipeline), frontier(pipeline)) == (0, [25])
+    [confirm] = commands(lab.asked(action)["message"])
+    lab.type(confirm)
+    lab.until_asked(action, "Succeeded")
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+
+
+@pytest.mark.thorough("tests/unit/test_operator_asking has two at once, with every write lost")
+def test_of_two_at_once_only_one_is_carried_out(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    pipeline.apply()
+    both = [ask_for_a_reset(pipeline) for _ in range(2)]
+    digests = [lab.until_asked(each, "AwaitingConfirmation")["digest"] for each in both]
+    assert digests[0] != digests[1], "the digest of one confirms no other"
+    for each, digest in zip(both, digests, strict=True):
+        lab.confirm(each, digest)
+    first = lab.until(lambda: [each for each in both if lab.asked(each)["phase"] == "Succeeded"], "one is done")
+    [second] = set(both) - set(first)
+    lab.until(lambda: "FrontierMoved" in events(lab, second), "the other one is shown again")
+    lab.until_asked(second, "AwaitingConfirmation")
+    assert epoch(pipeline) == 1
+
+
+@pytest.mark.thorough("a variant of what has moved")
+def test_latest_is_what_it_was_when_it_was_shown(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    pipeline.apply()
+    action = ask_for_a_reset(pipeline, to="latest")
+    assert "up to 10 records are SKIPPED" in lab.until_asked(action, "AwaitingConfirmation")["preview"]
+    topics.produce_numbers(pipeline.sink.servers, pipeline.sink.source, 5, start=30)
+    lab.confirm(action)
+    lab.until_asked(action, "Succeeded")
+    assert frontier(pipeline) == [30]
+
+
+@pytest.mark.thorough("tests/unit/test_operator_asked has what is refused")
+def test_what_can_t_be_done_says_why(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    pipeline.apply()
+    cases = {
+        "PipelineNotFound": {"pipeline": f"{pipeline.name}-not", "sink": "copy", "action": "Reset", "to": "earliest"},
+        "has no sink other": {"pipeline": pipeline.name, "sink": "other", "action": "Reset", "to": "earliest"},
+        "has no deadLetter": {"pipeline": pipeline.name, "sink": "copy", "action": "Redrive"},
+        "which is not in the source": {
+            "pipeline": pipeline.name,
+            "sink": "copy",
+            "action": "Reset",
+            "to": "elsewhere=earliest",
+        },
+        "is not in the source, which has 0 to 30": {
+            "pipeline": pipeline.name,
+            "sink": "copy",
+            "action": "Reset",
+            "to": f"{pipeline.sink.source}:0=99",
+        },
+        "name everything twice": {
+            "pipeline": pipeline.name,
+            "sink": "copy",
+            "action": "Reset",
+            "to": "earliest,latest",
+        },
+    }
+    for words, spec in cases.items():
+        status = lab.until_asked(lab.ask(**spec), "Failed")
+        assert words in status["message"], status
+        assert status["error"]["remedy"]
+
+
+def test_only_a_confirmation_may_be_added(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    action = lab.ask(pipeline=pipeline.name, sink="copy", action="Redrive")
+    for change in ({"sink": "other"}, {"to": "Source"}, {"letters": {"stages": ["decode"]}}, {"action": "Purge"}):
+        with pytest.raises(ControlPlaneError, match="never changes"):
+            lab.patch(action, change, kind="sinkpipelineaction")
+    lab.patch(action, {"confirm": "0123456789abcdef"}, kind="sinkpipelineaction")
+    with pytest.raises(Exception, match="a Reset goes on"):
+        lab.ask(pipeline=pipeline.name, sink="copy", action="Reset", to="Source")
+
+
+def test_an_action_is_deleted_some_time_after_its_end(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    action = lab.ask(
+        pipeline=f"{pipeline.name}-not", sink="copy", action="Reset", to="earliest", ttlSecondsAfterFinished=1
+    )
+    lab.until_asked(action, "Failed")
+    lab.until(lambda: lab.find("sinkpipelineaction", action) is None, "it is gone")
+
+
+@pytest.mark.thorough("tests/unit/test_operator_asked has it")
+def test_a_pipeline_that_goes_takes_no_action_with_it(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    pipeline.apply()
+    action = ask_for_a_reset(pipeline)
+    lab.until_asked(action, "AwaitingConfirmation")
+    lab.delete("sinkpipeline", pipeline.name)
+    assert "was deleted since" in lab.until_asked(action, "Failed")["message"]
+    pipeline.apply()
+    lab.until_phase(pipeline.name, "Suspended")
+    assert epoch(pipeline) == 0
+
+
+@pytest.mark.parametrize(
+    "point", ["action-after-running", "reset-before-commit", "reset-after-commit", "action-after-outcome"]
+)
+@pytest.mark.thorough("an operator of its own for each point")
+def test_an_operator_that_is_killed_resets_once(
+    new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
+) -> None:
+    lab = new_lab("--kafka-access", "--resync", "1")
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    lab.start()
+    pipeline.apply(suspend=False)
+    lab.until_ready(name)
+    action = ask_for_a_reset(pipeline)
+    lab.until_asked(action, "AwaitingConfirmation")
+    lab.kill()
+    lab.confirm(action)
+    lab.start(failpoint=point)
+    lab.kill_at(point)
+    wait_until(lambda: lab.asked(action)["phase"] in ("Running", "AwaitingConfirmation"), "it is not through")
+    lab.start()
+    lab.until_asked(action, "Succeeded")
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+    lab.until_ready(name)
+
+
+# --- by a Job ---
+
+
+@pytest.fixture
+def restricted(new_lab: Callable[..., OperatorLab]) -> Callable[..., OperatorLab]:
+    """Where the API server admits pods only that keep the profile "restricted"."""
+
+    def make(*options: str) -> OperatorLab:
+        lab = new_lab("--resync", "1", *options)
+        enforce = "pod-security.kubernetes.io/enforce=restricted"
+        lab.cluster.kubectl("label", "namespace", lab.namespace, enforce)
+        lab.start()
+        return lab
+
+    return make
+
+
+@pytest.mark.thorough("a purge goes the same way")
+def test_a_reset_without_access_to_kafka(
+    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> None:
+    lab = restricted()
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    pipeline.apply()
+    with JobPods(api_server, lab.namespace) as pods:
+        action = ask_for_a_reset(pipeline)
+        shown = lab.until_asked(action, "AwaitingConfirmation")
+        assert "from 20 to 0" in shown["preview"]
+        lab.confirm(action)
+        lab.until_asked(action, "Succeeded")
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+    for pod in pods.seen:
+        assert violations(pod["spec"]) == []
+        assert (pod["spec"]["serviceAccountName"], pod["spec"]["automountServiceAccountToken"]) == (ACCOUNT, False)
+        assert pod["spec"]["containers"][0]["image"] == IMAGE
+    jobs = [each["metadata"]["name"] for each in lab.all("jobs")]
+    assert sorted(jobs) == sorted(pod["metadata"]["labels"]["job-name"] for pod in pods.seen)
+    lab.delete("sinkpipelineaction", action)
+    lab.until(lambda: lab.all("jobs") == [], "what it made goes with it")
+
+
+def test_a_purge_of_what_was_shown(
+    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> None:
+    lab = restricted()
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver(bad=[3, 5, 7])
+    pipeline.apply(letters=True)
+    with JobPods(api_server, lab.namespace):
+        action = lab.ask(pipeline=name, sink="copy", action="Purge", upTo={"beforeOffsets": ["0:2"]})
+        shown = lab.until_asked(action, "AwaitingConfirmation")
+        assert "2 PENDING letters" in shown["preview"]
+        assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 3
+        lab.confirm(action)
+        lab.until_asked(action, "Succeeded")
+    assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 1
+
+
+@pytest.mark.thorough("starts Spark; tests/kafka has what a redrive does")
+def test_a_redrive_whose_pod_is_killed(
+    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> None:
+    lab = restricted()
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver(bad=[3, 5, 7])
+    pipeline.apply(letters=True)
+    with JobPods(api_server, lab.namespace) as pods:
+        # As the event of dead letters prints it.
+        action = lab.type(remedies.redrive(Ref(lab.namespace, name), "copy")).split()[0].rpartition("/")[2]
+        shown = lab.until_asked(action, "AwaitingConfirmation")
+        assert "3 letters of" in shown["preview"]
+        pods.kill_next = True
+        lab.confirm(action)
+        lab.until_asked(action, "Succeeded", 150)
+        assert "redrove: 3 delivered" in lab.asked(action)["message"]
+    assert len(pods.seen) == 3, "a preview, one that was killed, and one that went on"
+    rows = topics.texts(topics.read_committed(pipeline.sink.servers, pipeline.sink.data))
+    assert sorted(map(int, rows)) == list(range(20))
+
+
+@pytest.mark.parametrize("point", ["action-after-config", "action-after-job"])
+@pytest.mark.thorough("an operator of its own for each point")
+def test_an_operator_that_is_killed_makes_one_job(
+    new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
+) -> None:
+    lab = new_lab("--resync", "1")
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    pipeline.apply()
+    lab.start()
+    lab.until_phase(name, "Suspended")
+    lab.kill()
+    with JobPods(api_server, lab.namespace) as pods:
+        lab.start(failpoint=point)
+        action = ask_for_a_reset(pipeline)
+        lab.kill_at(point)
+        lab.start()
+        lab.confirm(action, lab.until_asked(action, "AwaitingConfirmation")["digest"])
+        lab.until_asked(action, "Succeeded")
+        assert len(pods.seen) == 2
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
+
+
+@pytest.mark.thorough("an operator of its own")
+def test_a_pipeline_that_goes_takes_the_job_of_an_action_with_it(
+    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> None:
+    lab = restricted()
+    pipeline = Suspended(lab, api_server, kafka, name)
+    pipeline.deliver()
+    pipeline.apply()
+    action = ask_for_a_reset(pipeline)
+    # Nobody runs its pod.
+    lab.until(lambda: lab.all("jobs"), "the Job of the preview is there")
+    lab.delete("sinkpipeline", name)
+    lab.until_asked(action, "Failed")
+    lab.until(lambda: lab.all("jobs") == [], "nobody wants it any more")

@@ -1,0 +1,40 @@
+"""A new operator on a cluster to which nobody has applied the new CRD: Helm doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import crd
+from servers import control_plane
+from servers.control_plane import Cluster, LocalControlPlane
+from support.kube.drivers import Drivers
+from support.kube.operator_lab import OperatorLab
+
+pytestmark = [pytest.mark.kube, pytest.mark.thorough("an API server of its own")]
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[Cluster]:
+    with LocalControlPlane(crds=[*control_plane.spark_application_crds(), crd.PATH]) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["one namespace", "all namespaces"])
+def test_pipelines_run_and_actions_are_served_once_the_crd_is_there(older: Cluster, *, everywhere: bool) -> None:
+    namespace = f"test-{'all' if everywhere else 'one'}"
+    older.kubectl("delete", "crd", f"{crd.ACTION_PLURAL}.{crd.GROUP}", "--ignore-not-found")
+    older.kubectl("create", "namespace", namespace)
+    older.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=30s")
+    with Drivers(older.kubeconfig) as drivers, OperatorLab(older, namespace, drivers, everywhere=everywhere) as lab:
+        lab.start()
+        name = lab.apply(lab.pipeline("p"))
+        lab.until_ready(name)
+        older.apply(crd.ACTION_PATH)
+        older.kubectl("wait", "--for=condition=Established", "crd", f"{crd.ACTION_PLURAL}.{crd.GROUP}")
+        if not everywhere:
+            lab.restart()
+        action = lab.ask(pipeline="not-there", sink="copy", action="Reset", to="earliest")
+        assert "PipelineNotFound" in lab.until_asked(action, "Failed")["message"]
+        lab.check()

@@ -1,0 +1,130 @@
+"""What the code says to a person, reason by reason, read out of its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from sinkpipeline.core.errors import Reason
+
+_APP = Path(__file__).parents[3] / "spark_app" / "sinkpipeline"
+_OF_A_DRIVER = ("core", "kafka", "sinks", "spark")
+"""What a driver, or an operator, may say; the command line is a person's own."""
+
+WITH_A_COMMAND = frozenset(
+    {
+        Reason.DATA_TOPIC_LOST,
+        Reason.SOURCE_RECREATED,
+        Reason.SOURCE_DATA_LOST,
+        Reason.SOURCE_TOPIC_MISSING,
+        Reason.PROGRESS_CORRUPT,
+        Reason.PROGRESS_REGRESSED,
+        Reason.PROGRESS_LOST,
+        Reason.IDENTITY_IN_USE,
+        Reason.CIRCUIT_OPEN,
+    }
+)
+"""Reasons whose remedy is something that one types: each is typed as it is printed, by tests/kube/test_remedies."""
+
+IN_WORDS = frozenset(
+    {
+        Reason.MANIFEST_INVALID,
+        Reason.NOT_SERVED,
+        Reason.EXPRESSION_INVALID,
+        Reason.SECRET_NOT_FOUND,
+        Reason.SECRET_INVALID,
+        Reason.AUTHENTICATION_FAILED,
+        Reason.AUTHORIZATION_FAILED,
+        Reason.DATA_TOPIC_NOT_EMPTY,
+        Reason.TOPIC_CREATION_FAILED,
+        Reason.TOPIC_IDS_UNAVAILABLE,
+        Reason.PROGRESS_TOPIC_INVALID,
+        Reason.PROGRESS_VERSION_UNKNOWN,
+        Reason.RECORD_UNDECODABLE,
+        Reason.RECORD_REFUSED,
+        Reason.DEAD_LETTER_FAILED,
+        Reason.KAFKA_REFUSED,
+        Reason.BROKER_UNREACHABLE,
+        Reason.SOURCE_SLOW,
+        Reason.PROGRESS_UNREADABLE,
+        Reason.DEAD_LETTERS_UNREADABLE,
+        Reason.FENCED_REPEATEDLY,
+        Reason.TRANSACTION_FAILED,
+        Reason.KAFKA_ERROR,
+        Reason.TOPICS_CHANGED,
+        Reason.BATCH_FAILED,
+        Reason.SPARK_FAILED,
+        Reason.INTERNAL_ERROR,
+        Reason.SUPERSEDED,
+    }
+)
+"""Reasons whose remedy is in somebody's own world: nothing that is printed is to be typed."""
+
+OF_NO_STATUS = frozenset(
+    {
+        # Of an action, or of the command.
+        Reason.USAGE_INVALID,
+        Reason.NOTHING_TO_RESET,
+        Reason.FRONTIER_MOVED,
+        # Of a run from a file.
+        Reason.LOG_FILE_INVALID,
+        Reason.STATUS_FILE_INVALID,
+    }
+)
+"""Reasons that no pipeline of a cluster can have."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(path, text) of every piece of text that the code may say."""
+    for path, tree in _modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                yield path, _text(node, {})
+
+
+def remedies() -> Iterator[tuple[Reason, str]]:
+    """Reason and remedy of every error that is made where both can be read."""
+    for _, tree in _modules():
+        constants = _named(tree.body)
+        for scope in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            named = constants | _named(scope.body)
+            for node in ast.walk(scope):
+                if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "SinkPipelineError"):
+                    continue
+                reason = node.args[0] if node.args else None
+                if isinstance(reason, ast.Attribute) and reason.attr in Reason.__members__ and len(node.args) == 3:
+                    yield Reason[reason.attr], _text(node.args[2], named)
+
+
+def _named(body: list[ast.stmt]) -> dict[str, str]:
+    """The texts that are assigned there to a name."""
+    return {
+        target.id: _text(each.value, {})
+        for each in body
+        if isinstance(each, ast.Assign)
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in _OF_A_DRIVER:
+        for path in sorted((_APP / folder).rglob("*.py")):
+            yield str(path), ast.parse(path.read_text())
+
+
+def _text(node: ast.AST, named: dict[str, str]) -> str:
+    """What is known of it: a value that is put in reads as `x`."""
+    match node:
+        case ast.Constant(value=str(text)):
+            found = [text]
+        case ast.JoinedStr(values=parts) | ast.BoolOp(values=parts):
+            found = [_text(each, named) for each in parts]
+        case ast.BinOp(left=left, right=right) | ast.IfExp(body=left, orelse=right):
+            found = [_text(left, named), _text(right, named)]
+        case ast.Name(id=name):
+            found = [named.get(name, "x")]
+        case _:
+            found = ["x"]
+    return "".join(found)

@@ -1,0 +1,81 @@
+"""A pipeline without a driver, whose sink has a history on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from servers.control_plane import Cluster
+from servers.local_kafka import LocalKafka
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import Memory, TopicRequest
+from sinkpipeline.kafka.settings import DeadLetterSettings
+from support.kafka import topics
+from support.kube.operator_lab import OperatorLab
+from support.sink.one_sink import OneSink, deliver
+
+ANOTHER = Owner(cluster="another-cluster", name="shop/orders")
+
+
+class Suspended:
+    """A suspended pipeline that has delivered 20 of its 30 records, if `deliver` was called."""
+
+    def __init__(self, lab: OperatorLab, cluster: Cluster, kafka: LocalKafka, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        self.sink = OneSink(kafka.bootstrap_servers, name=topics.unique("topics"))
+        self._cluster = cluster
+        topics.produce_numbers(self.sink.servers, self.sink.source, 30)
+
+    def deliver(self, rows: int = 20, *, owner: Owner | None = None, bad: Collection[int] = ()) -> None:
+        """By a driver of that owner, by default its own; bad ones go to the dead letters."""
+        letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
+        more = {"id": self.id, "owner": owner or self.owner, "dead_letter": letters}
+        started = self.sink.starter("run-1", **more).start(None)
+        settings = self.sink.settings(**more)
+        if rows:
+            deliver(self.sink, started, range(rows), bad=bad, settings=settings)
+        started.control.close()
+
+    def start(self, memory: Memory | None, **settings: Any) -> None:
+        """As its driver would; raises SinkPipelineError."""
+        self.sink.starter(id=self.id, owner=self.owner, **settings).start(memory).control.close()
+
+    @property
+    def id(self) -> SinkId:
+        return SinkId(self._ref.replace("/", "."), "copy")
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(cluster=self._cluster.get("namespace", "kube-system")["metadata"]["uid"], name=self._ref)
+
+    @property
+    def _ref(self) -> str:
+        return f"{self.lab.namespace}/{self.name}"
+
+    def apply(
+        self,
+        *,
+        servers: str | None = None,
+        suspend: bool = True,
+        deletion_policy: str = "Retain",
+        letters: bool = False,
+        **topic: Any,
+    ) -> None:
+        kafka = {
+            "topic": {"name": self.sink.data, **topic},
+            "progressTopic": {"name": self.sink.progress, "replicationFactor": 1},
+        }
+        source = {"bootstrapServers": servers or self.sink.servers, "topics": [self.sink.source]}
+        sink: dict[str, Any] = {"name": "copy", "kafka": kafka}
+        if letters:
+            sink["deadLetter"] = {"topic": {"name": self.sink.dead, "replicationFactor": 1}}
+        spec: dict[str, Any] = {"source": {"kafka": source}, "sinks": [sink], "suspend": suspend}
+        spec["deletionPolicy"] = deletion_policy
+        spec["failurePolicy"] = {"backoff": {"initial": "300ms", "max": "2s"}}
+        self.lab.apply({**self.lab.pipeline(self.name), "spec": spec})
+
+    def until_topics(self, status: str, reason: str) -> str:
+        message: str = self.lab.until_condition(self.name, "TopicsReady", status, reason)["message"]
+        return message
