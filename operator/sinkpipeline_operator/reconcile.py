@@ -287,13 +287,11 @@ class Reconciler:
     def _shortage(self, seen: Seen, heard: Heard) -> Shortage | None:
         if seen.pod is None or seen.pod.has_ended:
             return None
-        deadline_s = self._settings.start_deadline_s
+        namespace, deadline_s = seen.ref.namespace, self._settings.start_deadline_s
         of_pods = waits.of_executors(seen.executors, seen.pod.uid, seen.observation.now_ms, deadline_s)
         if heard.document is None or (of_pods is not None and of_pods.none_runs):
             return of_pods
-        return (
-            waits.of_registration(heard.document, seen.executors, seen.pod, seen.ref.namespace, deadline_s) or of_pods
-        )
+        return waits.of_registration(heard.document, seen.executors, seen.pod, namespace, deadline_s) or of_pods
 
     def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
         """How the removal of what the pipeline made in Kafka stands; None where its turn has not come."""

@@ -14,9 +14,9 @@ import pytest
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
-from sinkpipeline.core.status import memory_of
 from sinkpipeline.core.topics import Memory
 from support.kafka import topics
 from support.kube import remedied

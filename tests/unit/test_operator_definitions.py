@@ -43,6 +43,14 @@ def test_what_is_older_can_not_be_worked_with(live: Mapping[str, Any] | None, ve
     assert bool(trouble(OURS, live)) is (verdict is not Verdict.SERVES)
 
 
+def test_pipelines_are_served_where_the_kind_of_actions_is_not_there_yet() -> None:
+    """At an upgrade nobody brings a kind that is new; an older one is replaced like the other."""
+    actions = definition("7", name="sinkpipelineactions.sinkpipeline.io")
+    assert trouble(actions, None) == ""
+    assert trouble(actions, definition("6")) != ""
+    assert trouble(definition("7", name="sinkpipelines.sinkpipeline.io"), None) != ""
+
+
 def test_the_operator_was_built_with_those_of_the_repository() -> None:
     assert sorted(own(), key=lambda each: str(each["metadata"]["name"])) == [
         yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))

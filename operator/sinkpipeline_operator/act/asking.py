@@ -14,7 +14,7 @@ from sinkpipeline.core import resume
 from sinkpipeline.core.asked import Preview
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest.action import ActionType
-from sinkpipeline.core.status import memory_of
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import Actions

@@ -14,8 +14,8 @@ REVISION = "sinkpipeline.io/revision"
 """An annotation: a number, that grows with each change. What is newer has all that is older."""
 
 
-NEEDED = "SinkPipeline"
-"""Pipelines are served without the other kinds: Helm brings none that is new to an installation."""
+OPTIONAL = frozenset({"sinkpipelineactions.sinkpipeline.io"})
+"""Pipelines are served without them: Helm brings no kind that is new to an installation."""
 
 
 class Verdict(Enum):
@@ -46,9 +46,9 @@ def trouble(ours: Mapping[str, Any], live: Mapping[str, Any] | None, refusal: st
     `refusal`: why an older one could not be replaced.
     """
     verdict = judge(ours, live)
-    if verdict is Verdict.SERVES or (verdict is Verdict.MISSING and ours["spec"]["names"]["kind"] != NEEDED):
-        return ""
     name = ours["metadata"]["name"]
+    if verdict is Verdict.SERVES or (verdict is Verdict.MISSING and name in OPTIONAL):
+        return ""
     if verdict is Verdict.ENDING:
         return f"the CustomResourceDefinition {name} is being deleted"
     found = "is missing" if live is None else f"has revision {revision(live)}, older than this operator's"
