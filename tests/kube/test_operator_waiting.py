@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,21 @@ NODES = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are 
 PULL = 'Back-off pulling image "registry.invalid/sinkpipeline:1": ErrImagePull: no such host'
 PULLS = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": PULL}}, "name": "spark-kubernetes-driver"}
 NO_IMAGE = {"phase": "Pending", "conditions": [], "containerStatuses": [PULLS]}
+
+SETTING_UP: Object = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "True"}],
+    "containerStatuses": [
+        {
+            "name": "spark-kubernetes-driver",
+            "image": "registry.invalid/sinkpipeline:1",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"waiting": {"reason": "ContainerCreating"}},
+        }
+    ],
+}
 
 
 @pytest.fixture
@@ -56,6 +72,11 @@ def test_each_thing_that_a_start_waits_for_is_told(lab: OperatorLab, name: str) 
     told = lab.until_condition(name, "SparkApplicationReady", "False", "ImagePullBackOff")
     assert "no such host" in told["message"]
     lab.until_condition(name, "Stalled", "True", "ImagePullBackOff")
+
+    lab.drivers.keep(pipeline, SETTING_UP)
+    told = lab.until_condition(name, "SparkApplicationReady", "False", "StartDeadlineExceeded")
+    [describe] = re.findall(r"`([^`]+)`", told["message"])
+    assert f"{name}-driver" in lab.type(describe)
 
     lab.drivers.keep(pipeline, None)
     lab.until_ready(name)
