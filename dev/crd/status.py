@@ -111,6 +111,16 @@ _SINK = _mapping(
     ),
     guarantee=_one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
     **{name: _count(description) for name, description in _COUNTS.items()},
+    heldBack=_count(
+        "Source offsets beyond the lag that open transactions of the source hold back; absent while unknown, and where "
+        "the source is read uncommitted."
+    ),
+    openTransaction=_mapping(
+        "Present while a transaction of the source has been open for so long that brokers should have aborted it.",
+        ("message", "remedy"),
+        message=_text("The facts.", _MAX_MESSAGE),
+        remedy=_text("What to do about it.", _MAX_MESSAGE),
+    ),
     deadLetters=_named(
         "deadLettered and dropped by error class, those that are not 0.", "class", MAX_CLASSES, _DEAD_LETTERS
     ),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, parse, total
@@ -45,6 +46,7 @@ _OF_PROGRESS = (
 
 
 RECORDS_DROPPED = "RecordsDropped"
+SOURCE_TRANSACTION_OPEN = "SourceTransactionOpen"
 """Why SinksHealthy is True, and yet worth a look."""
 
 
@@ -74,6 +76,8 @@ class SinkReport:
     progress: Progress | None = None
     lag: int | None = None
     """Source offsets between the frontier and the end offsets; None while unknown."""
+    held_back: HeldBack | None = None
+    """What open transactions of the source hold back beyond these end offsets; None while unknown."""
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
@@ -173,6 +177,10 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         document |= _progress(report.progress)
     if report.lag is not None:
         document["lag"] = report.lag
+    if report.held_back is not None:
+        document["heldBack"] = report.held_back.offsets
+        if report.held_back.open_transaction is not None:
+            document["openTransaction"] = report.held_back.open_transaction.to_dict()
     if report.circuit_opened_at is not None:
         document["circuit"] = {"openedAt": timestamp(report.circuit_opened_at)}
     if report.error is not None:
@@ -287,11 +295,22 @@ def _sinks_healthy(sinks: list[SinkReport], rendered: Iterable[Mapping[str, Any]
 
 
 def without_errors(sinks: Iterable[Mapping[str, Any]]) -> Condition:
-    """SinksHealthy where no sink has an error. What was dropped was so by order, and is no error; it is told."""
-    dropped = [f"{sink['name']}: {sink['dropped']}" for sink in sinks if sink.get("dropped")]
-    if not dropped:
+    """SinksHealthy where no sink has an error.
+
+    What was dropped was so by order, and what producers of the source hold back is no fault of a sink: both are told.
+    """
+    known = list(sinks)
+    told: list[tuple[str, str]] = []
+    # All sinks have the same source.
+    hanging = {f"{each['message']} ({each['remedy']})": None for sink in known if (each := sink.get("openTransaction"))}
+    if hanging:
+        told.append((SOURCE_TRANSACTION_OPEN, "; ".join(hanging)))
+    dropped = [f"{sink['name']}: {sink['dropped']}" for sink in known if sink.get("dropped")]
+    if dropped:
+        told.append((RECORDS_DROPPED, f"records dropped, as onFailure says: {', '.join(dropped)}"))
+    if not told:
         return Condition("True", "NoErrors", "")
-    return Condition("True", RECORDS_DROPPED, f"records dropped, as onFailure says: {', '.join(dropped)}")
+    return Condition("True", told[0][0], "; ".join(text for _, text in told))
 
 
 def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:

@@ -106,6 +106,7 @@ class ScriptedDriver:
             state=SinkState(told.state),
             progress=self._progress(told) if told.known else None,
             lag=told.lag,
+            held_back=told.held_back,
             circuit_opened_at=told.circuit_opened_at,
             error=None if told.error is None else _error(told.error),
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sinkpipeline.core.held_back import HeldBack
+
 HANG: Final = "hang"
 LATE: Final = "late"
 GARBAGE: Final = "garbage"
@@ -37,6 +39,7 @@ class SinkScript:
     next: tuple[int, ...] = (0,)
     """The frontier of the one source topic."""
     lag: int | None = 0
+    held_back: HeldBack | None = None
     epoch: int = 0
     data_id: str = "data-1"
     progress_id: str = "progress-1"
