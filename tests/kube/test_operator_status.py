@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.status import condition_of
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
@@ -300,7 +299,7 @@ def test_two_pipelines_with_one_identity(lab: OperatorLab, name: str) -> None:
 
 
 AT_WORK = SinkScript(rows=5, next=(6,), lag=4)
-HANGING = HeldBack(8, OpenTransaction("it is open", "end it"))
+HANGING = ("it is open", "end it")
 
 
 def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
@@ -318,7 +317,7 @@ def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     assert [each for each in samples() if "reconcile" in each and "_count" in each]
 
     # The source has an open transaction, for too long, and then no more.
-    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=HANGING)})
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=8, open_transaction=HANGING)})
     status = lab.until_status(
         name, lambda seen: condition_of(seen, "SinksHealthy")["reason"] == "SourceTransactionOpen", "it is told"
     )
@@ -328,7 +327,7 @@ def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     lab.until(lambda: "SourceTransactionOpen" in {each["reason"] for each in lab.events(name)}, "by an event, too")
     held = [each for each in samples() if name in each and "held_back_offsets" in each]
     assert [each.split()[-1] for each in held] == ["8.0"]
-    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=HeldBack(0))})
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=0)})
     status = lab.until_status(name, lambda seen: seen["sinks"][0]["heldBack"] == 0, "it is taken back")
     assert "openTransaction" not in status["sinks"][0]
     assert condition_of(status, "SinksHealthy")["reason"] == "NoErrors"
