@@ -109,6 +109,16 @@ _SINK = mapping(
     state=one_of("Failed needs a person: its circuit is open, or it was refused.", *(each.value for each in SinkState)),
     guarantee=one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
     **{name: count(description) for name, description in _COUNTS.items()},
+    heldBack=count(
+        "Source offsets beyond the lag that open transactions of the source hold back; absent while unknown, and where "
+        "the source is read uncommitted."
+    ),
+    openTransaction=mapping(
+        "Present while a transaction of the source has been open for so long that brokers should have aborted it.",
+        ("message", "remedy"),
+        message=text("The facts.", _MAX_MESSAGE),
+        remedy=text("What to do about it.", _MAX_MESSAGE),
+    ),
     deadLetters=named(
         "deadLettered and dropped by error class, those that are not 0.", "class", MAX_CLASSES, _DEAD_LETTERS
     ),

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 import crd
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
@@ -378,6 +379,7 @@ PROGRESS = Progress(
 RESTORED = replace(PROGRESS, meta=replace(PROGRESS.meta, restored=7))
 REPORTS = [
     *(SinkReport(name="one", exactly_once=True, state=state, progress=PROGRESS, lag=3) for state in SinkState),
+    SinkReport(name="one", exactly_once=True, held_back=HeldBack(7, OpenTransaction("the fact", "the remedy"))),
     *(SinkReport(name="one", exactly_once=False, state=state, error=ERROR) for state in SinkState),
     SinkReport(name="one", exactly_once=True, state=SinkState.FAILED, error=ERROR, circuit_opened_at=1),
     SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=RESTORED),

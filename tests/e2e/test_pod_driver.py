@@ -30,7 +30,7 @@ from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from support.app.command import App, Run, last_line, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
-from support.kafka.topics import delete_topic, produce_numbers, unique
+from support.kafka.topics import delete_topic, open_transaction, produce_numbers, unique
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink
 from support.waiting import wait_until
@@ -151,7 +151,10 @@ class Pod:
         return words
 
 
-def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: LocalKafka, tmp_path: Path) -> None:
+def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
+    kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINKPIPELINE_OPEN_TRANSACTION_S", "1")
     name = unique("pod")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
 
@@ -181,6 +184,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
         no_batch = f'sinkpipeline_sink_batches_total{{sink="{name}"}} 0.0'
         pod.run.eventually(lambda: no_batch not in pod.ask("/metrics")[1], "a batch is counted")
         pod.run.eventually(lambda: pod.status()["now"] > status["now"], "the heartbeat moves on")
+        _hang_in_the_source(kafka.bootstrap_servers, source, pod, name)
 
         pod.app.arm("after-rows-before-progress")
         source.feed(1, only=0)  # a single record is in one batch; of more, the next batch could have the rest
@@ -196,7 +200,8 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(kafka: L
     assert words["reason"] == "Stopped"
     [told] = words["sinks"]
     assert (told["name"], told["state"], told["rowsDelivered"]) == (name, "Suspended", source.total)
-    assert [sum(each["next"]) for each in told["frontier"]] == [source.total]
+    # The end of the transaction has an offset, too.
+    assert [sum(each["next"]) for each in told["frontier"]] == [source.total + 1]
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
     # Its progress belongs to the resource of that cluster now.
     [finding] = purify(resolve_sinks(read_manifest(pod.app.manifest), None))
@@ -294,6 +299,28 @@ def test_a_batch_that_takes_long_does_not_stand_still(kafka: LocalKafka, tmp_pat
         assert max(still for _, still in seen) <= STILL_S, seen
         assert pod.run.terminate() == 0, pod.run.stderr
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
+def _hang_in_the_source(servers: str, source: Stream, pod: Pod, name: str) -> None:
+    """A transaction that is open for too long is told of, and once it ends its rows come, each once."""
+
+    def told() -> tuple[int | None, bool, str]:
+        status = pod.status()
+        [each] = status["sinks"]
+        return each.get("heldBack"), "openTransaction" in each, condition_of(status, "SinksHealthy")["reason"]
+
+    pod.run.eventually(lambda: told() == (0, False, "NoErrors"), "nothing is held back")
+    with open_transaction(servers, unique("foreign")) as producer:
+        for value in source.next_rows(20, 0):
+            producer.produce(source.topic, value, value, 0)
+        assert producer.flush(30) == 0
+        pod.run.eventually(lambda: told() == (20, True, "SourceTransactionOpen"), "it is told of")
+        assert pod.sinks()[name]["lag"] == 0
+        assert f"{name}-in" in pod.sinks()[name]["openTransaction"]["message"]
+        assert f'sinkpipeline_sink_held_back_offsets{{sink="{name}"}} 20.0' in pod.ask("/metrics")[1]
+        producer.commit_transaction()
+    pod.run.eventually(lambda: told() == (0, False, "NoErrors"), "it is told of no more")
+    pod.until_rows(source.total)
 
 
 @pytest.mark.thorough("starts Spark; last words are in tests/unit/test_service_last_words and in tests/kube")

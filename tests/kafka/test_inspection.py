@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import pytest
 
+from sinkpipeline.core.held_back import HeldBack
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
+from sinkpipeline.kafka.source_ends import SourceEnds
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
 
-@pytest.mark.parametrize(("read_committed", "lag"), [(True, 25), (False, 26)], ids=str)
-def test_the_lag_is_up_to_where_a_driver_would_read(filled: OneSink, read_committed: bool, lag: int) -> None:
+@pytest.mark.parametrize(("read_committed", "lag", "held"), [(True, 25, HeldBack(1)), (False, 26, None)], ids=str)
+def test_the_lag_is_up_to_where_a_driver_would_read(
+    filled: OneSink, read_committed: bool, lag: int, held: HeldBack | None
+) -> None:
     source = {"read_committed": read_committed}
     deliver(filled, filled.start(source=source), range(5))
     with topics.open_transaction(filled.servers, topics.unique("foreign"), [(filled.source, b"k", b"v")]):
         report = inspect(filled.settings(source=source), None)
-    assert (report.error, report.lag) == (None, lag)
+    assert (report.error, report.lag, report.held_back) == (None, lag, held)
+
+
+def test_a_transaction_that_stays_open_in_the_source_is_told_of_until_it_ends(filled: OneSink) -> None:
+    """As a driver looks again and again."""
+    source = filled.settings().source
+    ends = SourceEnds(source, Admin(source.connection), patience_s=0.5)
+    before = ends.read()
+    assert ends.held_back == HeldBack(0)
+
+    def hanging() -> bool:
+        assert ends.read() == before, "readers get no further"
+        assert ends.held_back is not None
+        assert ends.held_back.offsets == 2
+        return ends.held_back.open_transaction is not None
+
+    records = [(filled.source, b"k", b"1"), (filled.source, b"k", b"2")]
+    with topics.open_transaction(filled.servers, topics.unique("foreign"), records) as producer:
+        assert not hanging(), "it has just begun"
+        wait_until(hanging, "what stays open is told of", 30.0)
+        assert ends.held_back is not None
+        assert ends.held_back.open_transaction is not None
+        assert f"that began at offset {before[filled.at()]} has" in ends.held_back.open_transaction.message
+        producer.commit_transaction()
+        wait_until(lambda: ends.read() != before, "what was held back can be read", 30.0)
+    assert ends.held_back == HeldBack(0)

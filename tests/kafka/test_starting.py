@@ -534,6 +534,27 @@ def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     assert sink.frontier() == {0: 3}, "what was read before is remembered, and the three rows are not delivered again"
 
 
+def test_a_first_start_whose_progress_topic_vanishes_under_another_that_delivered_is_refused(
+    sink: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(sink, 5)
+
+    def another_delivers() -> None:
+        deliver(sink, sink.start("run-2"), range(3))
+        topics.delete_topic(sink.servers, sink.progress)
+
+    once("starting-after-control-init", another_delivers, monkeypatch)
+    starter = sink.starter("run-1")
+    # The driver tries again; what it met stays known.
+    for _ in range(2):
+        error = refusal(lambda: starter.start(None), Reason.PROGRESS_LOST)
+        assert sink.data in error.message
+    assert len(sink.delivered()) == 3
+    # A person has decided.
+    sink.start("run-3")
+    assert sink.frontier() == {0: 0}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

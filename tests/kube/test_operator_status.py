@@ -347,8 +347,12 @@ def test_two_pipelines_with_one_identity(lab: OperatorLab, name: str) -> None:
 # --- the operator as a program ---
 
 
+AT_WORK = SinkScript(rows=5, next=(6,), lag=4)
+HANGING = ("it is open", "end it")
+
+
 def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
-    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=5, next=(6,), lag=4)}))
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": AT_WORK}))
     ready(lab, name)
     assert lab.answer("/healthz")[0] == 200
     assert lab.answer("/readyz")[0] == 200
@@ -360,6 +364,22 @@ def test_probes_and_metrics(lab: OperatorLab, name: str) -> None:
     lab.until(lambda: [each for each in samples() if name in each and each.endswith(" 4.0")], "the lag is a metric")
     assert [each for each in samples() if 'phase="Running"' in each and not each.endswith(" 0.0")]
     assert [each for each in samples() if "reconcile" in each and "_count" in each]
+
+    # The source has an open transaction, for too long, and then no more.
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=8, open_transaction=HANGING)})
+    status = lab.until_status(
+        name, lambda seen: condition_of(seen, "SinksHealthy")["reason"] == "SourceTransactionOpen", "it is told"
+    )
+    assert condition_of(status, "Ready")["status"] == "True"
+    assert status["sinks"][0]["heldBack"] == 8
+    assert status["sinks"][0]["openTransaction"] == {"message": "it is open", "remedy": "end it"}
+    lab.until(lambda: "SourceTransactionOpen" in {each["reason"] for each in lab.events(name)}, "by an event, too")
+    held = [each for each in samples() if name in each and "held_back_offsets" in each]
+    assert [each.split()[-1] for each in held] == ["8.0"]
+    lab.driver(name).change(sinks={"copy": dataclasses.replace(AT_WORK, held_back=0)})
+    status = lab.until_status(name, lambda seen: seen["sinks"][0]["heldBack"] == 0, "it is taken back")
+    assert "openTransaction" not in status["sinks"][0]
+    assert condition_of(status, "SinksHealthy")["reason"] == "NoErrors"
 
 
 @pytest.mark.thorough("an operator of its own")

@@ -455,6 +455,20 @@ class Losses(LateTasks, Deletions):
             self.world.scheduler.step(starter, Fate.LOST)
 
 
+class FirstStarts(Calm):
+    """Two drivers start for the first time; one delivers, and its progress is deleted before the other looks again."""
+
+    @rule(label=st.sampled_from(["init", "commit"]), nth=nths, seconds=st.sampled_from([0.1, 1.0, 3.0]))
+    def delete_under_a_competing_first_start(self, label: str, nth: int, seconds: float) -> None:
+        # It has met the progress topic by then. Whoever looks for the first time afterwards can know nothing of it.
+        first = self.hold(("runner", label), nth)
+        self.start_another()
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_progress(create=False)
+        self.release(first)
+        self.world.scheduler.run(seconds=5.0)
+
+
 class Protocol(BadRecords, Drivers, Readers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
     """Everything that may go wrong without anybody touching topics."""
 

@@ -450,6 +450,11 @@ def nobody_proves_to_hold_the_sink() -> list[Patch]:
     return [put(SinkStarter, "_prove", lambda *_: True)]
 
 
+@mutation("a first start forgets that it has met a progress topic which is gone", machine.FirstStarts)
+def vanished_progress_is_forgotten() -> list[Patch]:
+    return [put(core_starting, "check_vanished", nothing)]
+
+
 @mutation("Spark's memory competes: ranges are not compared with the frontier", machine.SparkElsewhere)
 def ranges_are_not_compared() -> list[Patch]:
     return [put(delivery, "check_contiguous", nothing)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from model.exploring import explore
-from model.machine import AtLeastOnce, DeadLetters, Everything, OldAnswers, Protocol, TwoNames
+from model.machine import AtLeastOnce, DeadLetters, Everything, FirstStarts, OldAnswers, Protocol, TwoNames
 from model.rules import Calm
 
 pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minutes
@@ -13,7 +13,15 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
 
 @pytest.mark.parametrize(
     ("machine", "runs"),
-    [(Protocol, 300), (DeadLetters, 200), (Everything, 400), (AtLeastOnce, 100), (OldAnswers, 30), (TwoNames, 10)],
+    [
+        (Protocol, 300),
+        (DeadLetters, 200),
+        (Everything, 400),
+        (AtLeastOnce, 100),
+        (OldAnswers, 30),
+        (TwoNames, 10),
+        (FirstStarts, 30),
+    ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:
     explore(machine, runs)

@@ -26,7 +26,7 @@ def lines(metrics: Metrics) -> set[str]:
 
 def test_a_pipeline_is_told() -> None:
     metrics = Metrics()
-    metrics.show(ORDERS, status(lag=7))
+    metrics.show(ORDERS, status(lag=7, heldBack=3))
     assert {
         'sinkpipeline_pipelines{phase="Running"} 1.0',
         'sinkpipeline_pipelines{phase="Failed"} 0.0',
@@ -34,6 +34,7 @@ def test_a_pipeline_is_told() -> None:
         f"sinkpipeline_driver_restarts{{{OF}}} 2.0",
         f'sinkpipeline_sink_rows_delivered{{{OF},sink="out"}} 5.0',
         f'sinkpipeline_sink_lag_offsets{{{OF},sink="out"}} 7.0',
+        f'sinkpipeline_sink_held_back_offsets{{{OF},sink="out"}} 3.0',
     } <= lines(metrics)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -344,3 +345,17 @@ def test_nothing_is_wrong_without_a_word() -> None:
         # A row has no message of a death, which a resource always has.
         silent = [kind for kind in good if conditions[kind]["status"] != good[kind] and not conditions[kind]["message"]]
         assert not silent, (name, silent)
+
+
+def test_an_open_transaction_of_the_source_is_told_while_a_driver_tells_it() -> None:
+    hanging = HeldBack(7, OpenTransaction("m" * 40_000, "end it"))
+    status = report(replace(RUNNING, told=told(replace(sink("a"), held_back=hanging), sink("b"))))
+    assert condition_of(status, "SinksHealthy")["reason"] == "SourceTransactionOpen"
+    assert condition_of(status, "Ready")["status"] == "True"
+    assert status["sinks"][0]["heldBack"] == 7
+    assert len(status["sinks"][0]["openTransaction"]["message"]) < 40_000
+    for later in (
+        replace(RUNNING, previous=status, told=None),
+        replace(RUNNING, previous=status, told=told(sink("a"))),
+    ):
+        assert not {"heldBack", "openTransaction"} & report(later)["sinks"][0].keys(), "nobody looks, or it has ended"

@@ -129,7 +129,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
         spark=nothing, query=nothing, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
     )
     sink._stop = Stop(world)
-    sink.set_ends({SourcePartition("in", 0): 10})
+    sink.set_ends({SourcePartition("in", 0): 10}, None)
     sink._run()
     return sink
 

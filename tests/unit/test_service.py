@@ -176,6 +176,7 @@ def test_metrics(driver: Asker) -> None:
             dropped=1,
             lost=4,
             lag=9,
+            heldBack=5,
             deadLetters=[
                 {"class": "RecordTooLarge", "stage": "write", "count": 2, "dropped": 1},
                 {"class": "FromTheFuture", "stage": "unknown", "count": 0, "dropped": 7},
@@ -201,6 +202,7 @@ def test_metrics(driver: Asker) -> None:
     assert found["sinkpipeline_dead_letters_total", none_yet] == 0, "so that the first one is an increase"
     assert not [labels for name, labels in found if name == "sinkpipeline_dead_letters_total" and two in labels]
     assert found["sinkpipeline_sink_lag_offsets", (one,)] == 9
+    assert found["sinkpipeline_sink_held_back_offsets", (one,)] == 5
     assert found["sinkpipeline_sink_batches_total", (one,)] == 3
     assert found["sinkpipeline_sink_failures_total", (("reason", "BrokerUnreachable"), two)] == 2
     assert found["sinkpipeline_sink_failures_total", (("reason", "BatchFailed"), two)] == 1
@@ -211,6 +213,7 @@ def test_metrics(driver: Asker) -> None:
     info = (("config_hash", "8f14e45f"), ("identity", "shop.orders"), ("run", "run-1"))
     assert found["sinkpipeline_driver_info", info] == 1
     assert ("sinkpipeline_sink_lag_offsets", (two,)) not in found, "an unknown lag is none"
+    assert ("sinkpipeline_sink_held_back_offsets", (two,)) not in found
     assert ("sinkpipeline_sink_rows_delivered_total", (two,)) not in found, "what is unknown is not 0"
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
@@ -17,6 +18,7 @@ from sinkpipeline.core.status import (
     Phase,
     SinkReport,
     SinkState,
+    condition_of,
     instant,
     phase,
     render,
@@ -429,3 +431,16 @@ def refusal(document: object) -> SinkPipelineError:
 def test_topics_are_ready_only_where_they_were_looked_at(facts: dict[str, Any], status: str, reason: str) -> None:
     found = condition(rendered(sink(**facts)), "TopicsReady")
     assert (found["status"], found["reason"]) == (status, reason)
+
+
+def test_what_the_source_holds_back_is_told_and_is_no_error_of_a_sink() -> None:
+    hanging = HeldBack(7, OpenTransaction("a transaction is open", "end it"))
+    document = rendered(sink(held_back=HeldBack(7)), sink("two"))
+    assert [each.get("heldBack") for each in document["sinks"]] == [7, None]
+    assert all("openTransaction" not in each for each in document["sinks"])
+    document = rendered(sink(held_back=hanging), sink("two", held_back=hanging))
+    assert document["sinks"][0]["openTransaction"] == {"message": "a transaction is open", "remedy": "end it"}
+    healthy = condition_of(document, "SinksHealthy")
+    assert (healthy["status"], healthy["reason"]) == ("True", "SourceTransactionOpen")
+    # All sinks have one source, and PROGRESS has a record that was dropped.
+    assert healthy["message"] == ("a transaction is open (end it); records dropped, as onFailure says: one: 1, two: 1")

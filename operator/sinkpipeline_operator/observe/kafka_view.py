@@ -42,8 +42,8 @@ _THREADS = 4
 _SLOW_REMOVAL_S = 10.0
 _REMOVE_AGAIN_S = 5.0
 _TOLD = (
-    "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "deadLetters", "lastProgressTime", "epoch",
-    "dataTopicId", "progressTopicId", "mayBeDuplicated",
+    "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "heldBack", "deadLetters",
+    "lastProgressTime", "epoch", "dataTopicId", "progressTopicId", "mayBeDuplicated",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.status import RECORDS_DROPPED, timestamp
+from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
 from sinkpipeline.kafka.removal import KeptTopic
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.driverpod import Death
@@ -179,6 +179,11 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
         error, earlier = sink.get("error"), known.get("error") or {}
         if error and (error["reason"], sink["state"]) != (earlier.get("reason"), known.get("state")):
             yield Event(_WARNING, error["reason"], f"{sink['name']}: {error['message']} ({error['remedy']})")
+        hanging = sink.get("openTransaction")
+        if hanging and not known.get("openTransaction"):
+            yield Event(
+                _WARNING, SOURCE_TRANSACTION_OPEN, f"{sink['name']}: {hanging['message']} ({hanging['remedy']})"
+            )
         ids = known.get("progressTopicId"), sink.get("progressTopicId")
         if all(ids) and ids[0] != ids[1]:
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")

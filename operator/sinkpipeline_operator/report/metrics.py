@@ -21,6 +21,7 @@ _COUNTS = {
     "dropped": ("dropped", "Records that were dropped because the manifest says so."),
     "lost": ("lost", "Source offsets that the source no longer had."),
     "lag": ("lag_offsets", "Source offsets between the frontier and the end offsets."),
+    "heldBack": ("held_back_offsets", "Source offsets beyond the lag that open transactions of the source hold back."),
 }
 _CLASS = (*_SINK, "stage", "class")
 _BY_CLASS = {

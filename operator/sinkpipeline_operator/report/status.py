@@ -142,9 +142,10 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
         )
         return {**kept, **told, "guarantee": told.get("guarantee", known.sinks[name])}
     # What is remembered is what a lost progress topic would be restored from: it stays, whatever happens to the driver.
+    # What the source held back is of the moment in which somebody looked.
     sink = {
         "name": name,
-        **(earlier or {}),
+        **{key: value for key, value in (earlier or {}).items() if key not in ("heldBack", "openTransaction")},
         **(known.last_words.get(name) or {}),
         **(known.observed.get(name) or {}),
         "guarantee": known.sinks[name],
@@ -177,6 +178,9 @@ def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
     if sink.get("error"):
         error = sink["error"]
         sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}
+    if sink.get("openTransaction"):
+        hanging = sink["openTransaction"]
+        sink["openTransaction"] = {key: _cut(str(hanging.get(key, ""))) for key in ("message", "remedy")}
     return sink
 
 

@@ -77,7 +77,7 @@ def status_body(status: Mapping[str, Any], driver: DriverInfo, now_ms: int, *, s
     if len(body) <= LIMIT_BYTES:
         return body
     document["conditions"] = [{**each, "message": each["message"][:_TEXT]} for each in status["conditions"]]
-    document["sinks"] = sinks = [_with_short_error(sink) for sink in sinks]
+    document["sinks"] = sinks = [_with_short_texts(sink) for sink in sinks]
     body, truncated = _encode(document), []
     for number in sorted(range(len(sinks)), key=lambda number: -len(_encode(sinks[number].get("frontier")))):
         if len(body) <= LIMIT_BYTES:
@@ -97,10 +97,9 @@ def told_sinks(status: Mapping[str, Any], driver: DriverInfo) -> list[dict[str, 
     ]
 
 
-def _with_short_error(sink: Mapping[str, Any]) -> dict[str, Any]:
-    if "error" not in sink:
-        return dict(sink)
-    return {**sink, "error": {key: text[:_TEXT] for key, text in sink["error"].items()}}
+def _with_short_texts(sink: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {key: sink[key] for key in ("error", "openTransaction") if key in sink}
+    return {**sink, **{key: {name: text[:_TEXT] for name, text in each.items()} for key, each in texts.items()}}
 
 
 def _encode(value: object) -> bytes:

@@ -10,7 +10,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance, check_forward
-from sinkpipeline.core.topics import Memory
+from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,22 @@ def superseded(sink: SinkId, run: str) -> SinkPipelineError:
         f"a newer driver (run {run}) has taken over {sink}",
         "nothing to do if that was intended; otherwise stop one of the two",
     )
+
+
+def check_vanished(sink: SinkId, decision: TopicDecision, data_topic: Topic | None) -> None:
+    """Refuses a first start on whose way a progress topic was deleted, where somebody may have delivered.
+
+    Raises:
+        SinkPipelineError: ProgressLost.
+    """
+    if decision.beginning is Beginning.FIRST_START and data_topic is not None and data_topic.holds_data:
+        raise SinkPipelineError(
+            Reason.PROGRESS_LOST,
+            f"the progress topic of {sink} was deleted while the sink started for the first time, and data topic "
+            f"{data_topic.name} holds data: another driver may have delivered it, and nobody knows how far it got",
+            "start the pipeline again with the status file of that driver; or as it is (with another spec.restartNonce "
+            "where the operator runs it), to begin at source.kafka.startingOffsets and perhaps deliver rows twice",
+        )
 
 
 def check_source(meta: Meta | None, source: Mapping[str, str]) -> None:

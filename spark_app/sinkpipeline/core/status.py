@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
 from sinkpipeline.core.work import Executors
@@ -43,6 +44,7 @@ _OF_PROGRESS = (
 
 
 RECORDS_DROPPED = "RecordsDropped"
+SOURCE_TRANSACTION_OPEN = "SourceTransactionOpen"
 """Why SinksHealthy is True, and yet worth a look."""
 NO_EXECUTORS = "NoExecutors"
 FIRST_BATCH_PENDING = "FirstBatchPending"
@@ -75,6 +77,8 @@ class SinkReport:
     progress: Progress | None = None
     lag: int | None = None
     """Source offsets between the frontier and the end offsets; None while unknown."""
+    held_back: HeldBack | None = None
+    """What open transactions of the source hold back beyond these end offsets; None while unknown."""
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
@@ -220,6 +224,10 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         document |= _progress(report.progress)
     if report.lag is not None:
         document["lag"] = report.lag
+    if report.held_back is not None:
+        document["heldBack"] = report.held_back.offsets
+        if report.held_back.open_transaction is not None:
+            document["openTransaction"] = report.held_back.open_transaction.to_dict()
     if report.circuit_opened_at is not None:
         document["circuit"] = {"openedAt": timestamp(report.circuit_opened_at)}
     if report.error is not None:
@@ -358,11 +366,22 @@ def _sinks_healthy(sinks: list[SinkReport], rendered: Iterable[Mapping[str, Any]
 
 
 def without_errors(sinks: Iterable[Mapping[str, Any]]) -> Condition:
-    """SinksHealthy where no sink has an error. What was dropped was so by order, and is no error; it is told."""
-    dropped = [f"{sink['name']}: {sink['dropped']}" for sink in sinks if sink.get("dropped")]
-    if not dropped:
+    """SinksHealthy where no sink has an error.
+
+    What was dropped was so by order, and what producers of the source hold back is no fault of a sink: both are told.
+    """
+    known = list(sinks)
+    told: list[tuple[str, str]] = []
+    # All sinks have the same source.
+    hanging = {f"{each['message']} ({each['remedy']})": None for sink in known if (each := sink.get("openTransaction"))}
+    if hanging:
+        told.append((SOURCE_TRANSACTION_OPEN, "; ".join(hanging)))
+    dropped = [f"{sink['name']}: {sink['dropped']}" for sink in known if sink.get("dropped")]
+    if dropped:
+        told.append((RECORDS_DROPPED, f"records dropped, as onFailure says: {', '.join(dropped)}"))
+    if not told:
         return Condition("True", "NoErrors", "")
-    return Condition("True", RECORDS_DROPPED, f"records dropped, as onFailure says: {', '.join(dropped)}")
+    return Condition("True", told[0][0], "; ".join(text for _, text in told))
 
 
 def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:

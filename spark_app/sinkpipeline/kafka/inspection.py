@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack, look
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
@@ -46,7 +47,8 @@ def _inspect(sink: SinkSettings, memory: Memory | None, report: SinkReport) -> S
         report = replace(report, progress=progress)
     try:
         topics = source_topics(sink.source, source_admin)
-        report = replace(report, lag=_lag(sink, source_admin, progress, topics))
+        lag, held_back = _lag(sink, source_admin, progress, topics)
+        report = replace(report, lag=lag, held_back=held_back)
         starting.check_source(progress.meta if progress.exists else None, _ids(topics.values()))
         check_visible(sink.source, source_admin, progress.meta, topics)
         decision = decide(
@@ -72,13 +74,21 @@ def _progress(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]
         return topic, log.observe(sink.id)
 
 
-def _lag(sink: SinkSettings, admin: Admin, progress: Progress, topics: Collection[str]) -> int | None:
-    """Of the partitions that are known, up to where a driver would read; None where there are none."""
+def _lag(
+    sink: SinkSettings, admin: Admin, progress: Progress, topics: Collection[str]
+) -> tuple[int | None, HeldBack | None]:
+    """Of the partitions that are known: up to where a driver would read, and what is held back beyond.
+
+    None where no partition is known; nothing can be held back from who reads up to the high watermarks.
+    """
     known = {each: state for each, state in progress.partitions.items() if each.topic in topics}
     if not known:
-        return None
+        return None, None
+    high = admin.end_offsets(known, read_committed=False) if sink.source.read_committed else None
     ends = admin.end_offsets(known, read_committed=sink.source.read_committed)
-    return sum(max(0, ends[each] - state.next) for each, state in known.items())
+    lag = sum(max(0, ends[each] - state.next) for each, state in known.items())
+    # One look doesn't know for how long.
+    return lag, None if high is None else HeldBack(sum(each.offsets for each in look({}, ends, high, 0.0).values()))
 
 
 def _ids(topics: Iterable[Topic]) -> dict[str, str]:

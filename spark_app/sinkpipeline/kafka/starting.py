@@ -88,6 +88,10 @@ class SinkStarter(SinkTakeover):
     _exact: Memory | None = field(default=None, init=False)
     _is_proved: bool = field(default=False, init=False)
     """Whether what this driver remembers was shown to be all that there is, since it last started."""
+    _met: str | None = field(default=None, init=False)
+    """The id of the progress topic that was found or made last."""
+    _vanished: bool = field(default=False, init=False)
+    """Whether a progress topic that was met on the way of this start is gone: another driver may have delivered."""
     _created: str | None = field(default=None, init=False)
     """The id of the data topic that this driver has created last, for certain."""
 
@@ -111,7 +115,7 @@ class SinkStarter(SinkTakeover):
             VERDICTS - {Reason.SOURCE_TOPIC_MISSING} if is_new else VERDICTS,
         )
         self.started_before = True
-        self._is_proved = False
+        self._is_proved = self._vanished = False
         return started
 
     def _attempt(self, memory: Memory | None, held: TransactionalProducer | None) -> StartedSink:
@@ -238,7 +242,9 @@ class SinkStarter(SinkTakeover):
             decision, _ = self._decide(Progress(), None, view, memory)
             recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
+            self._compare_met(progress_topic)
         else:
+            self._compare_met(progress_topic)
             # Before the look, which writes into it.
             check_ids_apart(self.settings, view.topics, {Role.PROGRESS: progress_topic.id})
             seen = self._look(progress_topic)
@@ -249,6 +255,11 @@ class SinkStarter(SinkTakeover):
         if held is not None and needs_proof and not self._prove(held):
             self._exact = None
         return progress_topic, recreated
+
+    def _compare_met(self, progress_topic: Topic) -> None:
+        """By the ids: an answer that a topic is missing may be an old one."""
+        self._vanished |= self._met not in (None, progress_topic.id)
+        self._met = progress_topic.id
 
     def _prove(self, held: TransactionalProducer) -> bool:
         """Whether nobody has taken the control id since `held` took it; then nobody else has delivered anything.
@@ -284,6 +295,8 @@ class SinkStarter(SinkTakeover):
             source=view.topics,
             refuse_existing_data=settings.refuse_existing_data,
         )
+        if self._vanished:
+            starting.check_vanished(settings.id, decision, data_topic)
         return decision, data_topic
 
     @override

@@ -22,9 +22,9 @@ from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source_ends import SourceEnds
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
-from sinkpipeline.kafka.views import source_topics
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
 from sinkpipeline.spark.session import spark_session
@@ -89,7 +89,7 @@ class Driver:
             return
         admins = {connection: Admin(connection) for connection in self._connections()}
         source = self.sinks[0].source
-        targets = self._end_offsets(source, admins[source.connection]) if self.until_idle else {}
+        targets = SourceEnds(source, admins[source.connection]).read() if self.until_idle else {}
         rows = row_plan(self.pipeline)
         with (
             spark_session(f"sinkpipeline {self.pipeline.identity}", self.master, self._conf(), self.log_file) as spark,
@@ -148,14 +148,6 @@ class Driver:
     def _connections(self) -> set[Connection]:
         return {self.sinks[0].source.connection, *(sink.connection for sink in self.sinks)}
 
-    def _end_offsets(self, source: SourceSettings, admin: Admin) -> dict[SourcePartition, int]:
-        partitions = [
-            SourcePartition(name, number)
-            for name, topic in source_topics(source, admin).items()
-            for number in range(topic.partitions)
-        ]
-        return admin.end_offsets(partitions, read_committed=source.read_committed)
-
     def _conf(self) -> dict[str, str]:
         spark = self.pipeline.spec.spark
         return {
@@ -184,8 +176,9 @@ class Driver:
 
     def _follow_lag(self, source_admin: Admin, over: threading.Event) -> None:
         """In a thread of its own: brokers that don't answer must hold up neither the status nor a stop."""
+        ends = SourceEnds(self.sinks[0].source, source_admin)
         while not over.is_set():
-            self._update_lag(source_admin, over)
+            self._update_lag(ends, over)
             over.wait(_LAG_EVERY_S)
 
     def _wake(self) -> None:
@@ -195,15 +188,15 @@ class Driver:
         errors = [report.error for report in self._reports()]
         return any(error is not None and error.reason is Reason.SUPERSEDED for error in errors)
 
-    def _update_lag(self, source_admin: Admin, over: threading.Event | None = None) -> None:
+    def _update_lag(self, source: SourceEnds, over: threading.Event | None = None) -> None:
         ends = None
         try:
-            ends = self._end_offsets(self.sinks[0].source, source_admin)
+            ends = source.read()
         except SinkPipelineError as error:
             _LOG.debug("lag is unknown: %s", error)
         if over is None or not over.is_set():
             for runner in self._runners:
-                runner.set_ends(ends)
+                runner.set_ends(ends, None if ends is None else source.held_back)
 
     def _publish(self) -> None:
         now = now_ms()
@@ -275,7 +268,9 @@ class Driver:
                 self._abandon()
             self._changed.wait(_TICK_S)
             self._changed.clear()
-        last = threading.Thread(target=self._update_lag, args=(Admin(self.sinks[0].source.connection),), daemon=True)
+        source = self.sinks[0].source
+        ends = SourceEnds(source, Admin(source.connection))
+        last = threading.Thread(target=self._update_lag, args=(ends,), daemon=True)
         last.start()
         last.join(_LAST_LAG_S)
         self._publish()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
+from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
@@ -88,6 +89,7 @@ class SinkRunner:
         self._broker_waits_s = broker_waits_s(starter.settings.source)
         self._patience_s = fetch_patience_s(self._broker_waits_s)
         self._ends: Mapping[SourcePartition, int] | None = None
+        self._held_back: HeldBack | None = None
         self._on_change = on_change
         self._executors: int | None = None
         self._idled = False
@@ -111,7 +113,7 @@ class SinkRunner:
     def report(self) -> SinkReport:
         """Lag is of this frontier: reckoned when it is asked for, from the end offsets as last seen."""
         with self._lock:
-            report, ends = self._report, self._ends
+            report, ends = replace(self._report, held_back=self._held_back), self._ends
         if ends is None or report.progress is None:
             return report
         states = report.progress.partitions
@@ -163,9 +165,10 @@ class SinkRunner:
             )
         )
 
-    def set_ends(self, ends: Mapping[SourcePartition, int] | None) -> None:
-        """The source's end offsets as last seen; None where they are unknown."""
-        self._ends = ends
+    def set_ends(self, ends: Mapping[SourcePartition, int] | None, held_back: HeldBack | None) -> None:
+        """The source's end offsets as last seen, and what is held back beyond; None where they are unknown."""
+        with self._lock:
+            self._ends, self._held_back = ends, held_back
 
     def set_executors(self, registered: int | None) -> None:
         """How many there are; None where that can't be known."""

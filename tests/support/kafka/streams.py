@@ -24,10 +24,14 @@ class Stream:
     def feed(self, rows: int, *, only: int | None = None) -> None:
         """Appends rows to every partition, or to one."""
         for partition in range(self.partitions) if only is None else [only]:
-            start = self._counts[partition]
-            values = [f"{partition}:{n}".encode() for n in range(start, start + rows)]
+            values = self.next_rows(rows, partition)
             produce(self.servers, self.topic, [(value, value) for value in values], partition=partition)
-            self._counts[partition] += rows
+
+    def next_rows(self, rows: int, partition: int) -> list[bytes]:
+        """Rows that the caller appends to a partition."""
+        start = self._counts[partition]
+        self._counts[partition] += rows
+        return [f"{partition}:{n}".encode() for n in range(start, start + rows)]
 
     @property
     def total(self) -> int:

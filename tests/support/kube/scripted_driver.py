@@ -28,6 +28,7 @@ from sinkpipeline.cli.pod.metrics import CONTENT_TYPE, Metrics
 from sinkpipeline.cli.pod.termination import TerminationLog
 from sinkpipeline.cli.pod.vitals import Vitals
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.resume import parse as parse_resume
@@ -142,6 +143,7 @@ class ScriptedDriver:
             state=SinkState(told.state),
             progress=self._progress(told) if told.known else None,
             lag=told.lag,
+            held_back=_held_back(told),
             circuit_opened_at=told.circuit_opened_at,
             error=None if told.error is None else _error(told.error),
             proved=told.proved,
@@ -257,6 +259,11 @@ def _document(path: Path) -> object:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise SinkPipelineError(Reason.STATUS_FILE_INVALID, f"{path} can't be read: {error}", "write it") from error
+
+
+def _held_back(told: SinkScript) -> HeldBack | None:
+    hanging = None if told.open_transaction is None else OpenTransaction(*told.open_transaction)
+    return None if told.held_back is None else HeldBack(told.held_back, hanging)
 
 
 def _error(told: tuple[str, str, str]) -> SinkPipelineError:

@@ -37,6 +37,9 @@ class SinkScript:
     next: tuple[int, ...] = (0,)
     """The frontier of the one source topic."""
     lag: int | None = 0
+    held_back: int | None = None
+    open_transaction: tuple[str, str] | None = None
+    """Message, remedy."""
     epoch: int = 0
     data_id: str = "data-1"
     progress_id: str = "progress-1"

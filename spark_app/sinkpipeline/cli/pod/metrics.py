@@ -68,13 +68,22 @@ class _DriverCollector(Collector):
             None,
             ["sink"],
         )
+        held_back = GaugeMetricFamily(
+            "sinkpipeline_sink_held_back_offsets",
+            "Source offsets beyond the lag that open transactions of the source hold back; none if unknown.",
+            None,
+            ["sink"],
+        )
         state = GaugeMetricFamily("sinkpipeline_sink_state", "1 for the state a sink is in.", None, ["sink", "state"])
         for sink in sinks:
             if "lag" in sink:
                 lag.add_metric([sink["name"]], sink["lag"])
+            if "heldBack" in sink:
+                held_back.add_metric([sink["name"]], sink["heldBack"])
             for each in SinkState:
                 state.add_metric([sink["name"], each.value], float(each.value == sink["state"]))
         yield lag
+        yield held_back
         yield state
         batches = CounterMetricFamily("sinkpipeline_sink_batches", "Micro-batches of this driver.", labels=["sink"])
         failures = CounterMetricFamily(
