@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crd.definition import GROUP, VERSION, at, definition
-from crd.rules import Rule
+from crd.definition import GROUP, add_rules, definition, kind_schema
+from crd.rules import NAME, Rule, stays
 from crd.schema import spec_schema
 from crd.status import CONDITION, count, mapping, named, one_of, text, time
 from sinkpipeline.core.asked import DIGEST_LENGTH, MAX_RESOLVED, MAX_TEXT
 from sinkpipeline.core.manifest.action import ACTION_KIND, ActionSpec
-from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 
 Schema = dict[str, Any]
 
@@ -40,24 +39,15 @@ def _immutable() -> Iterable[Rule]:
         path = field.alias or name
         if path in _CHANGES:
             continue
-        same = f"self.{path} == oldSelf.{path}"
-        if not field.is_required() and field.default is None:
-            same = f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})"
-        yield Rule(same, f"{path} never changes: create another action", f".{path}")
+        optional = not field.is_required() and field.default is None
+        yield Rule(stays(path, optional=optional), f"{path} never changes: create another action", f".{path}")
 
 
 _IS = "self.action == '{}'"
 _RESET, _REDRIVE, _PURGE = (_IS.format(each) for each in ("Reset", "Redrive", "Purge"))
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "": (
-        Rule(
-            f"size(self.metadata.name) <= {MAX_RESOURCE_NAME} && "
-            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            f"metadata.name: use 1 to {MAX_RESOURCE_NAME} of a-z, 0-9 and -, beginning with a letter and not ending "
-            "with - (DNS-1035)",
-        ),
-    ),
+    "": (NAME,),
     "spec": (
         *_immutable(),
         Rule(f"!({_RESET}) || has(self.to)", "say where a Reset goes on: to", ".to"),
@@ -119,21 +109,10 @@ STATUS: Schema = mapping(
 
 def action_schema() -> Schema:
     """The openAPIV3Schema."""
-    schema: Schema = {
-        "description": "What a person asks for once, of one sink: shown first, and carried out when it is confirmed.",
-        "type": "object",
-        "properties": {
-            "apiVersion": {"description": f"{GROUP}/{VERSION}.", "type": "string"},
-            "kind": {"description": f"{ACTION_KIND}.", "type": "string"},
-            "metadata": {"type": "object"},
-            "spec": spec_schema(ActionSpec),
-            "status": STATUS,
-        },
-        "required": ["spec"],
-    }
-    schema["properties"]["spec"]["description"] = "What is asked for; only confirm may change."
-    for place, rules in RULES.items():
-        at(schema, place)["x-kubernetes-validations"] = [rule.to_dict() for rule in rules]
+    about = "What a person asks for once, of one sink: shown first, and carried out when it is confirmed."
+    spec = {**spec_schema(ActionSpec), "description": "What is asked for; only confirm may change."}
+    schema = kind_schema(ACTION_KIND, about, spec, STATUS)
+    add_rules(schema, RULES)
     return schema
 
 

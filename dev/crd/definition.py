@@ -7,14 +7,14 @@ what this module makes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from typing_extensions import override
 
-from crd.rules import RULES
+from crd.rules import RULES, Rule
 from crd.schema import spec_schema
 from crd.status import STATUS
 from sinkpipeline.core.manifest import API_VERSION, KIND
@@ -53,25 +53,36 @@ _COLUMNS = (
 
 def resource_schema() -> Schema:
     """The openAPIV3Schema."""
-    schema: Schema = {
-        "description": "Where records come from, what happens to them, which sinks they go to, exactly once.",
+    about = "Where records come from, what happens to them, which sinks they go to, exactly once."
+    spec = {**spec_schema(), "description": "What is asked for."}
+    schema = kind_schema(KIND, about, spec, STATUS)
+    for place, extension in _LIST_TYPES.items():
+        at(schema, place).update(extension)
+    add_rules(schema, RULES)
+    return schema
+
+
+def kind_schema(kind: str, description: str, spec: Schema, status: Schema) -> Schema:
+    """The openAPIV3Schema of a kind of this group, still without rules."""
+    return {
+        "description": description,
         "type": "object",
         "properties": {
             "apiVersion": {"description": f"{API_VERSION}.", "type": "string"},
-            "kind": {"description": f"{KIND}.", "type": "string"},
+            "kind": {"description": f"{kind}.", "type": "string"},
             # The API server has its own schema of it, and takes no description beside that one.
             "metadata": {"type": "object"},
-            "spec": spec_schema(),
-            "status": STATUS,
+            "spec": spec,
+            "status": status,
         },
         "required": ["spec"],
     }
-    schema["properties"]["spec"]["description"] = "What is asked for."
-    for place, extension in _LIST_TYPES.items():
-        at(schema, place).update(extension)
-    for place, rules in RULES.items():
-        at(schema, place)["x-kubernetes-validations"] = [rule.to_dict() for rule in rules]
-    return schema
+
+
+def add_rules(schema: Schema, rules: Mapping[str, Iterable[Rule]]) -> None:
+    """Each where it belongs, by its place."""
+    for place, each in rules.items():
+        at(schema, place)["x-kubernetes-validations"] = [rule.to_dict() for rule in each]
 
 
 def at(schema: Schema, place: str) -> Schema:

@@ -108,18 +108,25 @@ _TOPIC_CONFIG = (
     Rule(f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"),
 )
 
+NAME = Rule(
+    f"size(self.metadata.name) <= {MAX_RESOURCE_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    f"metadata.name: use 1 to {MAX_RESOURCE_NAME} of a-z, 0-9 and -, beginning with a letter and not ending "
+    "with - (DNS-1035)",
+)
+"""Of every kind: names of other objects are made of it."""
+
+
+def stays(path: str, *, optional: bool) -> str:
+    """That a field is what it was; an optional one is neither set nor removed later."""
+    same = f"self.{path} == oldSelf.{path}"
+    return f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})" if optional else same
+
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "": (
-        Rule(
-            f"size(self.metadata.name) <= {MAX_RESOURCE_NAME} && "
-            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            f"metadata.name: use 1 to {MAX_RESOURCE_NAME} of a-z, 0-9 and -, beginning with a letter and not ending "
-            "with - (DNS-1035)",
-        ),
-    ),
+    "": (NAME,),
     "spec": (
         Rule(
-            "has(self.identity) == has(oldSelf.identity) && (!has(self.identity) || self.identity == oldSelf.identity)",
+            stays("identity", optional=True),
             f"identity {_NEVER}, and is neither set nor removed later: progress belongs to it",
             ".identity",
         ),
@@ -194,12 +201,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".topic.name",
         ),
         Rule(
-            "self.topic.name == oldSelf.topic.name",
+            stays("topic.name", optional=False),
             f"topic.name {_NEVER}: another topic is another sink",
             ".topic.name",
         ),
         Rule(
-            "self.progressTopic.name == oldSelf.progressTopic.name",
+            stays("progressTopic.name", optional=False),
             f"progressTopic.name {_NEVER}: the sink's progress is there",
             ".progressTopic.name",
         ),
