@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
@@ -264,27 +264,28 @@ def test_an_operator_that_is_killed_resets_once(
 
 
 @pytest.fixture
-def restricted(new_lab: Callable[..., OperatorLab]) -> Callable[..., OperatorLab]:
-    """Where the API server admits pods only that keep the profile "restricted"."""
+def restricted(
+    new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+) -> Callable[..., Suspended]:
+    """A pipeline that has delivered, where the API server admits pods only that keep the profile "restricted"."""
 
-    def make(*options: str) -> OperatorLab:
-        lab = new_lab("--resync", "1", *options)
+    def make(*, bad: Collection[int] = ()) -> Suspended:
+        lab = new_lab("--resync", "1")
         enforce = "pod-security.kubernetes.io/enforce=restricted"
         lab.cluster.kubectl("label", "namespace", lab.namespace, enforce)
         lab.start()
-        return lab
+        pipeline = Suspended(lab, api_server, kafka, name)
+        pipeline.deliver(bad=bad)
+        pipeline.apply(letters=bool(bad))
+        return pipeline
 
     return make
 
 
 @pytest.mark.thorough("a purge goes the same way")
-def test_a_reset_without_access_to_kafka(
-    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
-) -> None:
-    lab = restricted()
-    pipeline = Suspended(lab, api_server, kafka, name)
-    pipeline.deliver()
-    pipeline.apply()
+def test_a_reset_without_access_to_kafka(restricted: Callable[..., Suspended], api_server: Cluster) -> None:
+    pipeline = restricted()
+    lab = pipeline.lab
     with JobPods(api_server, lab.namespace) as pods:
         action = ask_for_a_reset(pipeline)
         shown = lab.until_asked(action, "AwaitingConfirmation")
@@ -302,13 +303,9 @@ def test_a_reset_without_access_to_kafka(
     lab.until(lambda: lab.all("jobs") == [], "what it made goes with it")
 
 
-def test_a_purge_of_what_was_shown(
-    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
-) -> None:
-    lab = restricted()
-    pipeline = Suspended(lab, api_server, kafka, name)
-    pipeline.deliver(bad=[3, 5, 7])
-    pipeline.apply(letters=True)
+def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
+    pipeline = restricted(bad=[3, 5, 7])
+    lab = pipeline.lab
     with JobPods(api_server, lab.namespace):
         action = lab.ask(pipeline=name, sink="copy", action="Purge", upTo={"beforeOffsets": ["0:2"]})
         shown = lab.until_asked(action, "AwaitingConfirmation")
@@ -320,13 +317,9 @@ def test_a_purge_of_what_was_shown(
 
 
 @pytest.mark.thorough("starts Spark; tests/kafka has what a redrive does")
-def test_a_redrive_whose_pod_is_killed(
-    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
-) -> None:
-    lab = restricted()
-    pipeline = Suspended(lab, api_server, kafka, name)
-    pipeline.deliver(bad=[3, 5, 7])
-    pipeline.apply(letters=True)
+def test_a_redrive_whose_pod_is_killed(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
+    pipeline = restricted(bad=[3, 5, 7])
+    lab = pipeline.lab
     with JobPods(api_server, lab.namespace) as pods:
         # As the event of dead letters prints it.
         action = lab.type(remedies.redrive(Ref(lab.namespace, name), "copy")).split()[0].rpartition("/")[2]
@@ -366,12 +359,10 @@ def test_an_operator_that_is_killed_makes_one_job(
 
 @pytest.mark.thorough("an operator of its own")
 def test_a_pipeline_that_goes_takes_the_job_of_an_action_with_it(
-    restricted: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str
+    restricted: Callable[..., Suspended], name: str
 ) -> None:
-    lab = restricted()
-    pipeline = Suspended(lab, api_server, kafka, name)
-    pipeline.deliver()
-    pipeline.apply()
+    pipeline = restricted()
+    lab = pipeline.lab
     action = ask_for_a_reset(pipeline)
     # Nobody runs its pod.
     lab.until(lambda: lab.all("jobs"), "the Job of the preview is there")
