@@ -1,0 +1,1 @@
+"""A name of its own: without this file `tests/cluster` would be found first."""

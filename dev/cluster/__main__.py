@@ -10,7 +10,7 @@ import time
 from cluster import choice
 from cluster.target import Target
 from deployed.chart import ChartError
-from node.machine import NodeError
+from node.state import NodeError
 from servers.control_plane import ControlPlaneError
 
 

@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from cluster import kubeflow
 from cluster.target import DIRECTORY, ROOT, Target
+from deployed.chart import app_version
 from node import machine
 from servers import control_plane
 from servers.control_plane import ControlPlaneError
@@ -82,8 +82,14 @@ def _kind(namespaces: Sequence[str]) -> Target:
     addresses = _run("docker", "network", "inspect", "kind", f"--format={gateway}").split()
     target = Target("kind", str(kubeconfig), next(each for each in addresses if ":" not in each))
     target.save()
-    _run(str(ROOT / "dev/images/build.sh"), deadline_s=_BUILD_S, BUILDER="docker", REGISTRY="localhost", TAG=_tag())
-    images = [f"localhost/{name}:{_tag()}" for name in IMAGES]
+    _run(
+        str(ROOT / "dev/images/build.sh"),
+        deadline_s=_BUILD_S,
+        BUILDER="docker",
+        REGISTRY="localhost",
+        TAG=app_version(),
+    )
+    images = [f"localhost/{name}:{app_version()}" for name in IMAGES]
     _run("kind", "load", "docker-image", *images, f"--name={_KIND}", deadline_s=_KIND_S)
     kubeflow.install(target.cluster, None, None, namespaces)
     return target
@@ -110,26 +116,23 @@ def _answers(target: Target) -> bool:
     return True
 
 
-def _tag() -> str:
-    chart = (ROOT / "charts/sinkpipeline-operator/Chart.yaml").read_text()
-    [line] = [line for line in chart.splitlines() if line.startswith("appVersion:")]
-    return line.partition(":")[2].strip().strip('"')
-
-
 def _run(*argv: str, deadline_s: float = 60.0, **environ: str) -> str:
     """What it prints; what it says of its work goes to the terminal."""
     found = shutil.which(argv[0])
     if found is None:
         raise ControlPlaneError(f"{argv[0]} is not installed")
-    result = subprocess.run(
-        [found, *argv[1:]],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=deadline_s,
-        env=os.environ | environ,
-        cwd=Path(ROOT),
-    )
+    try:
+        result = subprocess.run(
+            [found, *argv[1:]],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=deadline_s,
+            env=os.environ | environ,
+            cwd=ROOT,
+        )
+    except subprocess.TimeoutExpired:
+        raise ControlPlaneError(f"{' '.join(argv)} did not end within {deadline_s:.0f} s") from None
     if result.returncode != 0:
         raise ControlPlaneError(f"{' '.join(argv)} ended with {result.returncode}\n{result.stdout[-2000:]}")
     return result.stdout

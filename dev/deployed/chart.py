@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from servers.control_plane import Cluster
+from servers.control_plane import Cluster, pinned
 from servers.local_process import cache_directory
 
 ROOT: Final = Path(__file__).parents[2]
@@ -68,6 +67,12 @@ def install(
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": [made, *objects]})
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
     return objects
+
+
+def app_version() -> str:
+    """Of the operator and the application: the default tag of both images."""
+    described: Object = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    return str(described["appVersion"])
 
 
 def crds() -> list[Path]:
@@ -129,7 +134,7 @@ def helm_executable() -> str:
     found = shutil.which("helm")
     if found is not None:
         return found
-    built = cache_directory() / f"helm-{_pinned()}" / "helm"
+    built = cache_directory() / f"helm-{pinned('helm', 'helm.sh/helm/v4')}" / "helm"
     with _alone():
         if not built.is_file():
             install_helm = [str(ROOT / "dev" / "install.sh"), "helm"]
@@ -146,10 +151,3 @@ def _alone() -> Iterator[None]:
     with (cache_directory() / ".helm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _pinned() -> str:
-    version = re.search(r"^require helm\.sh/helm/v4 v(\S+)", (ROOT / "dev/go/helm/go.mod").read_text(), re.MULTILINE)
-    if version is None:
-        raise ChartError("dev/go/helm/go.mod does not require helm.sh/helm/v4")
-    return version[1]

@@ -7,11 +7,15 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from node.state import State
+from node.state import NodeError, State
 
 
 def import_images(state: State, archives: Path) -> None:
-    """Those that it does not have already; and nothing of containers that an earlier node has left."""
+    """Those that it does not have already; and nothing of containers that an earlier node has left.
+
+    Raises:
+        NodeError: containerd refuses.
+    """
     for kind in ("tasks", "containers"):
         for name in _ctr(state, kind, "list", "-q").split():
             _ctr(state, kind, "rm", *(["--force"] if kind == "tasks" else []), name)
@@ -33,4 +37,7 @@ def _content(archive: Path) -> tuple[str, str]:
 
 def _ctr(state: State, *arguments: str) -> str:
     command = ["ctr", "--address", str(state.containerd_socket), "--namespace", "k8s.io", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise NodeError(f"ctr {' '.join(arguments)}: {result.stderr.strip()}")
+    return result.stdout

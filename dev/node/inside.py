@@ -88,7 +88,7 @@ class Supervisor:
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             ]
-            pid = os.posix_spawn(program.argv[0], program.argv, {**os.environ, **program.env}, file_actions=actions)
+            pid = os.posix_spawn(program.argv[0], program.argv, os.environ, file_actions=actions)
         self._pids[pid] = program.name
         self._not_before[program.name] = time.monotonic() + RESTART_S
 

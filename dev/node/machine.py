@@ -20,7 +20,7 @@ from typing import Final
 from node.cgroups import remove_cgroup
 from node.credentials import write_credentials
 from node.images import import_images
-from node.state import INTERFACE, NAME, State
+from node.state import INTERFACE, NAME, NodeError, State
 from servers.control_plane import Cluster, ControlPlaneError, control_plane_binaries
 from servers.local_process import cache_directory
 
@@ -28,10 +28,6 @@ _UP_S: Final = 120.0
 _DOWN_S: Final = 20.0
 _POLL_S: Final = 0.1
 _NUMBERS: Final = range(1, 100)
-
-
-class NodeError(RuntimeError):
-    """The node did not come up."""
 
 
 def up(directory: Path, archives: Path) -> Cluster:
@@ -53,9 +49,7 @@ def up(directory: Path, archives: Path) -> Cluster:
         cluster = Cluster(state.kubeconfig, directory)
         _wait(state, "containerd listens", lambda: _containerd_answers(state))
         import_images(state, archives)
-        # The kubelet starts when the image of its pods' first container is there.
-        state.file("images")
-        (directory / "images").touch()
+        state.filled.touch()
         _wait(state, "the node is Ready", lambda: _is_ready(cluster))
         _wait(state, "namespaces get their account", lambda: _succeeds(cluster, "get", "serviceaccount", "default"))
     except BaseException:

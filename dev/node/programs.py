@@ -6,12 +6,12 @@ import json
 import shutil
 import socket
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node.state import NAME, PODS, PORT, SERVICES, State
+from node.state import CLUSTER, NAME, PODS, PORT, SERVICES, State
 
 _ETCD: Final = ("127.0.0.1", 2379)
 _CNI_PLUGINS: Final = ("/usr/lib/cni", "/opt/cni/bin")
@@ -21,7 +21,6 @@ _CNI_PLUGINS: Final = ("/usr/lib/cni", "/opt/cni/bin")
 class Program:
     name: str
     argv: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict)
     after: Callable[[], bool] | None = None
     """Whether it may start already."""
 
@@ -82,7 +81,7 @@ def programs(state: State) -> list[Program]:
                 f"--root-ca-file={state.file('ca.crt')}",
                 "--use-service-account-credentials",
                 "--allocate-node-cidrs",
-                "--cluster-cidr=10.244.0.0/16",
+                f"--cluster-cidr={CLUSTER}",
                 # A node that is silent is noticed within tests' patience.
                 "--node-monitor-grace-period=40s",
                 f"--cert-dir={state.directory}",
@@ -113,9 +112,7 @@ def programs(state: State) -> list[Program]:
                 f"--node-ip={state.address}",
                 f"--root-dir={state.made('kubelet')}",
             ),
-            after=lambda: (
-                server_is_there() and state.containerd_socket.exists() and (state.directory / "images").exists()
-            ),
+            after=lambda: server_is_there() and state.containerd_socket.exists() and state.filled.exists(),
         ),
         Program("kube-proxy", _node(state, "kube-proxy", f"--config={_proxy_config(state)}"), after=server_is_there),
         Program("coredns", [f"{state.programs}/coredns", "-conf", _corefile(state)], after=server_is_there),
@@ -230,7 +227,7 @@ def _proxy_config(state: State) -> str:
         kind: KubeProxyConfiguration
         clientConnection: {{kubeconfig: {state.file("proxy.kubeconfig")}}}
         mode: nftables
-        clusterCIDR: 10.244.0.0/16
+        clusterCIDR: {CLUSTER}
         hostnameOverride: {NAME}
         conntrack: {{maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
         """,

@@ -15,11 +15,17 @@ from servers.local_process import cache_directory
 NAME: Final = "node1"
 INTERFACE: Final = "node0"
 """The node's end of the cable to this machine."""
+CLUSTER: Final = "10.244.0.0/16"
 PODS: Final = "10.244.0.0/24"
+"""Of the only node: the first of the cluster's."""
 SERVICES: Final = "10.96.0.0/16"
 SERVICES_FIRST: Final = "10.96.0.1"
 PORT: Final = 6443
 _SETTINGS: Final = "settings.json"
+
+
+class NodeError(RuntimeError):
+    """The node did not come up."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,11 @@ class State:
     def stopped(self) -> Path:
         """A file in it keeps the program of that name from running."""
         return self.directory / "stopped"
+
+    @property
+    def filled(self) -> Path:
+        """There once all images are: the kubelet needs one of them for every pod."""
+        return self.directory / "filled"
 
     @property
     def containerd_socket(self) -> Path:
