@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import ceil
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -37,13 +39,12 @@ def test_room(rows: int, size: int, row_size: float, room: int) -> None:
 def test_any_batch_is_cut_into_transactions_within_the_bounds(policy: CutPolicy, length: int, row_size: float) -> None:
     done = rows = 0
     while done < length:
-        taken = min(length - done, policy.room(rows=rows, size=int(rows * row_size), row_size=row_size))
+        taken = min(length - done, policy.room(rows=rows, size=ceil(rows * row_size), row_size=row_size))
         assert taken >= 1
         done, rows = done + taken, rows + taken
         assert rows <= policy.rows
-        # Less than a byte more than was counted: the size is in whole bytes.
-        assert rows == 1 or rows * row_size < policy.bytes + row_size + 1
-        if policy.is_full(rows=rows, size=int(rows * row_size)):
+        assert rows == 1 or rows * row_size <= policy.bytes + row_size
+        if policy.is_full(rows=rows, size=ceil(rows * row_size)):
             rows = 0
 
 
