@@ -98,9 +98,9 @@ def _kind(namespaces: Sequence[str]) -> Target:
 def _local(namespaces: Sequence[str]) -> Target:
     _run(str(ROOT / "dev/install.sh"), "control-plane", deadline_s=_BUILD_S)
     _run(str(ROOT / "dev/install.sh"), "node", deadline_s=_BUILD_S)
-    programs, archives = machine.programs_directory(), cache_directory() / "images"
-    _run(str(ROOT / "dev/images/local.sh"), str(programs), str(archives), deadline_s=_BUILD_S)
-    ours = machine.up(DIRECTORY, archives)
+    programs, images = machine.programs_directory(), cache_directory() / "images"
+    _run(str(ROOT / "dev/images/local.sh"), str(programs), str(images), deadline_s=_BUILD_S)
+    ours = machine.up(DIRECTORY, images / "layout")
     target = Target("local", str(ours.kubeconfig), machine.host_address(DIRECTORY))
     target.save()
     image = f"localhost/spark-operator:{kubeflow.version()}"

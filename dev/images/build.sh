@@ -4,7 +4,8 @@
 #   REGISTRY=registry.example.com TAG=0.1.0 dev/images/build.sh [--push]
 #
 # BUILDER names the tool to take; PYTHON_IMAGE and MAVEN_IMAGE other base images (Debian with a Python 3.11, and Maven);
-# BUILD_OPTIONS what else the tool is to be given, such as "--network host".
+# TRAINING an image that has the archive of Spark's classes already; BUILD_OPTIONS what else the tool is to be given, such
+# as "--network host".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -31,8 +32,9 @@ builder() {
 
 BUILDER=${BUILDER:-$(builder)}
 arguments=()
-[[ -z ${PYTHON_IMAGE:-} ]] || arguments+=(--build-arg "PYTHON_IMAGE=$PYTHON_IMAGE")
-[[ -z ${MAVEN_IMAGE:-} ]] || arguments+=(--build-arg "MAVEN_IMAGE=$MAVEN_IMAGE")
+for name in PYTHON_IMAGE MAVEN_IMAGE TRAINING; do
+  [[ -z ${!name:-} ]] || arguments+=(--build-arg "$name=${!name}")
+done
 read -r -a options <<<"${BUILD_OPTIONS:-}"
 
 for image in operator spark; do

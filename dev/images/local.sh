@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The images of the local node, where neither Docker nor a registry is: base images from Debian's packages, the project's own
-# two on them by dev/images/build.sh, Kubeflow's operator, and the pause image. Each becomes an OCI archive in OUT.
+# two on them by dev/images/build.sh, Kubeflow's operator, and the pause image. OUT/layout has them, as an OCI image layout.
 #
 #   dev/images/local.sh PROGRAMS OUT     PROGRAMS has `pause` and `spark-operator` (dev/install.sh node)
 #
@@ -73,34 +73,57 @@ pause() {
   $BUILDAH rm "$container" >/dev/null
 }
 
+spark_app=("${options[@]}" --build-arg PYTHON_IMAGE=localhost/python:3.11 --build-arg MAVEN_IMAGE=localhost/maven:3
+  --file ../../spark_app/Dockerfile)
+
+# Everything of Spark's image but our code, and the archive of its classes. Making that one takes as long as all the rest
+# after an edit, and what it holds hangs on the modules that drive Spark: of the others it may be older.
+runtime() {
+  local key
+  $BUILDAH build "${spark_app[@]}" --target runtime --tag localhost/sinkpipeline-runtime:1 ../..
+  key=$({ image_id localhost/sinkpipeline-runtime:1; cat ../../spark_app/sinkpipeline/spark/*.py; } | sha256sum | cut -c1-12)
+  TRAINING=localhost/sinkpipeline-training:$key
+  has "$TRAINING" && return
+  $BUILDAH images --format '{{.Name}}:{{.Tag}}' | { grep '^localhost/sinkpipeline-training:' || true; } |
+    xargs -r $BUILDAH rmi >/dev/null
+  $BUILDAH build "${spark_app[@]}" --target training --tag "$TRAINING" ../..
+}
+
 kubeflow() {
   local context
   context=$(mktemp -d "$out/.kubeflow.XXXXXX")
   cp "$programs/spark-operator" "$programs/entrypoint.sh" "$context"
-  $BUILDAH build "${options[@]}" --build-arg "SPARK_IMAGE=localhost/sinkpipeline-spark:$TAG" \
+  $BUILDAH build "${options[@]}" --build-arg SPARK_IMAGE=localhost/sinkpipeline-runtime:1 \
     --tag "$KUBEFLOW" --file kubeflow/Dockerfile "$context"
   rm -rf "$context"
 }
 
-# archive NAME: without compression, which would take minutes.
-archive() {
-  local name=$1 id file
-  id=$($BUILDAH inspect --type image --format '{{.FromImageID}}' "$name")
-  file=$out/$(tr '/:' '--' <<<"${name#localhost/}").tar
-  [[ -f $file && -f $file.id && $(<"$file.id") == "$id" ]] && return
-  rm -f "$file" "$file.id"
-  $BUILDAH push -q -D "$name" "oci-archive:$file:$name"
-  printf '%s\n' "$id" >"$file.id"
+image_id() { $BUILDAH inspect --type image --format '{{.FromImageID}}' "$1"; }
+
+# A layer that is there already is not written again.
+lay_out() {
+  local name=$1 id mark
+  id=$(image_id "$name")
+  mark=$out/layout/$(tr '/:' '--' <<<"${name#localhost/}").id
+  [[ -f $mark && $(<"$mark") == "$id" ]] && return
+  $BUILDAH push -q "$name" "oci:$out/layout:$name"
+  printf '%s\n' "$id" >"$mark"
 }
+
+# What an earlier version of this script made.
+rm -f "$out"/*.tar "$out"/*.tar.id
 
 base
 maven
 pause
-export PYTHON_IMAGE=localhost/python:3.11 MAVEN_IMAGE=localhost/maven:3 REGISTRY=localhost TAG
+runtime
+export PYTHON_IMAGE=localhost/python:3.11 MAVEN_IMAGE=localhost/maven:3 REGISTRY=localhost TAG TRAINING
 BUILDER=$BUILDAH BUILD_OPTIONS="${options[*]}" ./build.sh
 kubeflow
 for image in localhost/pause:1 "localhost/sinkpipeline-operator:$TAG" "localhost/sinkpipeline-spark:$TAG" "$KUBEFLOW"; do
-  archive "$image"
+  lay_out "$image"
 done
-# What images that were replaced leave.
-$BUILDAH rmi --prune >/dev/null 2>&1 || true
+# What images that were replaced leave, once it is much: the stages that make the next build quick have no names either.
+if (($($BUILDAH images --all --quiet | wc -l) > 300)); then
+  $BUILDAH rmi --prune >/dev/null 2>&1 || true
+fi

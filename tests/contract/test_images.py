@@ -34,10 +34,26 @@ def instructions(dockerfile: Path) -> list[tuple[str, str]]:
     return [(name, " ".join(rest.split())) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
 
 
+def stages(dockerfile: Path) -> dict[str, list[tuple[str, str]]]:
+    """The instructions of each by its name; the last one has none."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    stage = "(before the first)"
+    for name, rest in instructions(dockerfile):
+        if name == "FROM":
+            stage = rest.partition(" AS ")[2]
+        found.setdefault(stage, []).append((name, rest))
+    return found
+
+
+def built_upon(dockerfile: Path, stage: str = "") -> list[tuple[str, str]]:
+    """What makes the image of a stage: of stages that it is built upon, and its own."""
+    found = stages(dockerfile)
+    before = found[stage][0][1].partition(" AS ")[0]
+    return [*(built_upon(dockerfile, before) if before in found else []), *found[stage]]
+
+
 def last_stage(dockerfile: Path) -> list[tuple[str, str]]:
-    found = instructions(dockerfile)
-    begin = max(number for number, (name, _) in enumerate(found) if name == "FROM")
-    return found[begin:]
+    return built_upon(dockerfile)
 
 
 def environment(dockerfile: Path) -> dict[str, str]:
@@ -94,14 +110,33 @@ def test_the_programs_of_the_entry_point_are_in_the_image() -> None:
 
 def test_the_archive_of_classes_is_of_the_images_own_java_and_jars() -> None:
     """Made when both are there, at the path where drivers look for it, and as a user who may write there."""
-    stage = last_stage(SPARK)
-    made = stage.index(("RUN", "python -m sinkpipeline.spark.archive_making"))
-    before, after = stage[:made], stage[made + 1 :]
-    assert any("openjdk-17-jre-headless" in rest for _, rest in before)
-    assert ("COPY", "--from=build /opt/venv /opt/venv") in before
-    assert any(name == "ENV" and "SPARK_HOME=" in rest for name, rest in before)
-    assert "USER" not in {name for name, _ in before}
-    assert {name for name, _ in after} == {"WORKDIR", "USER", "ENTRYPOINT"}
+    runtime, training = stages(SPARK)["runtime"], stages(SPARK)["training"]
+    assert any("openjdk-17-jre-headless" in rest for _, rest in runtime)
+    assert ("COPY", "--from=libraries /opt/venv /opt/venv") in runtime
+    home = environment(SPARK)["SPARK_HOME"]
+    assert "USER" not in {name for name, _ in built_upon(SPARK, "training")}
+    assert training[0] == ("FROM", "runtime AS training")
+    assert training[-1] == ("RUN", "python -m sinkpipeline.spark.archive_making")
+    assert ("ARG", "TRAINING=training") in instructions(SPARK)
+    assert stages(SPARK)["trained"] == [("FROM", "${TRAINING} AS trained")]
+    archive = str(Archive(Path(home)).directory)
+    assert stages(SPARK)[""][:2] == [("FROM", "runtime"), ("COPY", f"--from=trained {archive} {archive}")]
+
+
+@BOTH
+def test_an_edit_of_our_code_leaves_the_layers_of_libraries_as_they_are(dockerfile: Path) -> None:
+    """Ours is packed beside them, copied over them last, and installed from nowhere else."""
+    ours = {"spark_app/sinkpipeline", "operator"}
+    by_stage = stages(dockerfile)
+    for name, own in by_stage.items():
+        copied = {word for kind, rest in own if kind == "COPY" for word in rest.split()[:-1]}
+        assert name == "code" or not ours & copied, name
+    image = last_stage(dockerfile)
+    libraries = image.index(("COPY", "--from=libraries /opt/venv /opt/venv"))
+    assert ("COPY", "--from=code /opt/code /opt/venv") in image[libraries + 1 :]
+    packed = next(rest for kind, rest in by_stage["code"] if kind == "RUN")
+    assert "--no-build-isolation" in packed
+    assert "--no-index" in packed
 
 
 # --- the entry point ---

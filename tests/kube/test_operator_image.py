@@ -16,7 +16,7 @@ from support.kube.operator_lab import OperatorLab
 
 pytestmark = [pytest.mark.kube, pytest.mark.thorough("the same operator, with fewer files of others")]
 
-UNNEEDED = environment.ROOT / "operator" / "unneeded.txt"
+UNNEEDED = [environment.ROOT / "operator" / name for name in ("unneeded.txt", "unneeded-code.txt")]
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 for top in map(importlib.import_module, ("sinkpipeline_operator", "sinkpipeline")):
@@ -30,7 +30,7 @@ assert not loaded & {"pip", "pyspark", "pandas", "pyarrow", "numpy", "pytest"}, 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment.make(tmp_path_factory.mktemp("image"), "sinkpipeline-operator", "", UNNEEDED)
+    return environment.make(tmp_path_factory.mktemp("image"), "sinkpipeline-operator", "", *UNNEEDED)
 
 
 def test_it_misses_nothing(python: Path, new_lab: Callable[..., OperatorLab], name: str) -> None:

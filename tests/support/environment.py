@@ -22,16 +22,17 @@ _INSTALLERS: Final = ("pip",)
 _EXTRA: Final = re.compile(r"""extra *== *['"](\w+)""")
 
 
-def make(directory: Path, name: str, extra: str, unneeded: Path) -> Path:
-    """What `pip install NAME[EXTRA]` brings, and pip itself, without what the list takes away; its Python.
+def make(directory: Path, name: str, extra: str, *unneeded: Path) -> Path:
+    """What `pip install NAME[EXTRA]` brings, and pip itself, without what the lists take away; its Python.
 
     Files are links to those that are installed, where the file system has them.
     """
     venv.create(directory, symlinks=True)
     [site_packages] = directory.glob("lib/python3*/site-packages")
-    for each in sorted({*closure(name, extra), *_INSTALLERS}):
-        _copy(distribution(each), site_packages)
-    prune.prune(site_packages, unneeded.read_text())
+    for dist in sorted({*closure(name, extra), *_INSTALLERS}):
+        _copy(distribution(dist), site_packages)
+    for each in unneeded:
+        prune.prune(site_packages, each.read_text())
     return directory / "bin" / "python"
 
 
