@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak chaos hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,9 +73,13 @@ e2e: install helm ## All of it as users run it, on that cluster: installed as th
 demo: servers ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo
 
-# SOAK="--seconds 3600 --seed 7" repeats one, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
+# SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 soak: install ## Kill and cut at random, for as long as one likes, and count what was delivered
 	PYTHONPATH=dev:tests $(RUN) -m soak $(SOAK)
+
+# What was up already stays up. It breaks the node that it runs on.
+chaos: install helm ## Break a real node in every way, for ten minutes or longer, and count after each: build/chaos/report.md
+	@env -u KUBECONFIG PYTHONPATH=dev:tests $(RUN) -m cluster run env PYTHONPATH=dev:tests $(RUN) -m chaos $(CHAOS)
 
 hunt: install ## Look for a run of the model that breaks the protocol, with new seeds, for as long as one likes
 	PYTHONPATH=dev:tests $(RUN) -m model.hunt $(HUNT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -20,6 +19,7 @@ from kubeflow.spark_operator import SparkOperator
 from servers import control_plane
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_process import HOST, LocalProcess, free_ports
+from servers.waiting import InVainError, wait_for
 
 ROOT: Final = Path(__file__).parents[2]
 MASTER: Final = "local[2]"
@@ -140,15 +140,16 @@ class Kubernetes:
         return 1 + len(family)
 
     def wait_for(self, what: str, deadline_s: float, look: Callable[[], T | None], poll_s: float = POLL_S) -> T:
-        """What `look` returns, as soon as it is not None."""
-        deadline = time.monotonic() + deadline_s
-        while (found := look()) is None:
+        """What `look` returns, as soon as it is something."""
+
+        def check() -> None:
             if self._operator.exit_code is not None:
                 raise DemoError(f"the operator ended with exit code {self._operator.exit_code} before {what}")
-            if time.monotonic() > deadline:
-                raise DemoError(f"not within {deadline_s:.0f} s: {what}")
-            time.sleep(poll_s)
-        return found
+
+        try:
+            return wait_for(look, what, deadline_s, poll_s=poll_s, check=check)
+        except InVainError as error:
+            raise DemoError(str(error)) from None
 
     def tails(self, name: str) -> str:
         """What a person needs to see when something did not do what was expected."""

@@ -37,6 +37,29 @@ def remove_cgroup(name: str) -> None:
                 raise OSError(f"{top} can't be removed: processes are in it")
 
 
+def squeeze(container: str, headroom: int) -> None:
+    """Leaves a container of a pod no more memory than it has now, and that many bytes."""
+    # Of version 1 and 2.
+    for limit, usage in (("memory.limit_in_bytes", "memory.usage_in_bytes"), ("memory.max", "memory.current")):
+        for hierarchy in _hierarchies():
+            for directory in hierarchy.glob(f"*/kubepods/**/{container}"):
+                if (directory / limit).exists():
+                    (directory / limit).write_text(str(int((directory / usage).read_text()) + headroom))
+                    return
+    raise LookupError(f"no control group limits the memory of {container}")
+
+
+def resident_bytes(pod: str) -> int:
+    """The memory that the processes of a pod hold, without the files that the kernel keeps for them."""
+    for hierarchy in _hierarchies():
+        for directory in hierarchy.glob(f"*/kubepods/**/pod{pod}"):
+            if (directory / "memory.stat").exists():
+                stat = dict(line.split() for line in (directory / "memory.stat").read_text().splitlines())
+                # Of version 1, all below included, and 2.
+                return int(stat.get("total_rss") or stat["anon"])
+    raise LookupError(f"no control group counts the memory of pod {pod}")
+
+
 def _hierarchies() -> Iterator[Path]:
     if (_ROOT / "cgroup.controllers").exists():
         yield _ROOT

@@ -13,25 +13,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from node.cgroups import remove_cgroup
 from node.credentials import write_credentials
 from node.images import import_images
-from node.state import INTERFACE, NAME, NodeError, State
+from node.state import INTERFACE, NAME, PODS, PORT, NodeError, State
 from servers.control_plane import Cluster, ControlPlaneError, control_plane_binaries
 from servers.local_process import cache_directory
+from servers.waiting import InVainError, wait_for
 
 _UP_S: Final = 120.0
 _DOWN_S: Final = 20.0
 _POLL_S: Final = 0.1
+_CUT: Final = "sinkpipeline_cut"
 _NUMBERS: Final = range(1, 100)
 
 
-def up(directory: Path, archives: Path) -> Cluster:
-    """A node that is Ready, with the images of those archives; its kubeconfig is `directory/kubeconfig`.
+def up(directory: Path, images: Path) -> Cluster:
+    """A node that is Ready, with the images of that OCI layout; its kubeconfig is `directory/kubeconfig`.
 
     Raises:
         NodeError: something did not start, or another node runs with the same images.
@@ -48,7 +50,7 @@ def up(directory: Path, archives: Path) -> Cluster:
         state = _start(state)
         cluster = Cluster(state.kubeconfig, directory)
         _wait(state, "containerd listens", lambda: _containerd_answers(state))
-        import_images(state, archives)
+        import_images(state, images)
         state.filled.touch()
         _wait(state, "the node is Ready", lambda: _is_ready(cluster))
         _wait(state, "namespaces get their account", lambda: _succeeds(cluster, "get", "serviceaccount", "default"))
@@ -107,6 +109,34 @@ def stopped(directory: Path, program: str) -> Iterator[None]:
         yield
     finally:
         mark.unlink()
+
+
+@contextlib.contextmanager
+def cut(directory: Path, addresses: Sequence[str]) -> Iterator[None]:
+    """Lets no packet pass meanwhile between those pods and what is no pod: brokers, and the API server.
+
+    The kubelet still reaches them, as it does where a node's network is cut.
+    """
+    state = State.load(directory)
+    pods = f"{{ {', '.join(addresses)} }}"
+    hook = "type filter hook {} priority -300;"
+    chains = (
+        f"chain beyond {{ {hook.format('forward')}"
+        f" ip saddr {pods} ip daddr != {PODS} drop; ip daddr {pods} ip saddr != {PODS} drop; }}\n"
+        f"chain server {{ {hook.format('input')} ip saddr {pods} tcp dport {PORT} drop; }}"
+    )
+    _in_network(state, "nft", f"table inet {_CUT} {{\n{chains}\n}}")
+    try:
+        yield
+    finally:
+        _in_network(state, "nft", "delete", "table", "inet", _CUT)
+
+
+def _in_network(state: State, *argv: str) -> None:
+    command = ["nsenter", f"--net=/proc/{state.pid.read_text()}/ns/net", "--", *argv]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise NodeError(f"{' '.join(command)}: {result.stderr.strip()}")
 
 
 def _start(state: State) -> State:
@@ -181,13 +211,14 @@ def _running(state: State) -> int | None:
 
 
 def _wait(state: State, what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _UP_S
-    while not condition():
+    def check() -> None:
         if _running(state) is None:
             raise NodeError(f"the node ended before {what}:\n{_log_tails(state)}")
-        if time.monotonic() > deadline:
-            raise NodeError(f"waited {_UP_S:.0f} s in vain until {what}:\n{_log_tails(state)}")
-        time.sleep(_POLL_S)
+
+    try:
+        wait_for(condition, what, _UP_S, check=check)
+    except InVainError as error:
+        raise NodeError(f"{error}:\n{_log_tails(state)}") from None
 
 
 def _log_tails(state: State) -> str:

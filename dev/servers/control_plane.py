@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import trustme
 
 from servers.local_process import HOST, LocalProcess, cache_directory, end_all, free_ports
+from servers.waiting import InVainError, wait_for
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -170,15 +171,16 @@ class LocalControlPlane(Cluster):
         self._processes[name] = LocalProcess(argv, self.directory / f"{name}.log", cwd=self.directory)
 
     def _await(self, name: str, what: str, condition: Callable[[], bool], deadline: float) -> None:
-        while not condition():
+        def check() -> None:
             for program, process in self._processes.items():
                 if process.exit_code is not None:
                     raise ControlPlaneError(f"{program} ended with {process.exit_code}\n{process.log_tail()}")
-            if time.monotonic() > deadline:
-                raise ControlPlaneError(
-                    f"waited {START_DEADLINE:.0f} s in vain until {name} {what}\n{self._processes[name].log_tail()}"
-                )
-            time.sleep(POLL_INTERVAL)
+
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            wait_for(condition, f"{name} {what}", left, poll_s=POLL_INTERVAL, check=check)
+        except InVainError as error:
+            raise ControlPlaneError(f"{error}\n{self._processes[name].log_tail()}") from None
 
     def _is_ready(self) -> bool:
         # Not urllib: it would ask the proxy of the environment.

@@ -25,12 +25,15 @@ BAD_VALUES: tuple[bytes | None, ...] = (None, b"zero", b"astray")
 class Feeder:
     """Appends `<partition>:<n>` to a topic of its own, in a thread, until `close`; of a bad one it is only the key."""
 
-    def __init__(self, servers: str, topic: str, partitions: int, seed: int) -> None:
-        create_topic(servers, topic, partitions=partitions)
+    def __init__(
+        self, servers: str, topic: str, partitions: int, seed: int, *, replicas: int = 1, bad: float = _BAD
+    ) -> None:
+        create_topic(servers, topic, partitions=partitions, replicas=replicas)
         self.topic = topic
         self.partitions = partitions
         self._servers = servers
         self._counts: Counter[int] = Counter()
+        self._bad_share = bad
         self._bad: set[str] = set()
         self._chance = random.Random(seed)  # noqa: S311 - it is to be repeated
         self._producer = Producer(
@@ -67,6 +70,11 @@ class Feeder:
         # The producer refuses a partition until it has heard of it.
         wait_until(lambda: self._known_partitions() == total, "the feeder knows the new partition")
         self.partitions = total
+
+    def counts(self) -> dict[int, int]:
+        """How many records each partition was given."""
+        with self._lock:
+            return dict(self._counts)
 
     @property
     def good(self) -> int:
@@ -122,7 +130,7 @@ class Feeder:
                 for _ in range(0 if self._paused else self._chance.randrange(_MAX_ROWS)):
                     name = f"{partition}:{self._counts[partition]}"
                     value: bytes | None = name.encode()
-                    if self._chance.random() < _BAD:
+                    if self._chance.random() < self._bad_share:
                         self._bad.add(name)
                         value = self._chance.choice(BAD_VALUES)
                     self._producer.produce(self.topic, value, name.encode(), partition, on_delivery=self._delivered)

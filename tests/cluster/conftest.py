@@ -6,7 +6,7 @@ import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import NAMESPACE, Installation, Pipeline, documented_commands
+from support.cluster.installed import Installation, Pipeline
 from support.cluster.report import Report
 
 
@@ -30,16 +30,7 @@ def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """The operator, by the commands of docs/install.md."""
     report = Report(ROOT / "build" / "e2e" / "report.md")
     ours = Installation(target, tmp_path_factory.mktemp("installed"), report)
-    ours.type("helm uninstall sinkpipeline-operator --namespace sinkpipeline-system --ignore-not-found --wait")
-    # What a run that was broken off has left.
-    for kind in ("sinkpipelines", "sparkapplications"):
-        ours.type(f"kubectl delete {kind} --all --namespace {NAMESPACE} --timeout=60s || true")
-    commands = documented_commands("Install")
-    # The namespace is there since Kubeflow's operator serves it; the pipelines are those of the tests.
-    for not_now in ("kubectl create namespace shop\n", "kubectl apply --namespace shop -f sinkpipeline.yaml\n"):
-        assert not_now in commands
-        commands = commands.replace(not_now, "")
-    ours.type(commands)
+    ours.install()
     yield ours
     ours.close()
 
@@ -47,6 +38,7 @@ def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture
 def pipeline(installed: Installation, brokers: LocalKafka) -> Iterator[Pipeline]:
     ours = Pipeline(installed, brokers.bootstrap_servers)
+    ours.stream.create()
     yield ours
     # Its pods make room for those of the next test.
-    ours.delete("--ignore-not-found", "--timeout=90s")
+    ours.delete("--timeout=90s")

@@ -19,7 +19,6 @@ from servers.local_kafka import LocalKafka
 from support.cluster.installed import START_S, SYSTEM, Installation, Pipeline
 from support.cluster.recording import unlike
 from support.kafka import topics
-from support.waiting import wait_until
 from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -30,12 +29,20 @@ ROWS = 5_000
 
 def begin(pipeline: Pipeline, case: str, **spec: Any) -> None:
     """Ready never comes before rows."""
+
+    def rows_are_there() -> bool:
+        ready = pipeline.told("Ready").startswith("True")
+        delivered = pipeline.delivered()
+        assert delivered > 0 or not ready, "it is Ready, and nothing was ever delivered"
+        return delivered > 0
+
     pipeline.stream.feed(ROWS)
     begun = time.monotonic()
     pipeline.apply(**spec)
+    first = pipeline.until(rows_are_there, "its first rows are there", START_S)
+    pipeline.installed.report.tell(case, first, f"first rows; of that: {pipeline.first_row()}")
     pipeline.until(lambda: pipeline.told("Ready").startswith("True"), "it is Ready", START_S)
     pipeline.installed.report.tell(case, time.monotonic() - begun, "applied until it is Ready", pipeline.line)
-    assert pipeline.delivered() > 0, "it is Ready, and nothing was ever delivered"
 
 
 def test_whatever_is_killed_each_row_comes_once(pipeline: Pipeline) -> None:
@@ -87,6 +94,7 @@ def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, broke
     namespace = "elsewhere"
     with own_namespace(installed, namespace):
         pipeline = Pipeline(installed, brokers.bootstrap_servers, namespace=namespace)
+        pipeline.stream.create()
         pipeline.apply()
         case = "Kubeflow does not serve the namespace"
         words = pipeline.until_told(case, "SparkApplicationReady", "False NotSubmitted", deadline_s=200)
@@ -95,21 +103,44 @@ def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, broke
         pipeline.delete("--timeout=60s")
 
 
-def test_a_data_topic_that_is_deleted_is_never_made_again(pipeline: Pipeline) -> None:
+def test_what_a_person_decides_is_done_as_it_is_printed(pipeline: Pipeline) -> None:
+    """A dead letter is redriven once its cause is mended, and a lost data topic is written anew."""
+    case = "a row can't be delivered"
+    # The last one of its partition, so that it comes in its order.
+    bad = f"0:{ROWS - 1}"
+    letters = {"topic": {"name": f"{pipeline.name}-dead", "partitions": 1, "replicationFactor": 1}}
+    sink = {**pipeline.document["spec"]["sinks"][0], "deadLetter": letters}
+    begin(pipeline, case, sinks=[sink], transform=_astray(bad))
+    pipeline.until(lambda: pipeline.status["totals"].get("deadLettered") == 1, "the status counts a dead letter", 90)
+    assert pipeline.delivered() == pipeline.stream.total - 1
+    pipeline.apply(transform=_astray("nobody"))
+    asked = {"pipeline": pipeline.name, "sink": sink["name"], "action": "Redrive"}
+    action = {"apiVersion": "sinkpipeline.io/v1alpha1", "kind": "SinkPipelineAction"}
+    document = json.dumps({**action, "metadata": {"generateName": "redrive-"}, "spec": asked})
+    pipeline.carry_out(f"{case}: redriven", f"echo '{document}' | kubectl -n {pipeline.namespace} create -f -")
+    pipeline.until_delivered(f"{case}: redriven")
+    pipeline.until_told(f"{case}: redriven", "Ready", "True Running", deadline_s=START_S)
+
     case = "the data topic is deleted"
-    begin(pipeline, case)
-    pipeline.until_delivered(case)
     topics.delete_topic(pipeline.servers, pipeline.data)
     pipeline.stream.feed(1)
     pipeline.until_told(case, "TopicsReady", "False DataTopicLost")
     assert pipeline.told("Ready").startswith("False")
-    assert topics.topic_id(pipeline.servers, pipeline.data) is None
+    assert topics.topic_id(pipeline.servers, pipeline.data) is None, "it was made again"
+    pipeline.carry_out(f"{case}: reset", pipeline.printed())
+    pipeline.until_delivered(f"{case}: reset")
+    pipeline.until_told(f"{case}: reset", "Ready", "True Running", deadline_s=START_S)
+
+
+def _astray(row: str) -> dict[str, Any]:
+    """Its partition is not there."""
+    return {"select": {"partition": f"CASE CAST(value AS STRING) WHEN '{row}' THEN 99 END"}}
 
 
 def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None:
     case = "Kubeflow's operator is away during an edit"
     begin(pipeline, case)
-    with kubeflow_away(pipeline.installed):
+    with pipeline.installed.kubeflow_away():
         pipeline.apply(trigger={"interval": "2s"})
         pipeline.stream.feed(ROWS)
         pipeline.until(lambda: pipeline.driver is None, "the old driver is gone", 120)
@@ -123,6 +154,7 @@ def test_secrets_open_a_secured_cluster(installed: Installation, target: Target,
     case = "SASL over TLS, with Secrets"
     with SecureKafka(tmp_path, host=target.kafka_host) as kafka:
         pipeline = Pipeline(installed, kafka.bootstrap_servers)
+        pipeline.stream.create()
         user, ca = f"{pipeline.name}-user", f"{pipeline.name}-ca"
         installed.kubectl("create", "secret", "generic", user, "--from-literal=password=wrong")
         installed.kubectl("create", "secret", "generic", ca, f"--from-file=ca.crt={kafka.certificates.ca}")
@@ -197,6 +229,7 @@ def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation)
     replayed, strange = unlike(lines)
     assert strange == []
     installed.report.tell("the stand-in replays Kubeflow's changes of state", 0, f"{replayed} of {replayed}")
+    installed.report.tell("the operator's memory", 0, installed.operator_memory())
 
 
 @contextlib.contextmanager
@@ -212,15 +245,3 @@ def own_namespace(installed: Installation, name: str) -> Iterator[None]:
         yield
     finally:
         installed.kubectl("delete", "namespace", name, "--wait=false")
-
-
-@contextlib.contextmanager
-def kubeflow_away(installed: Installation) -> Iterator[None]:
-    controller = "deployment/spark-operator-controller"
-    installed.kubectl("scale", controller, "--replicas=0", namespace="spark-operator")
-    selector = "app.kubernetes.io/component=controller"
-    wait_until(lambda: not installed.pods(selector, "spark-operator"), "Kubeflow's controller is gone", 60)
-    try:
-        yield
-    finally:
-        installed.kubectl("scale", controller, "--replicas=1", namespace="spark-operator")

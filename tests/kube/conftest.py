@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -106,13 +105,13 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 
 
 @pytest.fixture
-def new_pipeline(kubernetes: Kubernetes, kafka: LocalKafka, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
+def new_pipeline(kubernetes: Kubernetes, kafka: LocalKafka) -> Iterator[Callable[..., Pipeline]]:
     """Makes another pipeline, which is not applied yet: see `Pipeline`."""
     made: list[Pipeline] = []
     api = KubeApi(kubernetes.cluster.kubeconfig)
 
     def make(*, like: Pipeline | None = None) -> Pipeline:
-        made.append(Pipeline(kubernetes, api, kafka.bootstrap_servers, tmp_path, like=like))
+        made.append(Pipeline(kubernetes, api, kafka.bootstrap_servers, like=like))
         return made[-1]
 
     yield make

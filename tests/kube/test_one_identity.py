@@ -51,10 +51,10 @@ def test_an_identity_has_one_owner_and_a_data_topic_may_have_two(new_pipeline: C
     other.until(lambda: other.status["phase"] == "Failed", "its phase is Failed")
     cluster, _, named = owner.owner.partition("/")
     assert f"{owner.identity} belongs to {named} of cluster {cluster}" in other.sink["error"]["message"]
-    assert "IdentityInUse" in other.events()
+    assert other.events("IdentityInUse")
     owner.stream.feed(200)
     until_both_delivered()
-    assert owner.condition("Ready") == "True Running"
+    assert owner.told("Ready") == "True Running"
     assert owner.status["restarts"]["total"] == 0
 
     # Told whose progress that is, the other one takes it over where it was.
@@ -69,7 +69,7 @@ def test_an_identity_has_one_owner_and_a_data_topic_may_have_two(new_pipeline: C
     owner.until(lambda: owner.status["restarts"].get("lastExitCode") == 4, "its driver has ended with 4")
     until_both_delivered()
     assert other.counted() == owner.stream.total
-    assert guest.condition("Ready") == "True Running"
+    assert guest.told("Ready") == "True Running"
     assert guest.status["restarts"]["total"] == 0
 
     # What was its own is not any more: it takes nothing away when it goes.

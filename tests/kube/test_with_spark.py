@@ -40,7 +40,7 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     # A record that can't be delivered is told at once.
     tombstone(pipeline)
     pipeline.until(lambda: pipeline.sink["deadLetters"] == null_values(1), "the status tells its class")
-    assert "went to" in pipeline.events("DeadLettered")
+    assert "went to" in "".join(pipeline.events("DeadLettered"))
 
     # Killed: the operator notes it, and starts another one.
     pipeline.stream.feed(500)
@@ -63,14 +63,14 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     )
     assert pipeline.sink["deadLetters"] == null_values(2)
     assert len(topics.read_committed(pipeline.servers, f"{pipeline.name}-dlq")) == 2
-    assert pipeline.condition("TopicsReady") == "True TopicsAsRequested"
+    assert pipeline.told("TopicsReady") == "True TopicsAsRequested"
 
     # Resumed with another configuration.
     pipeline.apply(suspend=False, trigger={"interval": "100ms"})
     pipeline.until_ready()
     pipeline.until_delivered()
     assert pipeline.status["sparkApplication"]["configHash"] != first
-    assert pipeline.condition("ExactlyOnce") == "True Transactional"
+    assert pipeline.told("ExactlyOnce") == "True Transactional"
 
 
 @pytest.mark.thorough("three starts of Spark; test_operator_topics has lost topics")
@@ -86,8 +86,8 @@ def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
     pipeline.until(lambda: pipeline.sink.get("progressTopicId") not in (None, before), "the topic is another one")
     pipeline.stream.feed(200)
     pipeline.until_delivered()
-    assert "ProgressTopicRecreated" in pipeline.events()
-    assert pipeline.condition("ExactlyOnce") == "True Transactional"
+    assert pipeline.events("ProgressTopicRecreated")
+    assert pipeline.told("ExactlyOnce") == "True Transactional"
 
     # Deleted and applied again: it goes on where it was.
     pipeline.until_ready()
@@ -99,8 +99,8 @@ def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
 
     # The data topic: nothing is created, and a person is needed.
     topics.delete_topic(pipeline.servers, pipeline.data)
-    pipeline.until(lambda: pipeline.condition("Stalled") == "True DataTopicLost", "the data topic is lost")
-    assert pipeline.condition("Ready").startswith("False")
+    pipeline.until(lambda: pipeline.told("Stalled") == "True DataTopicLost", "the data topic is lost")
+    assert pipeline.told("Ready").startswith("False")
     assert pipeline.status["phase"] == "Failed"
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
 
@@ -118,7 +118,7 @@ def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_th
     pipeline.stream.feed(10)
     pipeline.apply(suspend=False)
     pipeline.until_ready()
-    pipeline.until(lambda: pipeline.condition("ExactlyOnce") == "Unknown ProgressRestored", "it says so")
+    pipeline.until(lambda: pipeline.told("ExactlyOnce") == "Unknown ProgressRestored", "it says so")
     pipeline.until_delivered()
 
     # Seeded progress doesn't know who made the data topic: what isn't known to be ours stays.
@@ -134,9 +134,9 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline) -> None:
     pipeline.until_ready()
     pipeline.until_delivered()
     pipeline.delete()
-    assert f"the data topic {pipeline.data} is deleted" in pipeline.events("DataTopicDeleted")
+    assert f"the data topic {pipeline.data} is deleted" in "".join(pipeline.events("DataTopicDeleted"))
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None
     assert topics.topic_id(pipeline.servers, f"{pipeline.name}-dlq") is not None, "what nobody has looked at stays"
-    assert f"{pipeline.name}-dlq stays" in pipeline.events("DeadLetterTopicKept")
+    assert f"{pipeline.name}-dlq stays" in "".join(pipeline.events("DeadLetterTopicKept"))
     assert pipeline.remembered() == {}

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import json
 import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from cluster.target import ROOT, Target
 from deployed.chart import helm_executable
+from node.cgroups import resident_bytes
 from servers.control_plane import Cluster, ControlPlaneError, kubectl_executable
 from servers.kube_api import KubeApi
-from sinkpipeline.core.manifest import parse_manifest
 from support.app.command import manifest
+from support.cluster.first_row import marks, parts
 from support.cluster.recording import Recorder
 from support.cluster.report import Report
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream
+from support.resource.seen import REACTION_S, Object, SeenPipeline
 from support.waiting import wait_until
-
-Object = dict[str, Any]
 
 NAMESPACE = "shop"
 SYSTEM = "sinkpipeline-system"
-RESOURCES = "/apis/sinkpipeline.io/v1alpha1/namespaces/{}/sinkpipelines"
+KUBEFLOW = "spark-operator"
+APPLICATIONS = "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications"
 START_S = 180.0
-REACTION_S = 60.0
+ACTION_S = 150.0
+TOKEN_S = 600
+"""For how long a token is good: the shortest time that an API server gives."""
+_PRINTED = re.compile(r"`([^`]+)`")
 _COMMANDS_S = 300.0
-_POLL_S = 0.5
 _TAIL_LINES = 40
 _SMALL = {"spark.kubernetes.driver.request.cores": "200m", "spark.kubernetes.executor.request.cores": "200m"}
 """So that several fit on two processors."""
@@ -60,6 +60,57 @@ class Installation:
         self.report = report
         self.recorder = Recorder(self.api, NAMESPACE)
         self._directory = directory
+
+    def install(self) -> None:
+        """By the commands of docs/install.md."""
+        self.type("helm uninstall sinkpipeline-operator --namespace sinkpipeline-system --ignore-not-found --wait")
+        # What a run that was broken off has left.
+        for kind in ("sinkpipelines", "sparkapplications"):
+            self.type(f"kubectl delete {kind} --all --namespace {NAMESPACE} --timeout=60s || true")
+        commands = documented_commands("Install")
+        # The namespace is there since Kubeflow's operator serves it; the pipelines are those of the tests.
+        for not_now in ("kubectl create namespace shop\n", "kubectl apply --namespace shop -f sinkpipeline.yaml\n"):
+            assert not_now in commands
+            commands = commands.replace(not_now, "")
+        self.type(commands)
+
+    def shorten_tokens(self, seconds: int) -> None:
+        """The operator's pod gets tokens of the API server for so long; the kubelet renews them meanwhile."""
+        token = {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}}
+        authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+        field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+        sources = [token, authority, {"downwardAPI": {"items": [field]}}]
+        mount = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+        spec = {
+            "automountServiceAccountToken": False,
+            "volumes": [{"name": "token", "projected": {"sources": sources}}],
+            "containers": [{"name": "operator", "volumeMounts": [mount]}],
+        }
+        deployment = "deployment/sinkpipeline-operator"
+        patch = json.dumps({"spec": {"template": {"spec": spec}}})
+        self.kubectl("patch", deployment, "--type=strategic", "-p", patch, namespace=SYSTEM)
+        self.type(f"kubectl --namespace {SYSTEM} rollout status {deployment} --timeout=120s")
+
+    def operators(self) -> list[Object]:
+        return self.pods("app.kubernetes.io/name=sinkpipeline-operator", SYSTEM)
+
+    def operator_memory(self) -> str:
+        """As the kernel counts it, where the node runs on this machine."""
+        if self.target.kind != "local":
+            return "not known here"
+        found = [resident_bytes(pod["metadata"]["uid"]) for pod in self.operators()]
+        return f"{max(found) / 1e6:.0f} MB resident"
+
+    @contextlib.contextmanager
+    def kubeflow_away(self) -> Iterator[None]:
+        controller = "deployment/spark-operator-controller"
+        self.kubectl("scale", controller, "--replicas=0", namespace=KUBEFLOW)
+        selector = "app.kubernetes.io/component=controller"
+        wait_until(lambda: not self.pods(selector, KUBEFLOW), "Kubeflow's controller is gone", 60)
+        try:
+            yield
+        finally:
+            self.kubectl("scale", controller, "--replicas=1", namespace=KUBEFLOW)
 
     def type(self, commands: str, **environ: str) -> str:
         """What a person types, in a shell in the root of the repository; what it prints."""
@@ -104,57 +155,38 @@ class Installation:
         self.api.close()
 
 
-class Pipeline:
-    """One resource, its topics, and what is seen of it."""
+class Pipeline(SeenPipeline):
+    """One resource, its topics, and what is seen of it. Its source topic, of its name, is made by who feeds it."""
 
-    def __init__(self, installed: Installation, servers: str, *, namespace: str = NAMESPACE, like: str = "p") -> None:
+    poll_s = 0.5
+
+    def __init__(self, installed: Installation, servers: str, *, namespace: str = NAMESPACE, replicas: int = 1) -> None:
+        name = topics.unique("p")
+        document = manifest(servers, name, [name])
+        document["metadata"]["namespace"] = namespace
+        super().__init__(installed.cluster, installed.api, document)
         self.installed = installed
         self.servers = servers
-        self.namespace = namespace
-        self.name = topics.unique(like)
-        self.stream = Stream(servers, self.name).create()
-        self.document = manifest(servers, self.name, [self.name])
-        self.document["metadata"]["namespace"] = namespace
+        self.stream = Stream(servers, name)
         self.conf = {**self.document["spec"]["spark"]["conf"], **_SMALL}
         self.document["spec"] |= {
             "trigger": {"interval": "1s"},
             "failurePolicy": {"backoff": {"initial": "1s", "max": "5s"}},
             "spark": {"driver": {"memory": "1g"}, "executor": {"instances": 1, "memory": "1g"}, "conf": self.conf},
         }
+        kafka = self.document["spec"]["sinks"][0]["kafka"]
+        for topic in (kafka["topic"], kafka["progressTopic"]):
+            topic["replicationFactor"] = replicas
         self.data = f"{self.name}-out"
-        self._path = f"{RESOURCES.format(namespace)}/{self.name}"
 
     # --- what a person does ---
-
-    def apply(self, **spec: Any) -> None:
-        self.document["spec"] |= spec
-        # What the model refuses, no test applies by mistake.
-        parse_manifest(copy.deepcopy(self.document))
-        self.installed.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(self.document))
 
     def set_conf(self, **conf: str) -> None:
         """Of Spark; `_` in a name stands for a dot."""
         self.conf |= {name.replace("_", "."): value for name, value in conf.items()}
         self.apply(spark={**self.document["spec"]["spark"], "conf": self.conf})
 
-    def delete(self, *options: str) -> None:
-        self.installed.kubectl("delete", "sinkpipeline", self.name, *options, namespace=self.namespace)
-
     # --- what a person sees ---
-
-    @property
-    def status(self) -> Object:
-        # Not by kubectl: it takes a tenth of a second of a core each time, and the pods need both.
-        status: Object = (self.installed.api.find(self._path) or {}).get("status") or {}
-        return status
-
-    def condition(self, kind: str) -> Object:
-        return next((each for each in self.status.get("conditions", ()) if each["type"] == kind), {})
-
-    def told(self, kind: str) -> str:
-        """`<status> <reason>` of a condition."""
-        found = self.condition(kind)
-        return f"{found.get('status')} {found.get('reason')}"
 
     @property
     def driver(self) -> Object | None:
@@ -169,15 +201,18 @@ class Pipeline:
         selector = f"sinkpipeline.io/pipeline={self.name},spark-role=executor"
         return [each for each in self.installed.pods(selector, self.namespace) if each["status"]["phase"] == "Running"]
 
+    def first_row(self) -> str:
+        """What took how long from the application to the executor that wrote it."""
+        application = self.installed.api.get(f"{APPLICATIONS.format(self.namespace)}/{self.name}")
+        driver, [executor, *_] = self.driver, self.executors()
+        assert driver is not None
+        return parts(marks(self.installed.api.get(self.path), application, driver, executor))
+
     @property
     def line(self) -> str:
         """As `kubectl get sinkpipelines` shows it."""
         lines = self.installed.kubectl("get", "sinkpipelines", self.name, namespace=self.namespace).splitlines()
         return " ".join(lines[-1].split())
-
-    def events(self) -> list[str]:
-        found = self.installed.cluster.get("events", f"--namespace={self.namespace}")["items"]
-        return [f"{each['reason']}: {each['message']}" for each in found if each["involvedObject"]["name"] == self.name]
 
     def delivered(self) -> int:
         """By an independent consumer."""
@@ -186,15 +221,6 @@ class Pipeline:
         return self.stream.total - self.stream.judge(self.data).missing
 
     # --- waiting ---
-
-    def until(self, condition: Callable[[], object], what: str, deadline_s: float = REACTION_S) -> float:
-        """Seconds that it took."""
-        begun = time.monotonic()
-        try:
-            wait_until(condition, f"{self.name}: {what}", deadline_s, poll_s=_POLL_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.describe()}") from None
-        return time.monotonic() - begun
 
     def until_told(self, case: str, kind: str, wanted: str, words: str = "", deadline_s: float = REACTION_S) -> str:
         """Until a condition is `<status> <reason>` with those words; the message, which the report has too."""
@@ -207,12 +233,54 @@ class Pipeline:
         self.installed.report.tell(case, seconds, f"{kind} {wanted}: {message}", self.line)
         return message
 
+    def printed(self) -> str:
+        """The one command that the status prints, once it does."""
+
+        def look() -> set[str]:
+            return {each for condition in self.status["conditions"] for each in _PRINTED.findall(condition["message"])}
+
+        self.until(lambda: len(look()) == 1, "the status prints a command")
+        [command] = look()
+        return command
+
     def until_delivered(self, case: str, deadline_s: float = START_S) -> None:
         """All that was fed, and each row once."""
         seconds = self.until(lambda: self.delivered() == self.stream.total, "all rows are delivered", deadline_s)
         verdict = self.stream.judge(self.data)
         assert verdict == EXACTLY_ONCE
         self.installed.report.tell(case, seconds, f"{self.stream.total} rows are there, each once", self.line)
+
+    # --- actions ---
+
+    def carry_out(self, case: str, ask: str) -> Object:
+        """Types what asks for an action, and what the action prints to confirm it; its status in the end."""
+        installed = self.installed
+        name = installed.type(ask).split()[0].rpartition("/")[2]
+        shown = self._until_action(case, name, "AwaitingConfirmation")
+        [confirm] = _PRINTED.findall(shown["message"])
+        installed.type(confirm)
+        done = self._until_action(case, name, "Succeeded")
+        described = installed.kubectl("describe", "sinkpipelineaction", name, namespace=self.namespace)
+        for words in (shown["preview"].splitlines()[0], "Succeeded", "Events:"):
+            assert words in described, f"{words!r} is not in\n{described}"
+        return done
+
+    def _until_action(self, case: str, name: str, phase: str) -> Object:
+        def look() -> Object | None:
+            found: Object = self.installed.cluster.get("sinkpipelineaction", name, f"--namespace={self.namespace}")
+            status: Object = found.get("status") or {}
+            return status if status.get("phase") in {phase, "Failed"} else None
+
+        begun = time.monotonic()
+        self.until(look, f"{name} is {phase}", ACTION_S)
+        status = look()
+        assert status is not None
+        assert status["phase"] == phase, status
+        get = ("get", "sinkpipelineactions", name, "--no-headers", "-o", "wide")
+        line = " ".join(self.installed.kubectl(*get, namespace=self.namespace).split())
+        seconds = time.monotonic() - begun
+        self.installed.report.tell(case, seconds, f"{name} {phase}: {status.get('message', '')}", line)
+        return status
 
     def describe(self) -> str:
         parts = [json.dumps(self.status), *self.events(), "--- the operator's log", self.installed.operator_log()]

@@ -90,9 +90,11 @@ def ask(servers: str, request: Callable[[AdminClient], Mapping[K, Future[T]]]) -
     return answer.result(DEADLINE_S)
 
 
-def create_topic(servers: str, name: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+def create_topic(
+    servers: str, name: str, *, partitions: int = 1, replicas: int = 1, config: Mapping[str, str] | None = None
+) -> str:
     """Creates a topic, waits until it can be described, and returns its id."""
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     ask(servers, lambda client: client.create_topics([new]))
     return wait_until(lambda: topic_id(servers, name), f"topic {name} is described after its creation")
 
