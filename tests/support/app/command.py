@@ -17,11 +17,14 @@ import psutil
 import yaml
 from typing_extensions import Self
 
+from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from support.waiting import wait_until
 
 COMMAND = Path(sys.executable).with_name("sinkpipeline")
 START_DEADLINE_S = 90.0
+BY_TASKS = {"conf": {JAVA_OPTIONS: SHORT_LIVED, SMALL_BATCHES: "0"}}
+"""As `spark` of a manifest: tasks deliver every batch, also one that the driver has room for."""
 T = TypeVar("T")
 
 
