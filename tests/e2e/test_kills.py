@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from servers.local_kafka import LocalKafka
-from sinkpipeline.core.manifest.operation import SMALL_BATCHES
-from support.app.command import BY_TASKS, App, manifest
+from support.app.command import App, by_driver, manifest
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import unique
 
@@ -32,10 +31,10 @@ POINT_BETWEEN_BATCHES = "after-batch"
 SEED = 20261121
 
 
-def small_batches(kafka: LocalKafka, name: str, source: Stream, by_driver: int = 0) -> dict[str, object]:
-    """By tasks, but for those that have at most so many offsets."""
+def small_batches(kafka: LocalKafka, name: str, source: Stream, *, by_driver_up_to: int = 0) -> dict[str, object]:
+    """Delivered by tasks, but for those that have at most so many offsets."""
     trigger = {"interval": "0s", "maxOffsetsPerTrigger": 800}
-    spark = {"conf": {**BY_TASKS["conf"], SMALL_BATCHES: str(by_driver)}}
+    spark = by_driver(by_driver_up_to)
     return manifest(kafka.bootstrap_servers, name, [source.topic], trigger=trigger, spark=spark)
 
 
@@ -70,7 +69,7 @@ def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: 
 def test_the_driver_is_killed_in_batches_of_its_own_and_of_its_tasks(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("drivers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
-    app = App(tmp_path, small_batches(kafka, name, source, by_driver=500))
+    app = App(tmp_path, small_batches(kafka, name, source, by_driver_up_to=500))
 
     for point in (*POINTS_OF_THE_DRIVER, *POINTS_OF_A_TRANSACTION[:2]):
         # Into each of four partitions; what is not delivered comes again with the next ones.

@@ -23,8 +23,6 @@ from support.waiting import wait_until
 
 COMMAND = Path(sys.executable).with_name("sinkpipeline")
 START_DEADLINE_S = 90.0
-BY_TASKS = {"conf": {JAVA_OPTIONS: SHORT_LIVED, SMALL_BATCHES: "0"}}
-"""As `spark` of a manifest: tasks deliver every batch, also one that the driver has room for."""
 T = TypeVar("T")
 
 
@@ -44,6 +42,14 @@ def manifest(bootstrap_servers: str, name: str, topics: Sequence[str], **spec: A
             **spec,
         },
     }
+
+
+def by_driver(offsets: int) -> dict[str, Any]:
+    """As `spark` of a manifest: batches with at most so many offsets are the driver's, the others those of tasks."""
+    return {"conf": {JAVA_OPTIONS: SHORT_LIVED, SMALL_BATCHES: str(offsets)}}
+
+
+BY_TASKS = by_driver(0)
 
 
 def sink(name: str, *, topic: str | None = None, guarantee: str = "ExactlyOnce", **kafka: Any) -> dict[str, Any]:
