@@ -6,6 +6,7 @@ ratio. Broker, JVM and Python workers share the machine's cores.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
@@ -28,19 +30,22 @@ from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
-from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.session import CHECKPOINT_FILES, PLAIN_FILES, spark_session
 from sinkpipeline.spark.source import read_stream
 from support.app.command import manifest
 from support.kafka.topics import create_topic, produce, unique
 from support.waiting import wait_until
 
 SPARK = "Spark"
-"""Spark's own Kafka sink, at-least-once."""
+"""Spark's own Kafka sink, at-least-once, as shipped."""
+SPARK_PLAIN = "Spark, plain files"
+"""The same with the checkpoint file manager that our sessions set, which anyone can set."""
 AT_LEAST_ONCE = "AtLeastOnce"
 EXACTLY_ONCE = "ExactlyOnce"
 VARIANTS = (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE)
 
 DEADLINE_S = 1200.0
+_STORE = Path("build/bench")
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class Lab:
     """Further parts of our pipelines' spec, such as decode and transform."""
     dead_letters: bool = False
     """Whether our sinks have a dead-letter topic."""
+    small_offsets: int = SMALL_OFFSETS
+    """The most offsets of a batch that the driver delivers itself."""
+    effective: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What each variant ran with: Spark's configuration, the properties of its clients, the manifest."""
 
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
@@ -84,10 +93,10 @@ class Lab:
 
     def drain(self, variant: str) -> Stretch:
         """Delivers the whole source topic: from the query's start, the sink being started, to the last row."""
-        return self._spark_drain() if variant == SPARK else self._our_drain(variant)
+        return self._spark_drain(variant) if variant in (SPARK, SPARK_PLAIN) else self._our_drain(variant)
 
-    def _spark_drain(self) -> Stretch:
-        with self.spark_query() as (query, ends):
+    def _spark_drain(self, variant: str) -> Stretch:
+        with self.spark_query(variant) as (query, ends):
             before = self._cpu(), time.monotonic()
             query.processAllAvailable()
             return self._stretch(*before, sum(ends.values()))
@@ -101,11 +110,13 @@ class Lab:
             return replace(self._stretch(*before, sum(ends.values())), dead=dead)
 
     @contextmanager
-    def spark_query(self) -> Iterator[tuple[Any, Mapping[SourcePartition, int]]]:
+    def spark_query(self, variant: str = SPARK) -> Iterator[tuple[Any, Mapping[SourcePartition, int]]]:
         """Spark's own sink on the same source, read with the same options as ours; keys and values pass."""
         name = unique("spark")
         pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
         settings = resolve_sinks(pipeline, None)[0]
+        self._set_checkpoint_files(None if variant == SPARK else PLAIN_FILES)
+        self._note(variant, {}, {"source": {**self._document("any", AT_LEAST_ONCE)["spec"]["source"]}})
         create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
         ends = self._ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
@@ -132,6 +143,8 @@ class Lab:
         name = unique(guarantee.lower())
         pipeline = parse_manifest(self._document(name, guarantee))
         settings = resolve_sinks(pipeline, None)[0]
+        self._set_checkpoint_files(PLAIN_FILES)
+        self._note(guarantee, settings.properties, self._document("any", guarantee))
         admin = Admin(settings.connection)
         trigger = pipeline.spec.trigger
         runner = SinkRunner(
@@ -140,6 +153,7 @@ class Lab:
                 rows=row_plan(pipeline),
                 trigger_ms=trigger.interval.milliseconds,
                 max_offsets_per_trigger=trigger.max_offsets_per_trigger,
+                small_offsets=self.small_offsets,
             ),
             starter=SinkStarter(settings=settings, source_admin=admin, admin=admin),
             memory=None,
@@ -154,6 +168,30 @@ class Lab:
         finally:
             runner.stop()
             runner.join(60)
+
+    def _set_checkpoint_files(self, manager: str | None) -> None:
+        """For the query that starts next. Our sessions set it, and Spark's sink as shipped must not be given it."""
+        if manager is None:
+            self.spark.conf.unset(CHECKPOINT_FILES)
+        else:
+            self.spark.conf.set(CHECKPOINT_FILES, manager)
+
+    def _note(self, variant: str, properties: Mapping[str, str], document: Mapping[str, Any]) -> None:
+        conf = {**dict(self.spark.sparkContext.getConf().getAll()), **self.spark.conf.getAll}
+        conf[CHECKPOINT_FILES] = self.spark.conf.get(CHECKPOINT_FILES, None) or "Spark's default"
+        self.effective[variant] = {"spark": conf, "producer": dict(properties), "manifest": document}
+
+    def store(self) -> None:
+        """Writes what each variant ran with, and prints in which settings of Spark they differ."""
+        _STORE.mkdir(parents=True, exist_ok=True)
+        path = _STORE / f"effective-{time.strftime('%Y%m%d-%H%M%S')}.json"
+        path.write_text(json.dumps(self.effective, indent=1, sort_keys=True, default=str))
+        print(f"effective Spark conf, producer properties and manifest of each variant: {path}", flush=True)
+        confs = {variant: found["spark"] for variant, found in self.effective.items()}
+        for key in sorted({key for conf in confs.values() for key in conf}):
+            values = {variant: conf.get(key) for variant, conf in confs.items()}
+            if len(set(values.values())) > 1:
+                print(f"  {key}: {values}", flush=True)
 
     def until(self, runner: SinkRunner, condition: Callable[[], bool]) -> None:
         def met() -> bool:
@@ -217,4 +255,6 @@ def lab(master: str, conf: Mapping[str, str] | None = None, **settings: Any) -> 
     with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=()) as kafka:
         home = Path(directory)
         with spark_session("bench", master, conf, home / "spark.log") as spark:
-            yield Lab(kafka=kafka, spark=spark, directory=home, **settings)
+            made = Lab(kafka=kafka, spark=spark, directory=home, **settings)
+            yield made
+            made.store()

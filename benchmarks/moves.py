@@ -64,7 +64,7 @@ def main() -> None:
     for master in arguments.master:
         for partitions in (4, 64):
             for rows in arguments.rows:
-                with lab(master, trigger={"interval": "0s", "maxOffsetsPerTrigger": rows}) as bench:
+                with lab(master, trigger={"interval": "0s", "maxOffsetsPerTrigger": rows}, small_offsets=0) as bench:
                     bench.fill(rows * arguments.batches, partitions)
                     batches.told.clear()
                     bench.drain(EXACTLY_ONCE)

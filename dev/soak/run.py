@@ -24,7 +24,7 @@ from rich.table import Table
 
 from soak.faults import Driver, Faults
 from soak.feeder import Feeder
-from support.app.command import App, manifest, sink
+from support.app.command import App, by_driver, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Verdict
 from support.waiting import wait_until
 from support.worlds.faults import faulty_kafka
@@ -85,6 +85,8 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
             [feeder.topic],
             # So that a batch is always running.
             trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
+            # Some batches are the driver's, others those of tasks.
+            spark=by_driver(1000),
             # Whatever is broken here is mended soon.
             failurePolicy={"maxConsecutiveFailures": 10_000, "backoff": {"initial": "200ms", "max": "1s"}},
             decode={"format": "raw", "onNull": "DeadLetter"},

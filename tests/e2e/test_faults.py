@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from servers.tcp_proxy import Api, Fate, Way
-from support.app.command import App, Run, manifest, sink
+from support.app.command import App, Run, by_driver, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import unique
 from support.worlds.faults import FaultyKafka, faulty_kafka
@@ -37,6 +37,7 @@ class Flow:
             self.name,
             [self.source.topic],
             trigger={"interval": "500ms", "maxOffsetsPerTrigger": 400},
+            spark=by_driver(200),
             # The second failure in a row would open a circuit; a second of health forgets the first.
             failurePolicy={
                 "maxConsecutiveFailures": 2,

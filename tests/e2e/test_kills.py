@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: nothing twice, nothing missing, order kept. 21 SIGKILLs in all."""
+"""Whatever is killed, and whenever: nothing twice, nothing missing, order kept. 26 SIGKILLs in all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from servers.local_kafka import LocalKafka
-from support.app.command import App, manifest
+from support.app.command import App, by_driver, manifest
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import unique
 
@@ -21,14 +21,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark
 
 POINTS_OF_STARTING = ("starting-after-control-init", "starting-after-meta", "starting-before-first-start")
 POINTS_OF_A_TRANSACTION = ("after-rows-before-progress", "after-progress-before-commit", "after-commit")
+POINTS_OF_THE_DRIVER = (
+    "delivered-rows-before-progress",
+    "delivered-progress-before-commit",
+    "delivered-after-commit",
+)
 POINT_BETWEEN_BATCHES = "after-batch"
 
 SEED = 20261121
 
 
-def small_batches(kafka: LocalKafka, name: str, source: Stream) -> dict[str, object]:
+def small_batches(kafka: LocalKafka, name: str, source: Stream, *, by_driver_up_to: int = 0) -> dict[str, object]:
+    """Delivered by tasks, but for those that have at most so many offsets."""
     trigger = {"interval": "0s", "maxOffsetsPerTrigger": 800}
-    return manifest(kafka.bootstrap_servers, name, [source.topic], trigger=trigger)
+    spark = by_driver(by_driver_up_to)
+    return manifest(kafka.bootstrap_servers, name, [source.topic], trigger=trigger, spark=spark)
 
 
 @pytest.mark.thorough("ten starts of Spark; one kill is beside it")
@@ -55,6 +62,26 @@ def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: 
 
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
     assert all(line["lag"] == 0 for line in app.progress())
+    assert sum(line["rows"] for line in app.progress()) == source.total
+
+
+@pytest.mark.thorough("six starts of Spark; tests/kafka/test_small_batches has each point")
+def test_the_driver_is_killed_in_batches_of_its_own_and_of_its_tasks(kafka: LocalKafka, tmp_path: Path) -> None:
+    name = unique("drivers")
+    source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
+    app = App(tmp_path, small_batches(kafka, name, source, by_driver_up_to=500))
+
+    for point in (*POINTS_OF_THE_DRIVER, *POINTS_OF_A_TRANSACTION[:2]):
+        # Into each of four partitions; what is not delivered comes again with the next ones.
+        source.feed(30 if point in POINTS_OF_THE_DRIVER else 200)
+        app.arm(point)
+        with app.start() as run:
+            run.until_held(point)
+            run.kill()
+        app.disarm()
+    app.run_until_idle()
+
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
     assert sum(line["rows"] for line in app.progress()) == source.total
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from servers.local_kafka import LocalKafka
-from support.app.command import App, Run, last_line, manifest
+from support.app.command import BY_TASKS, App, Run, last_line, manifest
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream, Verdict, judge
 from support.kafka.topics import unique
@@ -54,7 +54,7 @@ def test_a_source_that_loses_records_while_it_is_read_and_then_all(creating_kafk
     """
     servers, name = creating_kafka.bootstrap_servers, unique("loses")
     source = Stream(servers, f"{name}-in", partitions=2).create()
-    document = manifest(servers, name, [source.topic])
+    document = manifest(servers, name, [source.topic], spark=BY_TASKS)
     document["spec"]["source"]["kafka"]["onDataLoss"] = "Skip"
     document["spec"]["failurePolicy"]["maxConsecutiveFailures"] = 2
     app = App(tmp_path, document)
@@ -161,9 +161,9 @@ def test_other_topics_other_partitions_and_other_cores(kafka: LocalKafka, tmp_pa
         second = source.create("b", 2)
         source.feed(second, 10)
         run.until_rows(len(source.expected))
-        app.arm("after-rows-before-progress")
+        app.arm("delivered-rows-before-progress")
         source.feed(first, 10)
-        run.until_held("after-rows-before-progress")
+        run.until_held("delivered-rows-before-progress")
         run.kill()
     app.disarm()
     assert list(tmp_path.glob("tmp/sinkpipeline-checkpoint-*")), "Spark's own memory is left, and does not compete"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from servers.local_kafka import LocalKafka
-from support.app.command import App, Run, last_line, manifest
+from support.app.command import App, Run, by_driver, last_line, manifest
 from support.kafka.streams import EXACTLY_ONCE
 from support.kafka.topics import unique
 from support.worlds.three_brokers import (
@@ -46,7 +46,13 @@ def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: Lo
     source = ReplicatedStream(servers, f"{name}-in").create()
     patient = {"maxConsecutiveFailures": 50, "backoff": {"initial": "500ms", "max": "1s"}}
     document = manifest(
-        servers, name, [source.topic], sinks=[sink(name)], trigger=SEVERAL_BATCHES, failurePolicy=patient
+        servers,
+        name,
+        [source.topic],
+        sinks=[sink(name)],
+        trigger=SEVERAL_BATCHES,
+        failurePolicy=patient,
+        spark=by_driver(FLOW // 10),
     )
     app = App(tmp_path, document)
 

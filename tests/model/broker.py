@@ -222,12 +222,15 @@ class Broker:
             raise Refused(KafkaError._FENCED)
         self._decide(transaction, Decision.COMMITTED, now)
 
-    def abort(self, transactional_id: str, epoch: int, now: float) -> None:
-        """EndTxn of what is open, if anything is."""
+    def abort(self, transactional_id: str, epoch: int, now: float) -> int:
+        """EndTxn of what is open, if anything is; and the holder's next epoch, in which nothing sent before counts."""
         self.pass_time(now)
-        transaction = self._held(transactional_id, epoch).transaction
+        known = self._held(transactional_id, epoch)
+        transaction = known.transaction
         if transaction is not None and transaction.decision is Decision.OPEN:
             self._decide(transaction, Decision.ABORTED, now)
+        known.epoch += 1
+        return known.epoch
 
     def check(self, row: Row) -> None:
         if self.refuses(row):

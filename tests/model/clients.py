@@ -153,8 +153,13 @@ class Producer:
 
     def abort_transaction(self, timeout_s: float) -> None:
         world, transactional_id, epoch = cluster(), self._transactional_id, self._epoch
-        ask("abort", lambda: world.broker.abort(transactional_id, epoch, world.scheduler.now), timeout_s=timeout_s)
-        self._begun = False
+        if self._fatal == KafkaError._FENCED:
+            raise failure(self._fatal)
+        self._rows.clear()
+        self._epoch = ask(
+            "abort", lambda: world.broker.abort(transactional_id, epoch, world.scheduler.now), timeout_s=timeout_s
+        )
+        self._begun, self._fatal = False, None
 
     def flush(self, timeout_s: float) -> int:
         if self._rows:

@@ -47,6 +47,8 @@ class Judge:
     _rows: Mapping[int, list[int]] = field(default_factory=dict)
     _letters: Mapping[int, list[int]] = field(default_factory=dict)
     _frontier: Mapping[int, int] = field(default_factory=dict)
+    _states: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """The progress of this epoch."""
     _epoch: int = 0
     _since: dict[int, int] = field(default_factory=dict)
     """Where the epoch began; what was delivered before is another story."""
@@ -65,6 +67,7 @@ class Judge:
             if not self.blind:
                 self._check_ends(partition, log, self._rows, bad=False)
                 self._check_ends(partition, log, self._letters, bad=True)
+                self._check_counts(partition)
 
     def is_complete(self) -> bool:
         """Whether everything in the source was delivered, and the progress says so."""
@@ -95,6 +98,16 @@ class Judge:
         ]
         if wrong:
             raise Violation(f"{self._at(partition)}: {wrong} were {what}")
+
+    def _check_counts(self, partition: int) -> None:
+        """Whether the progress counts what stands in the topics."""
+        state = self._states.get(partition)
+        if state is None or not self.sink.exactly_once or self.may_repeat or self.letters_deleted:
+            return
+        found = len(self._rows.get(partition, [])), len(self._letters.get(partition, []))
+        if found != (state["rows"], state["dead"]):
+            told = f"{state['rows']} rows and {state['dead']} dead letters"
+            raise Violation(f"{self._at(partition)}: the progress counts {told}, and there are {found}")
 
     def _missing(
         self, partition: int, log: Log, frontier: int, found: Mapping[int, list[int]], *, bad: bool
@@ -138,7 +151,8 @@ class Judge:
         for partition in progress.keys() - self._since.keys():
             # Nothing that is there at the first start is left out.
             self._since[partition] = min(progress[partition]["next"], self._logs(self.sink.source)[partition].low)
-        self._frontier = {each: state["next"] for each, state in progress.items() if state["epoch"] == self._epoch}
+        self._states = {each: state for each, state in progress.items() if state["epoch"] == self._epoch}
+        self._frontier = {each: state["next"] for each, state in self._states.items()}
         self._rows, self._letters = self._placed(rows), self._placed(letters)
 
     def _placed(self, records: Iterable[Record]) -> Mapping[int, list[int]]:

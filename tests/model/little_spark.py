@@ -21,7 +21,8 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.delivery import OversizedRecord
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark import task
 
@@ -174,7 +175,7 @@ class Stream:
         ranges = self.next_ranges()
         self._refuse_lost_data(ranges)
         self._checkpoint.batches[batch_id] = ranges
-        self._on_batch(Frame(self.spark, ranges), batch_id)
+        self._on_batch(Frame(self.spark, ranges, counted=self.counted), batch_id)
         self.positions |= {partition: offsets.end for partition, offsets in ranges.items()}
 
     def _refuse_lost_data(self, ranges: Mapping[SourcePartition, OffsetRange]) -> None:
@@ -312,18 +313,21 @@ class Job:
         attempt = self.attempts[partition] = Attempt(number, worker, thread)
 
     def _rows(self, partition: SourcePartition) -> list[ArrowBatch]:
-        offsets = self._ranges[partition]
-        log = self._spark.broker.log(partition.topic, partition.partition)
-        if 0 <= offsets.start < log.low or offsets.end > log.high:
-            raise LookupError(f"some data of {partition} may have been lost")
-        records, _ = log.read(max(0, offsets.start), committed=True)
-        rows = [
-            (record.offset, record.key, record.value)
-            for record in records
-            if record.offset < offsets.end and record.value is not None and self._spark.keeps_row(record.value)
-        ]
-        size = self._spark.habits.rows_at_a_time
-        return [ArrowBatch(partition, rows[begin : begin + size], self._counted) for begin in range(0, len(rows), size)]
+        return _read(self._spark, partition, self._ranges[partition], counted=self._counted)
+
+
+def _read(spark: Spark, partition: SourcePartition, offsets: OffsetRange, *, counted: bool) -> list[ArrowBatch]:
+    log = spark.broker.log(partition.topic, partition.partition)
+    if 0 <= offsets.start < log.low or offsets.end > log.high:
+        raise LookupError(f"some data of {partition} may have been lost")
+    records, _ = log.read(max(0, offsets.start), committed=True)
+    rows = [
+        (record.offset, record.key, record.value)
+        for record in records
+        if record.offset < offsets.end and record.value is not None and spark.keeps_row(record.value)
+    ]
+    size = spark.habits.rows_at_a_time
+    return [ArrowBatch(partition, rows[begin : begin + size], counted) for begin in range(0, len(rows), size)]
 
 
 @dataclass(frozen=True)
@@ -343,7 +347,7 @@ def to_wire(stream: Stream, *, counted: bool = False, **_: bool) -> Stream:
 
 def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
     if batch.counted and any((value or b"").endswith(b":large") for _, _, value in batch.rows):
-        raise task._Oversized
+        raise task.Oversized
     offsets, keys, values = (list(column) for column in zip(*batch.rows, strict=True))
     return RowBatch(
         offsets=offsets,
@@ -355,6 +359,27 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
         errors=[_error(value) for value in values],
         size=10 * len(offsets),
     )
+
+
+def collected(frame: Frame, _plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+    """The rows of a batch that the driver delivers: a job whose tasks only read."""
+
+    def failed(_fate: object) -> None:
+        raise PySparkException(message="the job failed: a task was lost")
+
+    frame.spark.scheduler.call("collect", lambda: None, failed)
+    ranges = {each: offsets for each, offsets in sorted(frame.ranges.items()) if offsets.start < offsets.end}
+    try:
+        batches = [
+            batch
+            for each, offsets in ranges.items()
+            for batch in _read(frame.spark, each, offsets, counted=frame.counted)
+        ]
+        return [(batch.partition, to_rows(batch, batch.partition)) for batch in batches]
+    except LookupError as error:
+        raise PySparkException(message=str(error)) from error
+    except task.Oversized as oversized:
+        raise OversizedRecord from oversized
 
 
 def _error(value: bytes | None) -> str | None:

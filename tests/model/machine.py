@@ -473,6 +473,53 @@ class Protocol(BadRecords, Drivers, Readers, LateTasks, Attempts, Starts, Kills,
     """Everything that may go wrong without anybody touching topics."""
 
 
+class SmallBatches(BadRecords, Drivers, LateTasks, Attempts, Kills, Answers, SparkElsewhere):
+    """Batches that the driver delivers itself, between others that tasks deliver."""
+
+    @initialize(shape=shapes, records=records, small=st.sampled_from([2, 3, 100]))
+    def begin(self, shape: Shape, records: list[Kind], small: int = 3) -> None:
+        super().begin(replace(shape, small=small, habits=replace(shape.habits, max_offsets=5)), records)
+
+    @rule(label=st.sampled_from(["collect", "send", "commit"]), seconds=st.sampled_from([0.1, 3.0]))
+    def overtaken_in_a_small_batch(self, label: str, seconds: float) -> None:
+        """A newer driver starts, and delivers, while this one has a small batch in hand."""
+        old = self.hold(("stream", label))
+        self.start_another()
+        self.world.scheduler.run(seconds=seconds)
+        self.release(old)
+
+    @rule(zombie=zombies, label=st.sampled_from(["collect", "send", "commit"]))
+    def task_of_the_batch_before(self, zombie: tuple[str, int], label: str) -> None:
+        """A task is given up, another one delivers in its place, and it wakes up in the small batch that follows."""
+        for _ in range(2):
+            self.world.produce(0, [Kind.KEPT] * 2)
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(Trouble.LOST, task)
+        stream = self.hold(("stream", label))
+        self.world.scheduler.go_alone(task)
+        self.release(stream)
+
+    @rule(zombie=zombies, trouble=st.sampled_from(STARTS))
+    def late_task_in_a_small_batch(self, zombie: tuple[str, int], trouble: Trouble) -> None:
+        """A task is given up with its whole batch, which is small enough for the driver that starts next."""
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.make(trouble, task)
+        stream = self.hold(("stream", "commit"))
+        self.world.scheduler.go_alone(task)
+        self.release(stream)
+
+    @rule(fate=st.sampled_from([each for each in Fate if each is not Fate.DONE]))
+    def doubt_a_small_batch(self, fate: Fate) -> None:
+        """A commit of the driver's whose outcome is not known; the workers have kept producers of the batch before."""
+        self.world.produce(0, [Kind.KEPT] * 5)
+        self.world.scheduler.run(seconds=3.0)
+        self.answer(("stream", "commit"), 1, fate)
+
+
 class AtLeastOnce(Protocol, Refusals):
     """The other guarantee: nothing is missing."""
 

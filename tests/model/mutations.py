@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from greenlet import getcurrent
+from pyspark.errors import PySparkException
 from typing_extensions import override
 
 from model import machine
@@ -25,16 +26,19 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.topics import TopicDecision
 from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.control import ControlProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.sinks import delivery
+from sinkpipeline.sinks import delivery, small_batches
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
+from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.spark import query as spark_query
 from sinkpipeline.spark.query import SinkQuery
 from sinkpipeline.spark.runner import SinkRunner
 
@@ -490,6 +494,128 @@ def epoch_of_the_memory_is_ignored() -> list[Patch]:
         return original(progress=progress, memory=memory, **named)
 
     return [put(starting, "decide", decide)]
+
+
+# Small batches
+
+
+@mutation("the driver delivers a batch whose tasks have failed, and may live on", machine.SmallBatches)
+def small_batch_while_uncertain() -> list[Patch]:
+    def run_batch(self: Any, wire: Any, batch_id: int) -> None:
+        plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
+        try:
+            told = wire.mapInArrow(spark_query.make_task(plan), "").collect()
+        except PySparkException:
+            self.delivery.deliver(plan, spark_query.collected(wire, plan))
+        else:
+            self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
+
+    return [put(SinkQuery, "_run_batch", run_batch)]
+
+
+@mutation("a start whose batches are small fences no partition, as no task will write", machine.SmallBatches)
+def tasks_of_the_batch_before_are_not_fenced() -> list[Patch]:
+    original, begun = SmallBatches.takes, set()
+
+    def takes(self: SmallBatches, *args: Any, **named: Any) -> bool:
+        first, _ = self not in begun, begun.add(self)
+        return first or original(self, *args, **named)
+
+    return [put(SinkTakeover, "_fence", nothing), put(SmallBatches, "takes", takes)]
+
+
+@mutation("a task of an earlier batch that wakes up believes its plan, not what it reads", machine.SmallBatches)
+def late_task_believes_its_plan() -> list[Patch]:
+    original = ExactlyOnceWriter._adopt
+
+    def adopt(self: Any, found: Any) -> None:
+        original(self, replace(found, next=self._plan.frontier[self._partition].next))
+
+    return [put(ExactlyOnceWriter, "_adopt", adopt)]
+
+
+@mutation("a small batch in doubt goes to tasks, whose kept producers believe the frontier", machine.SmallBatches)
+def kept_producers_are_believed_after_doubt() -> list[Patch]:
+    original = ControlProducer.deliver
+
+    def deliver(self: ControlProducer, *args: Any) -> None:
+        try:
+            original(self, *args)
+        except InDoubt as doubt:
+            raise SinkPipelineError(Reason.KAFKA_ERROR, str(doubt), "") from doubt
+
+    return [put(ControlProducer, "deliver", deliver)]
+
+
+@mutation("a small batch is written before its ranges are compared with the frontier", machine.SmallBatches)
+def small_batch_before_the_range_check() -> list[Patch]:
+    waiting: dict[object, Callable[[], None]] = {}
+    original, deliver, run_batch = delivery.check_contiguous, SinkDelivery.deliver, SinkQuery._run_batch
+
+    def later(ranges: Any, frontier: Any) -> None:
+        waiting[getcurrent()] = lambda: original(ranges, frontier)
+
+    def checked(self: SinkDelivery, *args: Any) -> bool:
+        try:
+            return deliver(self, *args)
+        finally:
+            waiting.pop(getcurrent(), nothing)()
+
+    def checked_for_tasks(self: Any, *args: Any) -> None:
+        run_batch(self, *args)
+        waiting.pop(getcurrent(), nothing)()
+
+    return [
+        put(delivery, "check_contiguous", later),
+        put(SinkDelivery, "deliver", checked),
+        put(SinkQuery, "_run_batch", checked_for_tasks),
+    ]
+
+
+@mutation("the progress of a small batch in another transaction than its rows", machine.SmallBatches)
+def small_batch_in_two_transactions() -> list[Patch]:
+    original = ControlProducer.deliver
+
+    def deliver(self: ControlProducer, rows: Any, topic: str, records: Any) -> None:
+        original(self, [], topic, records)
+        original(self, rows, topic, [])
+
+    return [put(ControlProducer, "deliver", deliver)]
+
+
+@mutation("a driver that was fenced in a small batch takes the control id back, and repeats it", machine.SmallBatches)
+def fenced_driver_repeats_a_small_batch() -> list[Patch]:
+    original = ControlProducer.deliver
+
+    def deliver(self: ControlProducer, *args: Any) -> None:
+        try:
+            original(self, *args)
+        except (Fenced, InDoubt):
+            again = ControlProducer(self._connection, self.transactional_id)
+            original(again, *args)
+
+    return [put(ControlProducer, "deliver", deliver)]
+
+
+@mutation("a small batch that the cluster refuses is taken for delivered", machine.SmallBatches)
+def refused_small_batch_counts() -> list[Patch]:
+    original = ControlProducer.deliver
+
+    def deliver(self: ControlProducer, *args: Any) -> None:
+        with contextlib.suppress(deliveries.RecordRefused):
+            original(self, *args)
+
+    return [put(ControlProducer, "deliver", deliver)]
+
+
+@mutation("the rows of a small batch are not counted", machine.SmallBatches)
+def small_batch_miscounts() -> list[Patch]:
+    original = small_batches.completed
+
+    def completed(ranges: Any, frontier: Any, _counts: Any, *, at: int) -> Any:
+        return original(ranges, frontier, {}, at=at)
+
+    return [put(small_batches, "completed", completed)]
 
 
 # Topics

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from model.world import World
 
 _POLICY = FailurePolicy(max_consecutive_failures=8, initial_backoff_s=1.0, max_backoff_s=10.0)
-_QUERY = QuerySettings(rows=RowPlan(decode_format="raw"), trigger_ms=1000, max_offsets_per_trigger=100)
 
 
 class Driver:
@@ -74,7 +73,12 @@ class Driver:
         self.runs[sink] = starter._runs
         self.runners[sink] = SinkRunner(
             spark=self.spark,  # type: ignore[arg-type]
-            query=_QUERY,
+            query=QuerySettings(
+                rows=RowPlan(decode_format="raw"),
+                trigger_ms=1000,
+                max_offsets_per_trigger=100,
+                small_offsets=self.world.shape.small,
+            ),
             starter=starter,
             memory=self.world.memory(sink),
             policy=_POLICY,

@@ -24,7 +24,7 @@ from model import clients, little_spark
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.kafka import diagnosis, progress_log, starting
-from sinkpipeline.sinks import at_least_once, delivery, exactly_once
+from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
 from sinkpipeline.spark import query, runner, task
 
 _CUT_ROWS = 3
@@ -62,6 +62,7 @@ def product_on_the_model() -> Iterator[None]:
         for module in (at_least_once, exactly_once):
             patch(module, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
+        patch(small_batches, _FIRST_PAUSE_S=1.0)
         # The cluster in memory has no leaders, and loses no end of a log.
         for module in (starting, delivery):
             patch(module, SourceMarks=_NoMarks)
@@ -76,13 +77,14 @@ def product_on_the_model() -> Iterator[None]:
             read_stream=little_spark.read_stream,
             output_rows=lambda stream, _rows: stream,
             to_wire=little_spark.to_wire,
+            collected=little_spark.collected,
         )
         patch(
             task,
             TaskContext=SimpleNamespace(get=lambda: _thread().context),
             _ReadAhead=little_spark.ReadAhead,
-            _partition_of=lambda _plan, batch: batch.partition,
-            _to_rows=little_spark.to_rows,
+            partition_of=lambda _plan, batch: batch.partition,
+            to_rows=little_spark.to_rows,
             this_worker=lambda: _thread().context.worker,
         )
         yield

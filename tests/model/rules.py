@@ -18,7 +18,7 @@ Point = tuple[str, str]
 
 LABELS = {
     "task": ["rows", "init", "send", "commit", "read", "poll", "describe"],
-    "stream": ["describe", "read", "send", "commit", "job"],
+    "stream": ["describe", "read", "send", "commit", "job", "collect", "abort"],
     "runner": ["describe", "list", "create", "init", "send", "commit", "offsets", "read", "poll", "sleep"],
 }
 """Where a thread can be stopped, by its role."""
@@ -54,6 +54,7 @@ shapes = st.builds(
     habits=habits,
     marker_delay_s=st.sampled_from([0.0, 0.0, 0.05, 2.0]),
     remembers=st.booleans(),
+    small=st.sampled_from([0, 0, 3, 100]),
 )
 points = st.sampled_from(sorted(LABELS)).flatmap(lambda role: st.tuples(st.just(role), st.sampled_from(LABELS[role])))
 task_points = st.tuples(st.just("task"), st.sampled_from(["commit", "init", "send", "rows"]))

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from model.exploring import explore
-from model.machine import AtLeastOnce, DeadLetters, Everything, FirstStarts, OldAnswers, Protocol, TwoNames
+from model.machine import (
+    AtLeastOnce,
+    DeadLetters,
+    Everything,
+    FirstStarts,
+    OldAnswers,
+    Protocol,
+    SmallBatches,
+    TwoNames,
+)
 from model.rules import Calm
 
 pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minutes
@@ -21,6 +30,7 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
         (OldAnswers, 30),
         (TwoNames, 10),
         (FirstStarts, 30),
+        (SmallBatches, 60),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

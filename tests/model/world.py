@@ -49,6 +49,8 @@ class Shape:
     marker_delay_s: float = 0.0
     remembers: bool = True
     """Whether a new driver is given the status document of the earlier ones."""
+    small: int = 0
+    """The most offsets of a batch that a driver delivers itself."""
     loops: bool = False
     """Whether the sinks write into the source, which is one cluster with them by another name."""
 

@@ -125,8 +125,9 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
             world.proved.append(sink.report.proved)
 
     nothing: Any = None
+    query: Any = SimpleNamespace(small_offsets=0)
     sink = runner.SinkRunner(
-        spark=nothing, query=nothing, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
+        spark=nothing, query=query, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
     )
     sink._stop = Stop(world)
     sink.set_ends({SourcePartition("in", 0): 10}, None)

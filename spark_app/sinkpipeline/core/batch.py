@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, advance
 from sinkpipeline.core.progress_records import decode_partition, encode_partition
+from sinkpipeline.core.tally import plus
+
+SMALL_OFFSETS = 10_000
+"""The most source offsets of a batch that the driver delivers itself, unless the manifest says otherwise."""
+SMALL_BYTES = 16 * 1024 * 1024
+"""About how large the rows of such a batch may be."""
+_LARGEST_ROW_BYTES = 16 * 1024
+"""What a row is taken for as long as none was seen: as large as a counted one may be."""
+_BATCHES_REMEMBERED = 8
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,8 @@ class Receipt:
     """The seconds that took: fence, sentinel, read."""
     oversized: bool = False
     """The task stopped before a record that is larger than the batch's bound for one row."""
+    size: int = 0
+    """Bytes of the rows that the task was given, about."""
     clock_skew: bool = False
     """Whether brokers have shown the worker's clock to be wrong."""
     error: SinkPipelineError | None = None
@@ -150,3 +162,59 @@ def unfinished(
         for partition, offsets in ranges.items()
         if frontier[partition].next < offsets.end
     }
+
+
+class RecentSizes:
+    """How large the rows of the last batches were, for each source offset: those that were filtered out count as 0."""
+
+    def __init__(self) -> None:
+        self._bytes_per_offset: deque[float] = deque(maxlen=_BATCHES_REMEMBERED)
+
+    def add(self, offsets: int, size: int) -> None:
+        if offsets > 0:
+            self._bytes_per_offset.append(size / offsets)
+
+    @property
+    def bytes_per_offset(self) -> float:
+        """Of the batch with the largest ones: what comes next may be like any of them."""
+        return max(self._bytes_per_offset, default=float(_LARGEST_ROW_BYTES))
+
+
+def count_offsets(ranges: Mapping[SourcePartition, OffsetRange]) -> int:
+    return sum(offsets.end - offsets.start for offsets in ranges.values())
+
+
+def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, *, most_offsets: int) -> bool:
+    """Whether the driver has room for a batch."""
+    offsets = count_offsets(ranges)
+    return offsets <= most_offsets and offsets * sizes.bytes_per_offset <= SMALL_BYTES
+
+
+@dataclass
+class Counted:
+    """What a batch has of one source partition."""
+
+    rows: int = 0
+    dead_by_class: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def completed(
+    ranges: Mapping[SourcePartition, OffsetRange],
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    counts: Mapping[SourcePartition, Counted],
+    *,
+    at: int,
+) -> dict[SourcePartition, PartitionProgress]:
+    """The progress of all ranges of a batch, those in which nothing survived included, once all of it counts."""
+    found = {}
+    for partition, offsets in ranges.items():
+        state, count = frontier[partition], counts.get(partition, Counted())
+        found[partition] = replace(
+            state,
+            next=offsets.end,
+            rows=state.rows + count.rows,
+            dead=state.dead + sum(count.dead_by_class.values()),
+            dead_by_class=plus(state.dead_by_class, count.dead_by_class),
+            at=at,
+        )
+    return found

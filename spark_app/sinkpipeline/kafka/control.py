@@ -1,4 +1,4 @@
-"""The producer of everything that a driver writes of its own: announcements, frontiers, tombstones.
+"""The producer of everything that a driver writes of its own: announcements, frontiers, tombstones, small batches.
 
 A record of it is as large as the pipeline: `meta` lists every source topic. So the client lets it pass whatever its
 size, and compressed; the progress topic alone has a limit. What that refuses is told with the way to raise it.
@@ -6,7 +6,7 @@ size, and compressed; the progress topic alone has a limit. What that refuses is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from typing_extensions import override
@@ -16,9 +16,21 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 
-_PROPERTIES = {"message.max.bytes": "100000000", "compression.type": "zstd"}
+_LARGEST = {"message.max.bytes": "100000000"}
+_OF_ROWS = (
+    "batch.num.messages",
+    "batch.size",
+    "compression.codec",
+    "compression.level",
+    "compression.type",
+    "linger.ms",
+    "queue.buffering.max.ms",
+)
+"""What a manifest may set that shows in the rows of a small batch."""
+_COMPRESSION = ("compression.codec", "compression.type")
 _ROOM = 10 * 1024 * 1024
 
 
@@ -29,9 +41,39 @@ class ControlProducer(TransactionalProducer):
         SinkPipelineError: as TransactionalProducer; ProgressTopicInvalid instead of RecordRefused.
     """
 
-    def __init__(self, connection: Connection, transactional_id: str) -> None:
+    def __init__(
+        self, connection: Connection, transactional_id: str, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """`properties`: those of the sink."""
         self._topic = ""
-        super().__init__(connection, transactional_id, _PROPERTIES)
+        super().__init__(connection, transactional_id, _with_defaults(properties or {}))
+
+    def deliver(
+        self,
+        rows: Iterable[tuple[str, Iterable[Row]]],
+        progress_topic: str,
+        records: Iterable[tuple[str, bytes | None]],
+    ) -> None:
+        """One transaction of rows for their topics, and of the progress with which they count.
+
+        Raises:
+            RecordRefused, SinkPipelineError: nothing of it counts, and the id is held as before.
+            Fenced, InDoubt: as TransactionalProducer.
+        """
+        self.begin()
+        try:
+            for topic, each in rows:
+                super().produce_rows(topic, each)
+            failpoint("delivered-rows-before-progress")
+            super().produce_rows(progress_topic, [(value, key.encode(), 0, 0, None) for key, value in records])
+            failpoint("delivered-progress-before-commit")
+            super().commit()
+        except (RecordRefused, SinkPipelineError) as refusal:
+            if not self.abort():
+                raise InDoubt(f"{self.transactional_id}: {refusal}; and the abort was not confirmed") from refusal
+            self._deliveries.forget()
+            raise
+        failpoint("delivered-after-commit")
 
     @override
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
@@ -43,6 +85,12 @@ class ControlProducer(TransactionalProducer):
     def commit(self, deadline_s: float | None = None) -> None:
         with explained(self._topic, self._servers):
             super().commit(*(() if deadline_s is None else (deadline_s,)))
+
+
+def _with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+    of_rows = {name: properties[name] for name in _OF_ROWS if name in properties}
+    compression = {} if any(name in of_rows for name in _COMPRESSION) else {"compression.type": "zstd"}
+    return {**_LARGEST, **compression, **of_rows}
 
 
 @contextmanager

@@ -58,6 +58,11 @@ class Deliveries:
         """All that was produced before is settled."""
         self.produced = self._failed = 0
 
+    def forget(self) -> None:
+        """What failed was aborted, and says nothing of what comes next."""
+        self._told = None
+        self.begin()
+
     def share(self, waiting: int) -> float:
         """How much of what was produced is acknowledged: neither failed nor, of so many that wait, unknown."""
         acknowledged = max(0, self.produced - self._failed - waiting)

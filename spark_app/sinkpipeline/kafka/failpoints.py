@@ -4,7 +4,8 @@ Nothing happens unless `SINKPIPELINE_FAILPOINT_DIR` is set. Then a process that 
 stands in that directory renames it to NAME.<pid> (so that one process takes it) and waits until that is removed.
 Known names: `starting-after-control-init`, `starting-after-data-topic`, `starting-after-meta`,
 `starting-before-first-start`, `after-init`, `after-rows-before-progress`, `after-progress-before-commit`,
-`after-commit`, `after-batch`, `reset-before-transaction`, `reset-before-commit`, `reset-after-commit`,
+`after-commit`, `after-batch`, `delivered-rows-before-progress`, `delivered-progress-before-commit`,
+`delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`, `reset-after-commit`,
 `redrive-after-claim`, `redrive-before-commit`, `redrive-after-commit`.
 The idea is TiKV's fail crate's, as Materialize uses it.
 """

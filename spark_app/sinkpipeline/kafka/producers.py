@@ -7,7 +7,6 @@ the caller makes a new one, which fences, and reads the truth.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
 
@@ -212,11 +211,14 @@ class TransactionalProducer:
             raise InDoubt(f"{self.transactional_id}: {fact}", aborted=True, told=told)
         return None
 
-    def abort(self) -> None:
-        """Ends the open transaction if that can be done soon; the producer can't be used again."""
+    def abort(self) -> bool:
+        """Ends the open transaction if that can be done soon: only then may the producer be used again."""
         self._open = False
-        with contextlib.suppress(KafkaException):
+        try:
             self._producer.abort_transaction(_ABORT_DEADLINE_S)
+        except KafkaException:
+            return False
+        return True
 
     def close(self) -> None:
         """Gives up the connection; an open transaction is left to the next init of the id, or to its time-out."""

@@ -43,6 +43,7 @@ from sinkpipeline.core.topics import (
 )
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
+from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.source_marks import SourceMarks
@@ -57,7 +58,7 @@ class StartedSink:
     """A sink whose fences are held. `control` belongs to whoever has this, and is closed by them."""
 
     run: str
-    control: TransactionalProducer
+    control: ControlProducer
     progress: Progress
     """Of every source partition; its meta carries our run."""
     source: Mapping[str, str]

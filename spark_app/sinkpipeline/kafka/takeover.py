@@ -131,7 +131,7 @@ class SinkTakeover:
     @contextmanager
     def _hold(self, topic: Topic) -> Iterator[Hold]:
         """Step 1. `control` is left to the caller if all goes well."""
-        control = ControlProducer(self.settings.connection, self.settings.id.control_id)
+        control = ControlProducer(self.settings.connection, self.settings.id.control_id, self.settings.properties)
         try:
             failpoints.failpoint("starting-after-control-init")
             with self._log() as log:
@@ -205,7 +205,7 @@ class SinkTakeover:
 class Hold:
     """A sink whose control id is held."""
 
-    control: TransactionalProducer
+    control: ControlProducer
     log: ProgressLog
     topic: Topic
 

@@ -1,7 +1,8 @@
 """The driver's side of one started sink's delivery: what happens before and after the tasks of each micro-batch.
 
-    begin: compare the topic ids ─► ranges begin at the frontier? ─► the plan for the tasks
-    end:   fold their receipts ─► advance what nobody reported
+    begin:   compare the topic ids ─► ranges begin at the frontier? ─► the plan for the tasks
+    end:     fold their receipts ─► advance what nobody reported
+    deliver: in place of the tasks, where the batch is small and all that was before is certain
 
 Whatever goes wrong ends the delivery. The next start fences every partition and reads the truth before it goes on, so
 nothing here has to be undone. It knows nothing of Spark: who calls it has cut the batch and runs the tasks.
@@ -31,6 +32,7 @@ from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_re
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.looks import agreed
@@ -39,6 +41,7 @@ from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan
+from sinkpipeline.sinks.small_batches import Collected, SmallBatches
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 
@@ -72,9 +75,15 @@ class SinkDelivery:
     """
 
     def __init__(
-        self, starter: SinkStarter, started: StartedSink, on_progress: Callable[[Progress, int], None]
+        self,
+        starter: SinkStarter,
+        started: StartedSink,
+        on_progress: Callable[[Progress, int], None],
+        small: SmallBatches | None = None,
     ) -> None:
+        """`small`: which batches this side delivers itself; by default none."""
         self._settings = starter.settings
+        self._small = small or SmallBatches(starter.settings, most_offsets=0)
         self._starter = starter
         self._started = started
         self._control = started.control
@@ -83,6 +92,8 @@ class SinkDelivery:
         self.progress = started.progress
         self.exact = True
         """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
+        self._was_exact = True
+        """Whether it was before the batch that runs."""
         self._owners: dict[SourcePartition, str] = {}
         self._records_since_snapshot = 0
         self._follower = ProgressFollower(
@@ -125,8 +136,8 @@ class SinkDelivery:
         ranges = self._with_new_partitions(ranges)
         check_contiguous(ranges, self.progress.partitions)
         ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
-        # 3. From here on tasks may write rows and progress.
-        self.exact = False
+        # 3. From here on somebody may write rows and progress.
+        self._was_exact, self.exact = self.exact, False
         frontier = self.progress.partitions
         return BatchPlan(
             settings=self._settings,
@@ -148,6 +159,7 @@ class SinkDelivery:
             SinkPipelineError: the error of a task.
         """
         receipts = list(receipts)
+        self._small.told(plan, receipts)
         self._take(receipts, plan.ranges)
         error = first_error(receipts)
         if error is not None:
@@ -155,9 +167,48 @@ class SinkDelivery:
         if any(receipt.oversized for receipt in receipts):
             raise OversizedRecord
         self._advance(plan.ranges)
-        failpoint("after-batch")
-        if self._records_since_snapshot >= SNAPSHOT_EVERY:
-            self.snapshot()
+        self._ended()
+
+    def takes(self, plan: BatchPlan) -> bool:
+        """Whether the batch that has begun is delivered here, in place of the tasks."""
+        return self._small.takes(plan, certain=self._was_exact)
+
+    def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
+        """Delivers a batch that it takes.
+
+        Returns:
+            False where it is for the tasks after all; nothing of it was written then.
+
+        Raises:
+            SinkPipelineError: a row is not of the batch, the dead-letter topic can't be looked at, or the cluster does
+                not answer.
+        """
+        try:
+            prepared = self._small.prepared(plan, collected, at=now_ms())
+        except SinkPipelineError as error:
+            raise self.explained(error) from error
+        if prepared is None:
+            return False
+        records = encode(self._settings.id, Progress(partitions=prepared.progress))
+        try:
+            self._control.deliver(prepared.rows, self._settings.progress.name, records)
+        except (Fenced, InDoubt) as trouble:
+            self._small.failed(trouble)
+            if isinstance(trouble, InDoubt) and trouble.outage is not None:
+                # It is waited for, and opens no circuit.
+                raise trouble.outage from trouble
+            raise Restart(f"a small batch was not confirmed ({type(trouble).__name__})") from trouble
+        except (RecordRefused, SinkPipelineError) as refusal:
+            self._small.failed(refusal)
+            return False
+        self._small.succeeded()
+        partitions = MappingProxyType({**self.progress.partitions, **prepared.progress})
+        self.progress = replace(self.progress, partitions=partitions)
+        self.exact = True
+        self._records_since_snapshot += len(records)
+        self._on_progress(self.progress, prepared.delivered)
+        self._ended()
+        return True
 
     def check_world(self) -> None:
         """Are the topics still the same ones, is the sink still ours?
@@ -211,6 +262,11 @@ class SinkDelivery:
         self._mark()
         self._write(self.progress)
         self._records_since_snapshot = 0
+
+    def _ended(self) -> None:
+        failpoint("after-batch")
+        if self._records_since_snapshot >= SNAPSHOT_EVERY:
+            self.snapshot()
 
     def _limits(self, topic: str, known: TopicLimits) -> TopicLimits:
         """What is not known now is what it was."""

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sinkpipeline.core import manifest
+from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
@@ -100,6 +102,7 @@ class Driver:
                 rows=rows,
                 trigger_ms=self.pipeline.spec.trigger.interval.milliseconds,
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
+                small_offsets=int(self.pipeline.spec.spark.conf.get(SMALL_BATCHES, SMALL_OFFSETS)),
             )
             claims = Claims()
             self._runners = [

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.delivery import Restart, SinkDelivery
+from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
 from sinkpipeline.spark.transform import output_rows
@@ -36,6 +38,11 @@ _LOG = logging.getLogger("sinkpipeline.query")
 _MAX_MESSAGE = 600
 _PY4J = "An error occurred while calling "
 """How py4j begins the text of an error; Java's own words follow it."""
+
+
+_CAUSE = "Caused by: "
+_AWAITED = "Exception thrown in awaitResult"
+"""How Spark begins where the rows of a job are fetched as Arrow; the job's own error is its cause."""
 
 
 class _Stopping(Exception):
@@ -55,6 +62,8 @@ class QuerySettings:
     rows: RowPlan
     trigger_ms: int
     max_offsets_per_trigger: int
+    small_offsets: int = SMALL_OFFSETS
+    """The most offsets of a batch that the driver delivers itself; 0: tasks deliver all."""
 
 
 class SinkQuery:
@@ -69,7 +78,7 @@ class SinkQuery:
         on_progress: Callable[[Progress, int], None],
         *,
         on_trigger: OnTrigger,
-        counted: bool,
+        small: SmallBatches | None,
         patience_s: float,
     ) -> None:
         """Makes no query yet.
@@ -81,16 +90,17 @@ class SinkQuery:
             started: the start that it goes on from.
             on_progress: is given the progress, and how many rows were delivered with it.
             on_trigger: is called when a trigger is done with all that it found.
-            counted: how Arrow batches are bounded, see `wire`.
+            small: which batches the driver delivers itself, where Arrow batches are counted; None where they are
+                measured, see `wire`.
             patience_s: how long a task waits for the source.
         """
         self._spark = spark
         self._query_settings = query
         self._on_trigger = on_trigger
-        self._counted = counted
+        self._counted = small is not None
         self._patience_s = patience_s
         self._settings = starter.settings
-        self.delivery = SinkDelivery(starter, started, on_progress)
+        self.delivery = SinkDelivery(starter, started, on_progress, small)
         self.error: Exception | None = None
         """Why the query ended by itself."""
         self.batches = 0
@@ -218,8 +228,9 @@ class SinkQuery:
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
-        told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
-        self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
+        if not (self.delivery.takes(plan) and self.delivery.deliver(plan, collected(wire, plan))):
+            told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
+            self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
         self.batches += 1
         self._on_trigger(found_records=bool(plan.ranges))
 
@@ -231,14 +242,18 @@ def spark_error(error: Exception) -> SinkPipelineError:
     if refusal is not None:
         return refusal
     condition = error.getCondition() if isinstance(error, PySparkException) else None
-    lines = [line.strip(" :") for line in text.splitlines() if line.strip() and not line.startswith(_PY4J)]
+    lines = [
+        line.strip(" :").removeprefix(_CAUSE)
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(_PY4J) and _AWAITED not in line
+    ]
     if "Traceback (most recent call last)" in text:
         # The Python worker's own last line says what happened; Java's stack follows it.
         python = [line for line in lines if not line.startswith(("at ", "File ", "Caused by", "..."))]
         lines = [line for line in python if "Error" in line or "Exception" in line] or lines
         message = lines[-1]
     else:
-        message = lines[0] if lines else type(error).__name__
+        message = next((line for line in lines if not line.startswith("at ")), type(error).__name__)
     told = f"{f' with {condition}' if condition else ''}: {message[:_MAX_MESSAGE]}"
     cause = of_spark(text)
     if cause is None:

@@ -30,6 +30,7 @@ from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.delivery import OversizedRecord, Restart
+from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone
 from sinkpipeline.spark.source import broker_waits_s
@@ -85,6 +86,7 @@ class SinkRunner:
         """Whether a stop has to wait for one more start, which settles what the last one left open."""
         self._counted = True
         """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
+        self._small = SmallBatches(starter.settings, query.small_offsets)
         self._parked = False
         self._broker_waits_s = broker_waits_s(starter.settings.source)
         self._patience_s = fetch_patience_s(self._broker_waits_s)
@@ -250,7 +252,7 @@ class SinkRunner:
             started,
             self._progressed,
             on_trigger=self._triggered,
-            counted=self._counted,
+            small=self._small if self._counted else None,
             patience_s=self._patience_s,
         )
         with self._lock:

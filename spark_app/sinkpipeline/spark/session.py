@@ -35,6 +35,10 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+PLAIN_FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+"""Spark's default starts some 42 processes a batch, for the permissions of files that outlive the query. Ours don't."""
+
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
 """It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
@@ -79,6 +83,7 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
         JAVA_OPTIONS: " ".join(java_options),
         # Checkpoints are of one query start, and never resumed from.
         "spark.sql.streaming.minBatchesToRetain": "2",
+        CHECKPOINT_FILES: PLAIN_FILES,
         "spark.sql.streaming.stopTimeout": "30000",
     }
 

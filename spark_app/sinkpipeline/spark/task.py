@@ -54,16 +54,19 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
     ahead = _ReadAhead(batches)
     writer: SinkWriter | None = None
     partition: SourcePartition | None = None
+    size = 0
     try:
         while (batch := ahead.next(writer)) is not None:
             if partition is None:
-                partition = _partition_of(plan, batch)
+                partition = partition_of(plan, batch)
             if writer is None:
                 writer = _writer(plan, partition, retried=retried)
-            writer.write(_to_rows(batch, partition))
+            rows = to_rows(batch, partition)
+            size += rows.size
+            writer.write(rows)
         if writer is not None:
             writer.finish()
-    except _Oversized:
+    except Oversized:
         # What is not committed yet is replayed by the sink's next start, which measures.
         ahead.drain()
         told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
@@ -74,7 +77,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
         # Without a writer nothing was read, so what an earlier attempt did is not known.
         told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
         return replace(told, retried=retried, error=error)
-    return replace(Receipt() if writer is None else writer.receipt(), retried=retried)
+    return replace(Receipt() if writer is None else writer.receipt(), retried=retried, size=size)
 
 
 def _writer(plan: BatchPlan, partition: SourcePartition, *, retried: bool) -> SinkWriter:
@@ -122,22 +125,22 @@ class _ReadAhead:
             pass
 
 
-class _Oversized(Exception):
+class Oversized(Exception):
     """A record that is too large for counted Arrow batches came without its content."""
 
 
-def _partition_of(plan: BatchPlan, batch: pa.RecordBatch) -> SourcePartition:
+def partition_of(plan: BatchPlan, batch: pa.RecordBatch) -> SourcePartition:
     """The source partition of a task, which its first row names; the topic where the batch has several."""
     topics = {partition.topic for partition in plan.ranges}
     topic = batch["topic"][0].as_py() if "topic" in batch.schema.names else topics.pop()
     return SourcePartition(topic, batch["partition"][0].as_py())
 
 
-def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
+def to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
     """The columns as lists.
 
     Raises:
-        _Oversized: the batch holds a record without its content.
+        Oversized: the batch holds a record without its content.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     other = "topic" in columns and not pc.all(pc.equal(columns["topic"], partition.topic)).as_py()
@@ -149,7 +152,7 @@ def _to_rows(batch: pa.RecordBatch, partition: SourcePartition) -> RowBatch:
         )
     rows = row_batch(batch)
     if rows is None:
-        raise _Oversized
+        raise Oversized
     return rows
 
 

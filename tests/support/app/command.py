@@ -17,6 +17,7 @@ import psutil
 import yaml
 from typing_extensions import Self
 
+from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from support.waiting import wait_until
 
@@ -41,6 +42,14 @@ def manifest(bootstrap_servers: str, name: str, topics: Sequence[str], **spec: A
             **spec,
         },
     }
+
+
+def by_driver(offsets: int) -> dict[str, Any]:
+    """As `spark` of a manifest: batches with at most so many offsets are the driver's, the others those of tasks."""
+    return {"conf": {JAVA_OPTIONS: SHORT_LIVED, SMALL_BATCHES: str(offsets)}}
+
+
+BY_TASKS = by_driver(0)
 
 
 def sink(name: str, *, topic: str | None = None, guarantee: str = "ExactlyOnce", **kafka: Any) -> dict[str, Any]:

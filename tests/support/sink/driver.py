@@ -17,9 +17,10 @@ from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.contract import BatchPlan, SinkWriter
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.delivery import Restart, SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.worker import Worker
 from support.sink.one_sink import OneSink, rows
 
@@ -56,7 +57,8 @@ class Driver:
         finally:
             if held is not None:
                 held.close()
-        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
+        small = SmallBatches(self.starter.settings)
+        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None, small)
         self._running = True
 
     def leave(self) -> None:
@@ -87,6 +89,19 @@ class Driver:
             claiming.failpoint = failpoint
         self.delivery.end(plan, receipts)
 
+    def small(self, end: int, **columns: Any) -> bool:
+        """A batch that this side takes; where it can't deliver it after all, tasks do. Whether it could.
+
+        `columns` as those of `one_sink.rows`.
+        """
+        plan = self.plan(end)
+        assert self.delivery.takes(plan)
+        found = {each: rows(range(offsets.start, offsets.end), **columns) for each, offsets in plan.ranges.items()}
+        if self.delivery.deliver(plan, sorted(found.items())):
+            return True
+        self.delivery.end(plan, [self._write(plan, each, batch) for each, batch in sorted(found.items())])
+        return False
+
     def until(self, end: int, attempts: int = 3) -> None:
         """Delivers all up to `end`; starts again where the driver asks for it, and after what may be tried again."""
         for _ in range(attempts):
@@ -103,7 +118,7 @@ class Driver:
                 return
         raise AssertionError(f"no batch went well in {attempts} attempts")
 
-    def _write(self, plan: BatchPlan, partition: SourcePartition) -> Receipt:
+    def _write(self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch | None = None) -> Receipt:
         """A task: an error of it travels in its receipt."""
         writer: SinkWriter | None = None
         try:
@@ -113,7 +128,7 @@ class Driver:
                 writer = AtLeastOnceWriter(plan, partition, self._worker)
             claiming.failpoint(BEFORE_ROWS)
             offsets = plan.ranges[partition]
-            writer.write(rows(range(offsets.start, offsets.end)))
+            writer.write(batch or rows(range(offsets.start, offsets.end)))
             writer.finish()
         except SinkPipelineError as error:
             told = Receipt(partition=partition) if writer is None else writer.receipt()

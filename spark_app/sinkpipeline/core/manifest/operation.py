@@ -67,6 +67,10 @@ class DeletionPolicy(str, enum.Enum):
 _IMAGE = "leave it out: the image fixes it"
 _FIELD = "use spec.spark.{} instead"
 
+SMALL_BATCHES = "spark.sinkpipeline.smallBatches.maxOffsets"
+"""Ours, not Spark's: the most offsets of a batch that the driver delivers itself; 0 where tasks deliver all."""
+_SMALL_BATCHES = r"[0-9]{1,4}|10000"
+
 SPARK_OPTION = r"spark\.[A-Za-z0-9._-]{1,200}"
 
 OWNED = (
@@ -111,12 +115,16 @@ OWNED = (
 
 def _spark_conf(conf: StringMap) -> StringMap:
     faults = []
-    for key in conf:
+    for key, value in conf.items():
         owned = next((right for pattern, right in OWNED if re.fullmatch(pattern, key, re.IGNORECASE)), None)
         if owned is not None:
             faults.append(Fault(owned, "is not yours to set", (key,)))
         elif not re.fullmatch(SPARK_OPTION, key):
             faults.append(Fault("use a key that begins with spark.", "is no Spark option", (key,)))
+        elif key == SMALL_BATCHES and not re.fullmatch(_SMALL_BATCHES, value):
+            faults.append(
+                Fault('use a number from "0" to "10000", in quotes', "has a value that it can't have", (key,))
+            )
     if faults:
         raise fault_error(faults)
     return conf

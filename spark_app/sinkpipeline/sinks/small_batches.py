@@ -1,0 +1,194 @@
+"""Small batches, which the driver delivers itself, under the id that it holds anyway: one transaction instead of many.
+
+    rows of all ranges, in the order of each ──┐
+    dead letters that are known ───────────────┼─► one transaction under the control id
+    the progress of every range ───────────────┘
+
+That is allowed only where everything was certain before the batch began: nobody is left who could still write what
+stands in it. Tasks of such a batch only read. A task of an earlier one that wakes up takes its partition, reads that
+it was overtaken, and writes nothing. A newer driver fences the control id before anything else.
+
+What the cluster refuses, what only limits or clocks speak against, and what can have no dead letter, is for the tasks:
+there it is found out which record it is. Nothing of the batch was written then.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+from sinkpipeline.core.batch import (
+    SMALL_OFFSETS,
+    Counted,
+    OffsetRange,
+    Receipt,
+    RecentSizes,
+    completed,
+    count_offsets,
+    is_small,
+)
+from sinkpipeline.core.deadletter import Stage
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.records import Row
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.sinks.contract import BatchPlan, Limits, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.worker import Worker
+
+_LOG = logging.getLogger("sinkpipeline.sink")
+
+_FIRST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 3600.0
+"""For so long tasks deliver after a batch that failed: where one record is refused there are often more, and tasks cut
+what is too much at once for a slow cluster. Each further failure doubles it."""
+_CLIENT_BATCH_BYTES = 1_000_000
+"""The client's own batch.size."""
+
+Collected = Iterable[tuple[SourcePartition, RowBatch]]
+"""All rows of a batch; those of a partition in offset order."""
+
+
+class Hold(Protocol):
+    """What a kind of sink gives a driver that holds the sink, so that it can deliver a batch."""
+
+    def deliver(
+        self,
+        rows: Iterable[tuple[str, Iterable[Row]]],
+        progress_topic: str,
+        records: Iterable[tuple[str, bytes | None]],
+    ) -> None:
+        """Rows, dead letters and progress at once: all of it counts, or nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A batch as it is written."""
+
+    rows: list[tuple[str, Iterable[Row]]]
+    """With the topics that they are for."""
+    progress: Mapping[SourcePartition, PartitionProgress]
+    """Of every range."""
+    delivered: int
+
+
+class SmallBatches:
+    """Which batches of a sink the driver delivers, and what it writes of them."""
+
+    def __init__(self, settings: SinkSettings, most_offsets: int = SMALL_OFFSETS) -> None:
+        """`most_offsets`: of a batch; 0 where tasks deliver all of them."""
+        self._settings = settings
+        self._most_offsets = most_offsets if settings.exactly_once else 0
+        self._sizes = RecentSizes()
+        self._paused_until = -math.inf
+        self._pause_s = _FIRST_PAUSE_S
+        self._worker = Worker()
+
+    def takes(self, plan: BatchPlan, *, certain: bool) -> bool:
+        """`certain`: whether the frontier of the plan was all that is, and can be, delivered so far."""
+        return (
+            certain
+            and self._most_offsets > 0
+            and is_small(plan.ranges, self._sizes, most_offsets=self._most_offsets)
+            and self._fits_topics(plan)
+            and time.monotonic() >= self._paused_until
+        )
+
+    def _fits_topics(self, plan: BatchPlan) -> bool:
+        """Whether no topic takes less at once than what the client sends at once."""
+        at_once = int(self._settings.properties.get("batch.size", _CLIENT_BATCH_BYTES))
+        limits = [plan.data_limits] if self._settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
+        return all(at_once <= each.message_bytes for each in limits)
+
+    def told(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
+        """Tasks have delivered a batch."""
+        self._sizes.add(count_offsets(plan.ranges), sum(receipt.size for receipt in receipts))
+
+    def failed(self, why: Exception) -> None:
+        """The cluster refuses a batch, or it was not confirmed."""
+        self._paused_until = time.monotonic() + self._pause_s
+        _LOG.warning("%s: a small batch failed, tasks deliver for %.0f s: %s", self._settings.id, self._pause_s, why)
+        self._pause_s = min(_LONGEST_PAUSE_S, 2 * self._pause_s)
+
+    def succeeded(self) -> None:
+        """All of a batch counts."""
+        self._pause_s = _FIRST_PAUSE_S
+
+    def prepared(self, plan: BatchPlan, collected: Collected, *, at: int) -> Prepared | None:
+        """None where the batch is for the tasks.
+
+        Raises:
+            SinkPipelineError: InternalError, where rows are not those of the plan; and what a look at the dead-letter
+                topic raises.
+        """
+        limits = replace(plan.limits(), row_bytes=plan.data_limits.message_bytes)
+        counts: dict[SourcePartition, Counted] = {}
+        rows: list[tuple[str, Iterable[Row]]] = []
+        reached: dict[SourcePartition, int] = {}
+        size = 0
+        for partition, batch in collected:
+            _check_offsets(partition, batch, plan.ranges.get(partition), reached.get(partition))
+            reached[partition] = batch.offsets[-1]
+            size += batch.size
+            bad = batch.bad_rows(limits)
+            count = counts.setdefault(partition, Counted())
+            if bad:
+                letters = self._letters(plan, partition, batch, bad, limits)
+                if letters is None:
+                    return None
+                rows.append(letters)
+                for index in bad:
+                    word = batch.verdict(index, limits).error_class.value
+                    count.dead_by_class[word] = count.dead_by_class.get(word, 0) + 1
+            rows += ((self._settings.data.name, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
+            count.rows += len(batch) - len(bad)
+        self._sizes.add(count_offsets(plan.ranges), size)
+        progress = completed(plan.ranges, plan.frontier, counts, at=at)
+        return Prepared(rows=rows, progress=progress, delivered=sum(count.rows for count in counts.values()))
+
+    def _letters(
+        self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch, bad: list[int], limits: Limits
+    ) -> tuple[str, list[Row]] | None:
+        """The dead letters of bad rows; None where they are not known without a look at Kafka."""
+        settings = plan.settings.dead_letter
+        verdicts = [batch.verdict(index, limits) for index in bad]
+        if settings is None or any(each.error_class.stage not in _MADE_OF_ROWS for each in verdicts):
+            return None
+        letters = DeadLetters(plan, settings, partition, self._worker)
+        try:
+            return letters.topic, [letters.row(batch, *each) for each in zip(bad, verdicts, strict=True)]
+        except NoDeadLetter:
+            return None
+        finally:
+            letters.close()
+
+
+_MADE_OF_ROWS = (Stage.DECODE, Stage.TRANSFORM)
+"""The dead letters of these stages are made of the rows alone."""
+
+
+def _between(bad: list[int], end: int) -> Iterator[tuple[int, int]]:
+    """The stretches without a bad row."""
+    for before, after in pairwise([-1, *bad, end]):
+        if before + 1 < after:
+            yield before + 1, after
+
+
+def _check_offsets(
+    partition: SourcePartition, batch: RowBatch, offsets: OffsetRange | None, reached: int | None
+) -> None:
+    """Rows in any other order, or of other offsets, would be delivered against the progress that is written."""
+    order = [*([] if reached is None else [reached]), *batch.offsets]
+    ascends = all(one < other for one, other in pairwise(order))
+    if offsets is None or not ascends or not offsets.start <= order[0] <= order[-1] < offsets.end:
+        raise SinkPipelineError(
+            Reason.INTERNAL_ERROR,
+            f"rows of {partition} came out of order, or are not of the batch",
+            "remove settings of spark.conf that repartition, coalesce or split the source; and please report this",
+        )

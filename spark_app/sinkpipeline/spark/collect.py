@@ -1,0 +1,31 @@
+"""The rows of a small batch, brought to the driver: its tasks only read, decode and transform, and need no Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.delivery import OversizedRecord
+from sinkpipeline.spark.task import Oversized, partition_of, to_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+    """All rows as `wire.to_wire` gives them; those of a partition come from one task, in offset order.
+
+    Raises:
+        OversizedRecord: a record is too large for how rows travel.
+        SinkPipelineError: InternalError, where a task had rows of several partitions.
+    """
+    found = []
+    for batch in wire.toArrow().to_batches():
+        if batch.num_rows:
+            partition = partition_of(plan, batch)
+            try:
+                found.append((partition, to_rows(batch, partition)))
+            except Oversized as oversized:
+                raise OversizedRecord from oversized
+    return found

@@ -1,0 +1,71 @@
+"""The rows of a small batch come to the driver as they would come to tasks, and so do errors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.sinks.delivery import OversizedRecord
+from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, to_wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+PLAN: Any = SimpleNamespace(ranges={SourcePartition("in", number): OffsetRange(0, 10) for number in range(3)})
+
+
+def rows(spark: SparkSession, count: int, size: int = 3) -> DataFrame:
+    """So many offsets in each of three partitions, of which the last one has none."""
+    found = spark.range(0, 3, 1, 3).selectExpr(
+        "CAST(id AS INT) AS partition", f"explode(sequence(0L, {count - 1}L)) AS offset"
+    )
+    return found.where("partition < 2").selectExpr(
+        "'in' AS topic",
+        "partition",
+        "offset",
+        "CAST(CAST(offset AS STRING) AS BINARY) AS key",
+        f"CAST(repeat('x', {size}) AS BINARY) AS value",
+        "CAST(NULL AS INT) AS target_partition",
+        "1000 + offset AS timestamp_ms",
+        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+        "CAST(NULL AS STRING) AS error",
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_rows_come_by_partition_and_in_order(spark: SparkSession, several: bool) -> None:
+    wire = to_wire(rows(spark, 4), several_topics=several, targets=False, counted=True)
+    found = collected(wire, PLAN)
+    assert [(at, batch.offsets, batch.keys) for at, batch in found] == [
+        (SourcePartition("in", number), [0, 1, 2, 3], [b"0", b"1", b"2", b"3"]) for number in range(2)
+    ]
+    assert collected(wire.where("partition = 2"), PLAN) == []
+
+
+def test_a_large_record_is_for_a_start_that_measures(spark: SparkSession) -> None:
+    wire = to_wire(rows(spark, 1, COUNTED_ROW_BYTES), several_topics=False, targets=False, counted=True)
+    with pytest.raises(OversizedRecord):
+        collected(wire, PLAN)
+
+
+def test_a_job_that_fails_is_told_alike_however_its_rows_are_fetched(spark: SparkSession) -> None:
+    wire = to_wire(rows(spark, 1), several_topics=False, targets=False, counted=True)
+    failing = wire.where("raise_error('Cannot fetch record for offset 3 in 1000 milliseconds') IS NULL")
+    told = []
+    for fetch in (failing.collect, lambda: collected(failing, PLAN)):
+        with pytest.raises((PySparkException, Py4JError)) as caught:
+            fetch()
+        told.append(spark_error(caught.value))
+    assert [error.reason for error in told] == [Reason.SOURCE_SLOW] * 2
+    assert "Cannot fetch record" in told[1].message

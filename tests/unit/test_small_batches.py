@@ -1,0 +1,162 @@
+"""Which batches a driver delivers itself, and what it writes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from sinkpipeline.core.batch import SMALL_BYTES, OffsetRange, Receipt, RecentSizes, is_small
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.limits import TopicLimits
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Owner, PartitionProgress
+from sinkpipeline.core.tally import tally
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
+from sinkpipeline.sinks import small_batches
+from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter
+from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.small_batches import Prepared, SmallBatches
+from support.sink.one_sink import rows
+from support.sink.starts import refusal
+
+P0, P1 = SourcePartition("raw", 0), SourcePartition("raw", 1)
+CONNECTION = Connection(bootstrap_servers="nowhere:1")
+SETTINGS = SinkSettings(
+    id=SinkId("i", "s"),
+    owner=Owner(cluster="file", name="n"),
+    source=SourceSettings(connection=CONNECTION, topics=("raw",)),
+    connection=CONNECTION,
+    data=TopicRequest(name="data"),
+    progress=TopicRequest(name="progress"),
+    dead_letter=DeadLetterSettings(topic=TopicRequest(name="dead")),
+)
+BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, dead_by_class=tally({"WrongType": 2}))
+PLAN = BatchPlan(
+    settings=SETTINGS,
+    run="r",
+    data_limits=TopicLimits(partitions=2),
+    letter_limits=TopicLimits(partitions=1),
+    data_topic_id="d",
+    progress_topic_id="p",
+    verified=0,
+    ranges={P0: OffsetRange(10, 20), P1: OffsetRange(10, 14)},
+    frontier={P0: BEFORE, P1: BEFORE},
+    owners={},
+)
+
+
+@pytest.fixture(autouse=True)
+def no_topic_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeadLetters, "_check_topic", lambda _: None)
+
+
+def sent(prepared: Prepared) -> list[tuple[str, list[bytes | None]]]:
+    return [(topic, [row[0] for row in found]) for topic, found in prepared.rows]
+
+
+def test_a_batch_is_small_by_its_offsets_and_by_the_rows_that_came_lately() -> None:
+    sizes = RecentSizes()
+    ranges = {P0: OffsetRange(0, 1_000), P1: OffsetRange(5, 29)}
+    assert is_small(ranges, sizes, most_offsets=10_000), "1,024 rows of the largest size fit"
+    assert not is_small({P0: OffsetRange(0, 1_025)}, sizes, most_offsets=10_000)
+    sizes.add(1_000, 100_000)
+    assert is_small({P0: OffsetRange(0, 10_000)}, sizes, most_offsets=10_000)
+    assert not is_small({P0: OffsetRange(0, 10_001)}, sizes, most_offsets=10_000)
+    sizes.add(10, SMALL_BYTES)
+    assert not is_small({P0: OffsetRange(0, 11)}, sizes, most_offsets=10_000), "the largest of them counts"
+    for _ in range(8):
+        sizes.add(1_000, 0)
+    assert is_small({P0: OffsetRange(0, 10_000)}, sizes, most_offsets=10_000)
+
+
+def test_what_the_driver_takes() -> None:
+    small = SmallBatches(SETTINGS)
+    assert small.takes(PLAN, certain=True)
+    assert not small.takes(PLAN, certain=False)
+    assert not SmallBatches(SETTINGS, most_offsets=0).takes(PLAN, certain=True)
+    assert not SmallBatches(SETTINGS, most_offsets=13).takes(PLAN, certain=True)
+    assert not SmallBatches(replace(SETTINGS, exactly_once=False)).takes(PLAN, certain=True)
+    narrow = TopicLimits(partitions=1, message_bytes=100_000)
+    assert not small.takes(replace(PLAN, data_limits=narrow), certain=True), "the client would send too much at once"
+    assert not small.takes(replace(PLAN, letter_limits=narrow), certain=True)
+    assert SmallBatches(replace(SETTINGS, dead_letter=None)).takes(replace(PLAN, letter_limits=narrow), certain=True)
+    assert SmallBatches(replace(SETTINGS, properties={"batch.size": "50000"})).takes(
+        replace(PLAN, data_limits=narrow), certain=True
+    )
+    small.told(PLAN, [Receipt(size=SMALL_BYTES), Receipt(size=SMALL_BYTES)])
+    assert not small.takes(PLAN, certain=True)
+
+
+def test_after_a_batch_that_failed_tasks_deliver_for_ever_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(small_batches, "time", SimpleNamespace(monotonic=lambda: now))
+    small = SmallBatches(SETTINGS)
+
+    def pause() -> float:
+        nonlocal now
+        began = now
+        small.failed(ValueError("no"))
+        while not small.takes(PLAN, certain=True):
+            now += 10.0
+        return now - began
+
+    assert [pause() for _ in range(3)] == [60.0, 120.0, 240.0]
+    assert [pause() for _ in range(5)][-2:] == [3600.0, 3600.0]
+    small.succeeded()
+    assert pause() == 60.0
+
+
+def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
+    batches = [(P0, rows(range(10, 13), bad=[11])), (P0, rows(range(15, 17)))]
+    prepared = SmallBatches(SETTINGS).prepared(PLAN, batches, at=5)
+    assert prepared is not None
+    assert sent(prepared) == [("dead", [b"11"]), ("data", [b"10"]), ("data", [b"12"]), ("data", [b"15", b"16"])]
+    assert prepared.delivered == 4
+    assert prepared.progress == {
+        P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, dead_by_class=tally({"WrongType": 2, "MalformedJson": 1})),
+        P1: replace(BEFORE, next=14, at=5),
+    }
+    nothing = SmallBatches(SETTINGS).prepared(PLAN, [], at=5)
+    assert nothing is not None
+    assert (nothing.rows, nothing.delivered, nothing.progress[P0].next) == ([], 0, 20)
+
+
+def test_what_can_not_be_judged_here_is_for_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, good = SmallBatches(SETTINGS), rows(range(10, 12))
+    for batch in (
+        replace(good, target_partitions=[0, 2]),
+        replace(good, values=[b"", b"x" * 2_000_000], size=2_000_002),
+        replace(good, errors=[None, ErrorClass.INVALID_HEADER.error("its letter needs the source's own record")]),
+    ):
+        assert small.prepared(PLAN, [(P0, batch)], at=0) is None
+    by_time = replace(PLAN, data_limits=TopicLimits(partitions=2, max_ahead_ms=1_000))
+    assert small.prepared(by_time, [(P0, replace(good, timestamps=[1, 2**50]))], at=0) is None
+    bad = rows(range(10, 12), bad=[10])
+    silent = SmallBatches(replace(SETTINGS, dead_letter=None))
+    assert silent.prepared(replace(PLAN, settings=replace(SETTINGS, dead_letter=None)), [(P0, bad)], at=0) is None
+
+    def none(*_: object) -> None:
+        raise NoDeadLetter("there is none", "create it")
+
+    monkeypatch.setattr(DeadLetters, "_check_topic", none)
+    assert small.prepared(PLAN, [(P0, bad)], at=0) is None
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(P0, range(9, 11))],
+        [(P0, range(19, 21))],
+        [(P0, range(12, 10, -1))],
+        [(P0, range(10, 12)), (P0, range(11, 13))],
+        [(SourcePartition("raw", 2), range(10, 12))],
+    ],
+)
+def test_rows_of_other_offsets_than_those_of_the_plan_are_a_bug(batches: list[tuple[SourcePartition, range]]) -> None:
+    found = [(partition, rows(offsets)) for partition, offsets in batches]
+    refusal(lambda: SmallBatches(SETTINGS).prepared(PLAN, found, at=0), Reason.INTERNAL_ERROR)
