@@ -15,7 +15,7 @@ from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, par
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.child import configs, remedies
 from sinkpipeline_operator.child.askedjob import ACTION_LABEL
-from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, resume_name, token_name
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
@@ -24,7 +24,8 @@ from sinkpipeline_operator.decide.decision import Observation
 from sinkpipeline_operator.decide.restarts import Restarts
 from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
 from sinkpipeline_operator.kube.times import milliseconds
-from sinkpipeline_operator.observe.driver_client import Answer, DriverClient
+from sinkpipeline_operator.observe.driver_client import Answer
+from sinkpipeline_operator.observe.switchboard import Line, Switchboard
 
 PAUSE_ANNOTATION = "sinkpipeline.io/pause-reconciliation"
 ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"
@@ -47,6 +48,8 @@ class Seen:
     run: RunConfig | None = None
     """What is to be run, where that is known."""
     configs: tuple[Config, ...] = ()
+    has_resume: bool = False
+    """Whether what the driver goes on from is there to be mounted."""
     child: Child | None = None
     pod: DriverPod | None = None
     """The driver's, of that child."""
@@ -81,7 +84,7 @@ class Observer:
     cluster: Cluster
     child_kind: ChildKind
     runtime: Runtime
-    driver: DriverClient = field(default_factory=DriverClient)
+    drivers: Switchboard
 
     def look(self, ref: Ref) -> Seen | None:
         """None where the resource is gone.
@@ -95,11 +98,8 @@ class Observer:
         mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
         pods, executors, is_acted_on = self._pods(ref, mine)
-        stored = tuple(
-            config
-            for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
-            if (config := configs.read(each)) is not None
-        )
+        maps = self.cluster.list(CONFIG_MAP, ref.namespace, mine)
+        stored = tuple(config for each in maps if (config := configs.read(each)) is not None)
         pipeline, problems = _parse(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
         run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
@@ -113,6 +113,7 @@ class Observer:
             trouble=trouble,
             run=run,
             configs=stored,
+            has_resume=any(each["metadata"]["name"] == resume_name(ref.name) for each in maps),
             child=child,
             pod=pod,
             executors=executors,
@@ -131,6 +132,10 @@ class Observer:
             answer=self._ask(seen.child, seen.pod, seen.token, seen.resource),
             observation=replace(seen.observation, now_ms=now_ms, healthy_s=_healthy_s(seen.status, now_ms)),
         )
+
+    def forget(self, ref: Ref) -> None:
+        """The resource is gone."""
+        self.drivers.forget(ref)
 
     def _child(self, ref: Ref, owner: str) -> Child | None:
         document = self.cluster.get(self.child_kind.api, ref)
@@ -193,8 +198,8 @@ class Observer:
         if token is None:
             return Answer(trouble="the Secret of its token is gone")
         identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
-        answer = self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
         ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        answer = self.drivers.ask(ref, Line(pod.ip, token, identity, child.config_hash))
         told = None if answer.document is None else remedies.told_in_cluster(answer.document, ref)
         return replace(answer, document=told)
 
