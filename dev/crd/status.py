@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINKS, MAX_TOPICS, REASON
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.status import SinkState
@@ -13,9 +14,6 @@ Schema = dict[str, Any]
 
 PHASES = ("Pending", "Starting", "Running", "Degraded", "Suspended", "Failed", "Deleting")
 
-_MAX_SINKS = 64
-_MAX_TOPICS = 10_000
-_MAX_PARTITIONS = 100_000
 _MAX_MESSAGE = 32_768
 
 
@@ -66,7 +64,7 @@ CONDITION = mapping(
         "Why, in one CamelCase word; docs/errors.md has those of errors.",
         1024,
         minLength=1,
-        pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        pattern=REASON,
     ),
     message=text("The facts, for a person.", _MAX_MESSAGE),
 )
@@ -87,7 +85,7 @@ _FRONTIER = mapping(
     next={
         "description": "The next offset of every partition; the index is the partition.",
         "type": "array",
-        "maxItems": _MAX_PARTITIONS,
+        "maxItems": MAX_PARTITIONS,
         "x-kubernetes-list-type": "atomic",
         "items": count("The next offset that is not yet handled."),
     },
@@ -137,7 +135,7 @@ _SINK = mapping(
         "Since when records wait and nothing is done about them, by the driver's clock: no task runs, or one "
         "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
     ),
-    frontier=named("The next source offset not yet handled, topic by topic.", "topic", _MAX_TOPICS, _FRONTIER),
+    frontier=named("The next source offset not yet handled, topic by topic.", "topic", MAX_TOPICS, _FRONTIER),
     circuit=mapping(
         "Present while the sink's circuit is open.",
         ("openedAt",),
@@ -162,7 +160,7 @@ STATUS: Schema = mapping(
         "Ready (the summary), SpecValid, TopicsReady, SparkApplicationReady, SinksHealthy, Reconciling, Stalled (a "
         "person is needed), ExactlyOnce.",
         "type",
-        32,
+        MAX_CONDITIONS,
         CONDITION,
     ),
     totals=mapping(
@@ -205,5 +203,5 @@ STATUS: Schema = mapping(
             "format": "int64",
         },
     ),
-    sinks=named("What is known of each sink.", "name", _MAX_SINKS, _SINK),
+    sinks=named("What is known of each sink.", "name", MAX_SINKS, _SINK),
 )

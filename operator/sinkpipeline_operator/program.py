@@ -19,6 +19,7 @@ from sinkpipeline_operator.child.kubeflow import KubeflowChild
 from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
 from sinkpipeline_operator.observe.kafka_view import KafkaView
 from sinkpipeline_operator.observe.observer import Observer
+from sinkpipeline_operator.observe.switchboard import Switchboard
 from sinkpipeline_operator.reconcile import Reconciler
 from sinkpipeline_operator.report.events import Recorder
 from sinkpipeline_operator.report.metrics import Metrics
@@ -49,15 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings, cluster: Cluster) -> None:
     metrics = Metrics()
-    observer = Observer(cluster=cluster, child_kind=KubeflowChild(), runtime=settings.runtime)
     definitions = Definitions(cluster, own(), may_upgrade=settings.crd_upgrade)
     running = _Running(cluster, definitions, look_s=settings.resync_s)
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
+        Switchboard() as drivers,
         KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
         Workbench(running.touch, of_bug) as bench,
         Web(settings.host, settings.port, is_alive=running.trouble, is_ready=running.waiting, metrics=metrics),
     ):
+        observer = Observer(cluster=cluster, child_kind=KubeflowChild(), runtime=settings.runtime, drivers=drivers)
         reconciler = Reconciler(
             cluster=cluster,
             observer=observer,
@@ -128,6 +130,8 @@ class _Running:
 
     def trouble(self) -> str:
         """Why this process should be ended; empty where all is well."""
+        if self._queue is not None and self._queue.is_over:
+            return "the work queue has ended: no pipeline is looked at any more"
         stuck = [] if self._queue is None else self._queue.stuck
         return f"no end of the look at {', '.join(map(str, stuck))}" if stuck else ""
 

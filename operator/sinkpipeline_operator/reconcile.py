@@ -1,7 +1,8 @@
 """One pipeline, level-triggered: observe → decide → report → act. Handlers only say that it is time to look.
 
 The status is written before anything is done: it is where an operator that was killed in between finds what it was
-about to do, and that a death has been counted.
+about to do, and that a death has been counted. Where the API server refuses it for what a driver says, it is written
+without that; what the API server refuses in spite of that is told by an event, and the step waits.
 """
 
 from __future__ import annotations
@@ -9,38 +10,37 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import DeletionPolicy
-from sinkpipeline.core.status import SinkState, condition_of
+from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
 from sinkpipeline_operator.act.asking import Asking
 from sinkpipeline_operator.act.workbench import Workbench
-from sinkpipeline_operator.child import waits
-from sinkpipeline_operator.child.driverpod import ChildState
-from sinkpipeline_operator.child.waits import Shortage, Wait
+from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, Ref
+from sinkpipeline_operator.knowing import TOLD_STEPS, Refused, is_new, known_of, refused_of, settled
+from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
-from sinkpipeline_operator.observe.observer import Observer, Seen
+from sinkpipeline_operator.observe.observer import Observer, Seen, spec_of
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
     Event,
     Recorder,
+    event_of_refusal,
     event_of_start,
     events_of,
     events_of_deletion,
     events_of_removal,
 )
 from sinkpipeline_operator.report.metrics import Metrics
-from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report
-from sinkpipeline_operator.report.writes import Pace, Tokens
+from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report, without_words
+from sinkpipeline_operator.report.writes import Due, Pace, Tokens
 from sinkpipeline_operator.settings import Settings
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -63,10 +63,10 @@ class _Remembered:
     announced: tuple[str, ...] | None = None
     """The data topics of whose deletion people were told; None where nobody was told yet."""
     hearing: Hearing
-    refusal: Wait | None = None
-    """Why the last start could not be made."""
-    refused_at: float | None = None
-    """Since when starts can't be made."""
+    refusal: Refused | None = None
+    """Why the last step could not be taken."""
+    told: ApiRefused | ApiFailed | None = None
+    """What of it stands in the status."""
     token: str | None = field(default=None, repr=False)
     """The driver's, as it was last seen."""
 
@@ -108,6 +108,16 @@ class Reconciler:
         Raises:
             ApiUnavailable, ApiRefused, Conflict: look again later.
         """
+        try:
+            return self._reconcile(ref)
+        except NotFound:
+            # Gone in the middle of a look: the next one sees it.
+            raise
+        except (ApiRefused, ApiFailed) as error:
+            self._tell_of_refusal(ref, error)
+            raise
+
+    def _reconcile(self, ref: Ref) -> float | None:
         seen = self._observer.look(ref)
         looked = self._asking.look(ref, seen, None if seen is None else self._question(seen))
         if seen is None:
@@ -134,22 +144,17 @@ class Reconciler:
         if seen is None or seen.answer is None or late:
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
-        hearing = deepcopy(memory.hearing)
-        known = self._known(asked, decide(asked.observation), self._hear(asked, hearing), memory)
+        known = self._known(asked, decide(asked.observation), self._hear(asked, memory.hearing), memory)
         now = time.monotonic()
         if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
             return self.reconcile(ref)
-        memory.hearing = hearing
-        wait_s = self._settings.poll_s if _settled(asked) or known.shortage is not None else _SOON_S
+        wait_s = self._settings.poll_s if settled(asked, known) else _SOON_S
         return wait_s if memory.look_at is None else max(0.0, min(wait_s, memory.look_at - now))
 
     def _act(self, seen: Seen, memory: _Remembered) -> float:
+        memory.token = seen.token or memory.token
         found = self._found(seen)
         decision = decide(replace(seen.observation, other_owner=found is not None and found.other_owner))
-        self._actions.restore_token(seen, memory.token)
-        memory.token = seen.token or memory.token
-        if not seen.observation.deleting and self._actions.settle_finalizer(seen, wanted=_is_to_be_removed(seen)):
-            return 0.0
         if not seen.observation.deleting:
             # One of that name may have gone, and come again, between two looks.
             memory.announced = None
@@ -170,42 +175,78 @@ class Reconciler:
         doomed = memory.announced if removal is None or removal.doomed is None else removal.doomed
         known = replace(known, doomed=doomed or ())
         status = report(known)
-        self._actions.before_noting(seen, decision)
+        self._note_refusal(seen, decision)
         now = time.monotonic()
         if self._tokens.take(memory.pace.due(seen.status, status, now), now) or doomed != memory.announced:
-            seen = self._write(seen, status, memory, known)
+            seen, known, status = self._write_what_is_taken(seen, known, status, memory)
         self._announce(seen, doomed, memory)
         self._metrics.show(seen.ref, status)
         failpoint("operator-after-status")
-        self._take(replace_status(seen, status), decision, known, memory)
+        seen = replace_status(seen, status)
+        if not self._take(seen, decision, known, memory):
+            return 0.0
         self._actions.after_report(seen, known.told, status)
         return self._next(seen, decision, known)
 
-    def _take(self, seen: Seen, decision: Decision, known: Known, memory: _Remembered) -> None:
-        """The step; a start that is refused is told, and asked for again."""
-        if decision.step is not Step.START:
-            self._actions.take(seen, decision)
-            memory.refusal = memory.refused_at = None
-            return
+    def _note_refusal(self, seen: Seen, decision: Decision) -> None:
         try:
-            self._actions.take(seen, decision)
+            self._actions.before_noting(seen, decision)
+        except NotFound:
+            return
+        except ApiRefused as error:
+            # The death is noted all the same: what is not noted beside the configuration, the restarts still know.
+            self._post(seen, event_of_refusal(error.message))
+
+    def _write_what_is_taken(
+        self, seen: Seen, known: Known, status: dict[str, Any], memory: _Remembered
+    ) -> tuple[Seen, Known, dict[str, Any]]:
+        """The whole status, or what is left of it without the words of a driver; with what was told in the end."""
+        try:
+            return self._write(seen, status, memory, known), known, status
+        except NotFound:
+            raise
+        except ApiRefused as error:
+            known = without_words(known, f"the API server refuses what the driver says: {error.message}")
+            status = report(known)
+        if memory.pace.due(seen.status, status, time.monotonic()) is not Due.NOT:
+            seen = self._write(seen, status, memory, known)
+        return seen, known, status
+
+    def _take(self, seen: Seen, decision: Decision, known: Known, memory: _Remembered) -> bool:
+        """The step, after what has to be there for it; False where that took a step of its own.
+
+        What is refused is told, and tried again.
+        """
+        try:
+            took = self._actions.settle_and_take(seen, decision, memory.token, finalizer=_is_to_be_removed(seen))
         except (ApiRefused, ApiFailed) as error:
-            memory.refusal, memory.refused_at = self._refusal(error, memory)
-            if memory.refusal != known.wait:
-                known = replace(known, previous=seen.status, wait=memory.refusal)
+            deadline_s = self._settings.start_deadline_s
+            memory.refusal = refused = refused_of(decision.step, error, memory.refusal, time.monotonic(), deadline_s)
+            if refused.wait != known.wait and decision.step in TOLD_STEPS:
+                known = replace(known, previous=seen.status, wait=refused.wait)
                 status = report(known)
                 self._write(seen, status, memory, known)
                 self._metrics.show(seen.ref, status)
+            memory.told = error if decision.step in TOLD_STEPS else None
             raise
-        memory.refusal = memory.refused_at = None
-        self._post(seen, event_of_start(seen.ref.name, decision))
+        memory.refusal = None
+        if took and decision.step is Step.START:
+            self._post(seen, event_of_start(seen.ref.name, decision))
+        return took
 
-    def _refusal(self, error: ApiRefused | ApiFailed, memory: _Remembered) -> tuple[Wait | None, float]:
-        """What is told of it, and since when it has been so."""
-        now = time.monotonic()
-        since = now if memory.refused_at is None else memory.refused_at
-        passing = isinstance(error, ApiFailed) and now - since < self._settings.start_deadline_s
-        return waits.of_refusal(error.message, passing=passing), since
+    def _tell_of_refusal(self, ref: Ref, error: ApiRefused | ApiFailed) -> None:
+        """By an event: it may be the status that is refused."""
+        passes = isinstance(error, ApiFailed) and refusals.reason_of(error.message) is None
+        if passes or self._remembered(ref).told is error:
+            return
+        try:
+            resource = self._cluster.get(PIPELINE, ref)
+        except ApiRefused:
+            return
+        if resource is not None:
+            event = event_of_refusal(error.message)
+            _LOG.info("%s: %s: %s", ref, event.reason, event.message)
+            self._recorder.post(resource, event, int(time.time() * 1000))
 
     def _write(self, seen: Seen, status: dict[str, Any], memory: _Remembered, known: Known) -> Seen:
         """The same look, with the resource as it is then."""
@@ -240,58 +281,14 @@ class Reconciler:
                 self._post(seen, event)
 
     def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: _Remembered) -> Known:
-        if seen.pipeline is None:
-            earlier = seen.status.get("sinks", ())
-            sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
-        else:
-            sinks = {sink.name: sink.delivery_guarantee.value for sink in seen.pipeline.spec.sinks}
-        observation, child = seen.observation, seen.child
-        wanted = seen.config(None if seen.run is None else seen.run.hash)
-        refusal = None if wanted is None or wanted.hash not in observation.rejected else wanted.refusal
-        death = decision.death
-        found = self._found(seen)
-        return Known(
-            generation=seen.resource["metadata"]["generation"],
-            previous=seen.status,
-            now_ms=observation.now_ms,
-            identity=seen.status.get("identity") if seen.pipeline is None else seen.pipeline.identity,
-            sinks=sinks,
-            problems=seen.problems,
-            rejected=None if refusal is None else (refusal.reason, refusal.message),
-            trouble=seen.trouble,
-            decision=decision,
-            child={}
-            if child is None or child.foreign
-            else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
-            told=heard.document,
-            unresponsive=heard.trouble,
-            wait=memory.refusal if decision.step is Step.START else self._wait(seen),
-            shortage=self._shortage(seen, heard),
-            last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
-            observed={} if found is None else found.sinks,
-            topics=None if found is None else found.topics,
-            deleting=observation.deleting,
-            suspended=observation.suspended,
-            held=observation.held,
-            paused=observation.paused,
+        return known_of(
+            seen,
+            decision,
+            heard,
+            self._found(seen),
+            refused=memory.refusal,
+            start_deadline_s=self._settings.start_deadline_s,
         )
-
-    def _wait(self, seen: Seen) -> Wait | None:
-        child = seen.child
-        if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
-            return None
-        return waits.of_start(
-            child, seen.pod, seen.ref.namespace, seen.observation.now_ms, self._settings.start_deadline_s
-        )
-
-    def _shortage(self, seen: Seen, heard: Heard) -> Shortage | None:
-        if seen.pod is None or seen.pod.has_ended:
-            return None
-        namespace, deadline_s = seen.ref.namespace, self._settings.start_deadline_s
-        of_pods = waits.of_executors(seen.executors, seen.pod.uid, seen.observation.now_ms, deadline_s)
-        if heard.document is None or (of_pods is not None and of_pods.none_runs):
-            return of_pods
-        return waits.of_registration(heard.document, seen.executors, seen.pod, namespace, deadline_s) or of_pods
 
     def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
         """How the removal of what the pipeline made in Kafka stands; None where its turn has not come."""
@@ -333,10 +330,10 @@ class Reconciler:
         patience_s = self._settings.progress_deadline_s
         if seen.pipeline is not None:
             patience_s = max(patience_s, _TRIGGERS * seen.pipeline.spec.trigger.interval.seconds)
-        is_new = _is_new(seen, self._settings.start_deadline_s)
+        new = is_new(seen, self._settings.start_deadline_s)
         known = condition_of(seen.status, "SparkApplicationReady")
         before = known["message"] if known.get("reason") == UNRESPONSIVE else ""
-        return hearing.hear(seen.answer, is_new=is_new, patience_s=patience_s, now=time.monotonic(), before=before)
+        return hearing.hear(seen.answer, is_new=new, patience_s=patience_s, now=time.monotonic(), before=before)
 
     def _next(self, seen: Seen, decision: Decision, known: Known) -> float:
         if decision.step not in (Step.NOTHING, Step.WAIT):
@@ -346,7 +343,7 @@ class Reconciler:
             wait = min(wait, max(0.0, (decision.look_again_ms - seen.observation.now_ms) / 1000))
         if seen.answer is not None:
             # Who waits for executors may wait for hours, and pods of theirs are events.
-            wait = min(wait, self._settings.poll_s if _settled(seen) or known.shortage is not None else _SOON_S)
+            wait = min(wait, self._settings.poll_s if settled(seen, known) else _SOON_S)
         elif decision.standing is Standing.STARTING and known.wait is not None and known.wait.alarm:
             # What it waits for may take hours, and the end of it is an event.
             wait = min(wait, self._settings.poll_s)
@@ -362,19 +359,9 @@ class Reconciler:
         with self._lock:
             self._memory.pop(ref, None)
         self._metrics.forget(ref)
+        self._observer.forget(ref)
         if self._kafka is not None:
             self._kafka.forget(ref)
-
-
-def _is_new(seen: Seen, patience_s: float) -> bool:
-    """Whether its driver may not listen yet: its pod runs before it does."""
-    started = None if seen.pod is None else seen.pod.started_ms
-    # What an earlier run of the operator said of this driver still holds.
-    has_answered = (
-        condition_of(seen.status, "Ready").get("status") == "True"
-        or condition_of(seen.status, "SparkApplicationReady").get("reason") == UNRESPONSIVE
-    )
-    return not has_answered and started is not None and seen.observation.now_ms - started < patience_s * 1000
 
 
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
@@ -389,12 +376,4 @@ def _dead_letter_topics(seen: Seen) -> dict[str, str]:
 
 def _is_to_be_removed(seen: Seen) -> bool:
     """By the resource itself: a manifest that is refused for something else still says so."""
-    return (seen.resource.get("spec") or {}).get("deletionPolicy") == DeletionPolicy.DELETE.value
-
-
-def _settled(seen: Seen) -> bool:
-    document = None if seen.answer is None else seen.answer.document
-    sinks = [] if document is None else document["sinks"]
-    return bool(sinks) and all(
-        sink.get("state") == SinkState.RUNNING.value and sink.get("proved") is not False for sink in sinks
-    )
+    return spec_of(seen.resource).get("deletionPolicy") == DeletionPolicy.DELETE.value

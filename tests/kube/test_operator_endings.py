@@ -16,6 +16,7 @@ from support.kube.scripts import End, Script, SinkScript
 pytestmark = pytest.mark.kube
 
 Object = dict[str, Any]
+_DEAF = '{"reason": "SparkFailed", "message": "\\ud800", "remedy": "r", "sinks": [{"name": "copy", "error": "x"}]}'
 WORDS = ("the facts of it", "what to do about it")
 
 
@@ -45,6 +46,7 @@ def seconds(written: str) -> float:
         pytest.param(End(code=1, words=words("BrokerUnreachable")), 1, "BrokerUnreachable", 0, id="1, for an outage"),
         pytest.param(End(code=1), 1, "DriverDied", 1, id="1 and silent"),
         pytest.param(End(code=1, raw="java.lang.OutOfMemoryError"), 1, "DriverDied", 1, id="1 and Java's words"),
+        pytest.param(End(code=1, raw=_DEAF), 1, "DriverDied", 1, id="1 and words that are none"),
         pytest.param(End(code=143), 143, "DriverDied", 1, id="143"),
         pytest.param(End(code=77), 77, "DriverDied", 1, id="a code that nobody knows"),
         pytest.param(End(signal=signal.SIGKILL), 137, "DriverDied", 1, id="SIGKILL"),

@@ -68,6 +68,13 @@ def test_each_thing_that_a_start_waits_for_is_told(lab: OperatorLab, name: str) 
     assert lab.condition(name, "Ready")["message"] == told["message"]
     lab.until(lambda: f"Unschedulable: pod {name}-driver: {NODES}" in lab.told(name), "an event tells it")
 
+    # What its pod has yet to mount is taken away: it comes back, else the pod would never start.
+    maps = [each["metadata"]["name"] for each in lab.all("configmaps") if each["metadata"]["name"].startswith(name)]
+    assert len(maps) == 2
+    for each in maps:
+        lab.delete("configmap", each)
+    lab.until(lambda: all(lab.find("configmap", each) for each in maps), "both are there again")
+
     lab.drivers.keep(pipeline, NO_IMAGE)
     told = lab.until_condition(name, "SparkApplicationReady", "False", "ImagePullBackOff")
     assert "no such host" in told["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -106,7 +107,7 @@ def patched(world: World) -> type:
 class Bench(Workbench[Outcome]):
     """At once, in the thread that asks."""
 
-    def ask(self, key: str, ref: Ref, work: Callable[[], Outcome]) -> Outcome | None:
+    def ask(self, key: str, ref: Ref, work: Callable[[], Outcome], *, lane: object) -> Outcome | None:  # noqa: ARG002
         del key, ref
         return work()
 
@@ -115,7 +116,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, cluster: LossyCluster, world: World) ->
     """What looks once."""
     monkeypatch.setattr(asking, "AskedReset", patched(world))
     settings = SimpleNamespace(id=SimpleNamespace(sink="copy"))
-    kafka = SimpleNamespace(settings=lambda _: [settings], look_anew=lambda _: None)
+    kafka = SimpleNamespace(opened=lambda _: nullcontext([settings]), look_anew=lambda _: None)
     recorder = SimpleNamespace(post=lambda *_: None)
     ours = Asking(
         cluster=cast("Any", cluster),
@@ -132,7 +133,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, cluster: LossyCluster, world: World) ->
         child=None,
         observation=SimpleNamespace(deleting=False, paused=False, pods=()),
     )
-    question = SimpleNamespace(ref=PIPELINE, status={}, pipeline=SimpleNamespace(identity="i"))
+    question = SimpleNamespace(ref=PIPELINE, status={}, servers=frozenset(), pipeline=SimpleNamespace(identity="i"))
 
     def look() -> None:
         try:

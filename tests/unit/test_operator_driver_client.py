@@ -13,11 +13,20 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from sinkpipeline.core.served import STARTING, DriverInfo, status_body
 from sinkpipeline_operator.observe import driver_client
 from sinkpipeline_operator.observe.driver_client import LIMIT_BYTES, TIMEOUT_S, Answer, DriverClient
 
 TOKEN = "a-t0ken"
-GOOD = {"identity": "shop.orders", "configHash": "abc", "phase": "Running", "sinks": [{"name": "out"}]}
+SINK = {"name": "out", "state": "Running", "guarantee": "ExactlyOnce"}
+GOOD = {
+    "identity": "shop.orders",
+    "configHash": "abc",
+    "run": "r",
+    "now": "2026-01-01T00:00:00Z",
+    "conditions": [],
+    "sinks": [SINK],
+}
 
 
 class Driver:
@@ -81,15 +90,18 @@ def test_a_driver_is_asked_with_its_token(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_one_that_has_not_read_its_manifest_yet_knows_no_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    starting = {"configHash": "abc", "phase": "Starting", "sinks": []}
-    assert ask(Driver(json.dumps(starting).encode()), monkeypatch).document == starting
+    info = DriverInfo(config_hash="abc", run="r", pid=1)
+    answer = ask(Driver(status_body(STARTING, info, 0, supervising=False)), monkeypatch)
+    assert answer.document is not None
+    assert (answer.document["sinks"], answer.document["supervising"]) == ([], False)
 
 
 REFUSED = {
     "another identity": (Driver(document(identity="shop.other")), "shop.other"),
     "another configuration": (Driver(document(configHash="old")), "old"),
-    "no JSON": (Driver(b"<html>"), "JSONDecodeError"),
-    "not UTF-8": (Driver(b"\xff\xfe\xff"), "UnicodeDecodeError"),
+    "no JSON": (Driver(b"<html>"), "Invalid JSON"),
+    "not UTF-8": (Driver(b"\xff\xfe\xff"), "Invalid JSON"),
+    "deep": (Driver(b"[" * 100_000), "recursion limit"),
     "no document": (Driver(b"[1]"), "no status document"),
     "sinks without names": (Driver(document(sinks=[{}])), "no status document"),
     "sinks that are none": (Driver(document(sinks=7)), "no status document"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,11 +12,12 @@ import pytest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.observe import kafka_view
+from sinkpipeline_operator.observe.kafka_clients import KafkaClients
 from sinkpipeline_operator.observe.kafka_view import KafkaView, Question, Removal
 from support.waiting import wait_until
 
 REF = Ref("shop", "orders")
-QUESTION = cast("Question", SimpleNamespace(ref=REF))
+QUESTION = cast("Question", SimpleNamespace(ref=REF, servers=frozenset({"kafka:9092"})))
 TROUBLE = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
 
 
@@ -40,8 +42,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     kafka = Kafka()
     sink = SimpleNamespace(connection=None)
     monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
-    monkeypatch.setattr(kafka_view, "Admin", lambda _: None)
-    monkeypatch.setattr(KafkaView, "settings", lambda *_: [sink])
+    monkeypatch.setattr(KafkaClients, "admin", lambda *_: None)
+    monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext([sink]))
     return kafka
 
 

@@ -282,22 +282,6 @@ def test_what_a_driver_says_of_its_run_is_of_that_run_alone() -> None:
         assert "executors" not in later
 
 
-@pytest.mark.parametrize("junk", [None, 7, "soon", {}])
-def test_what_is_no_sign_of_a_run_is_not_told(junk: object) -> None:
-    answer = told(sink("a"), sink("b")) | {"executors": junk}
-    answer["sinks"][0] |= {"proved": junk, "stillSince": junk}
-    status = report(replace(RUNNING, told=answer))
-    assert "executors" not in status
-    assert not {"proved", "stillSince"} & status["sinks"][0].keys()
-
-
-@pytest.mark.parametrize("junk", [None, 7, [7], [{}], [{"class": "a b", "stage": "x", "count": 1, "dropped": 0}]])
-def test_counts_by_class_that_are_none_are_not_told(junk: object) -> None:
-    answer = told(sink("a"), sink("b"))
-    answer["sinks"][0]["deadLetters"] = junk
-    assert "deadLetters" not in report(replace(RUNNING, told=answer))["sinks"][0]
-
-
 def test_records_that_were_dropped_are_told_and_no_alarm() -> None:
     partitions = {SourcePartition("raw", 0): PartitionProgress(epoch=0, next=9, dropped=4)}
     drops = replace(sink("a"), progress=Progress(partitions=partitions))

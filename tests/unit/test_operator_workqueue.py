@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
+from kopf._cogs.structs import references
 
-from sinkpipeline_operator.kube.client import ApiUnavailable, Conflict, Ref
+from sinkpipeline_operator.act.definitions import Definitions
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL
+from sinkpipeline_operator.kube.client import ApiUnavailable, Cluster, Conflict, Kind, Ref
+from sinkpipeline_operator.program import _Running
+from sinkpipeline_operator.watch.handlers import build
 from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
 
 ONE, OTHER = Ref("shop", "one"), Ref("shop", "other")
@@ -145,3 +151,38 @@ def test_one_that_is_gone_is_forgotten_and_may_come_back() -> None:
         await until(lambda: looks.seen == [ONE, ONE], "the look at the new one")
 
     play(story)
+
+
+def test_a_queue_that_has_ended_is_told() -> None:
+    async def end() -> WorkQueue:
+        looks = Looks()
+        with ThreadPoolExecutor(1) as executor:
+            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor)
+            queue._start_what_is_due = lambda: 1 // 0  # type: ignore[assignment,method-assign,return-value]
+            assert not queue.is_over
+            with pytest.raises(ZeroDivisionError):
+                await queue.run()
+        return queue
+
+    queue = asyncio.run(end())
+    assert queue.is_over
+    process = _Running(cast(Cluster, None), cast(Definitions, None), look_s=60)
+    process._queue = queue
+    assert "the work queue has ended" in process.trouble()
+
+
+def test_only_what_is_ours_is_watched() -> None:
+    async def never() -> Coroutine[None, None, None]:
+        raise NotImplementedError
+
+    child = Kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications")
+    _, settings = build(never, cast(Any, None), child, (), cast(Any, None))
+    asked = {
+        plural: settings.watching.label_selectors.collect(references.Resource(group, version, plural))
+        for group, version, plural in (
+            ("", "v1", "pods"),
+            ("sparkoperator.k8s.io", "v1beta2", "sparkapplications"),
+            ("sinkpipeline.io", "v1alpha1", "sinkpipelines"),
+        )
+    }
+    assert asked == {"pods": [PIPELINE_LABEL], "sparkapplications": [PIPELINE_LABEL], "sinkpipelines": []}

@@ -29,9 +29,10 @@ from sinkpipeline_operator.child.builder import (
     token_name,
 )
 from sinkpipeline_operator.child.configs import Refusal
+from sinkpipeline_operator.child.driverpod import ChildState
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime
 from sinkpipeline_operator.decide.decision import Decision, Step
-from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, SECRET, Cluster, Conflict, Ref
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, SECRET, ApiRefused, Cluster, Conflict, Ref
 from sinkpipeline_operator.observe.observer import ADOPT_ANNOTATION, Seen
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -69,6 +70,18 @@ class Actions:
         if seen.child is not None and not seen.child.foreign and seen.token is None and seen.pipeline is not None:
             self._ensure_token(seen, seen.pipeline, token)
 
+    def restore_mounts(self, seen: Seen) -> None:
+        """What a driver's pod has yet to mount is gone: without it the pod would never start."""
+        child, pipeline, run = seen.child, seen.pipeline, seen.run
+        if child is None or child.foreign or child.deleting or child.state is not ChildState.SUBMITTING:
+            return
+        if pipeline is None or run is None or run.hash != child.config_hash:
+            return
+        if seen.config(run.hash) is None:
+            self.cluster.apply(CONFIG_MAP, configs.build(pipeline, run))
+        if not seen.has_resume:
+            self.cluster.apply(CONFIG_MAP, _resume_map(pipeline, seen))
+
     def before_noting(self, seen: Seen, decision: Decision) -> None:
         """A refusal is written beside the configuration that it is of, before its driver's death is noted."""
         death, child = decision.death, seen.child
@@ -79,6 +92,34 @@ class Actions:
             refusal = Refusal(reason=death.reason, message=f"{death.message} ({death.remedy})", nonce=child.nonce)
             self.cluster.patch(CONFIG_MAP, Ref(seen.ref.namespace, config.name), configs.refused_patch(refusal))
             failpoint("operator-after-refusal")
+
+    def settle_and_take(self, seen: Seen, decision: Decision, token: str | None, *, finalizer: bool) -> bool:
+        """The step, after what has to be there for it; False where that was something to be done, and the step waits.
+
+        What only a driver needs that runs or starts keeps nobody from stopping one: its refusal is raised after the
+        step.
+
+        Args:
+            seen: with the status as it was just written.
+            decision: has the step.
+            token: the driver's, as it was known last.
+            finalizer: whether the resource has to carry one.
+        """
+        refused: ApiRefused | None = None
+        try:
+            self.restore_token(seen, token)
+            if decision.step is not Step.DELETE:
+                self.restore_mounts(seen)
+            if not seen.observation.deleting and self.settle_finalizer(seen, wanted=finalizer):
+                return False
+        except ApiRefused as error:
+            if decision.step is Step.START:
+                raise
+            refused = error
+        self.take(seen, decision)
+        if refused is not None:
+            raise refused
+        return True
 
     def take(self, seen: Seen, decision: Decision) -> None:
         """The step; `seen` has the status as it was just written."""

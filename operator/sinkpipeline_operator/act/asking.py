@@ -183,24 +183,26 @@ class Asking:
 
         def work() -> Outcome:
             try:
-                settings = next(each for each in kafka.settings(question) if each.id.sink == spec.sink)
-                status, identity = question.status, question.pipeline.identity
-                memory = memory_of(status, identity, spec.sink) if status.get("sinks") else None
-                reset = AskedReset(settings=settings, memory=memory)
-                match task:
-                    case Task.PREVIEW:
-                        return reset.preview(spec.to or "")
-                    case Task.CHECK:
-                        return reset.preview_again(asked.resolved)
-                    case _:
-                        return reset.carry_out(asked.resolved)
+                with kafka.opened(question) as sinks:
+                    settings = next(each for each in sinks if each.id.sink == spec.sink)
+                    status, identity = question.status, question.pipeline.identity
+                    memory = memory_of(status, identity, spec.sink) if status.get("sinks") else None
+                    reset = AskedReset(settings=settings, memory=memory)
+                    match task:
+                        case Task.PREVIEW:
+                            return reset.preview(spec.to or "")
+                        case Task.CHECK:
+                            return reset.preview_again(asked.resolved)
+                        case _:
+                            return reset.carry_out(asked.resolved)
             except SinkPipelineError as error:
                 return _translated(Trouble.of(error), question.ref, spec.sink)
             except ValueError:
                 return _unreadable()
 
         beside = around.others if task is Task.CHECK else ""
-        return self.bench.ask(f"{asked.uid}/{asked.attempt}/{task.value}/{beside}", question.ref, work)
+        key = f"{asked.uid}/{asked.attempt}/{task.value}/{beside}"
+        return self.bench.ask(key, question.ref, work, lane=question.servers)
 
     # --- by a Job ---
 

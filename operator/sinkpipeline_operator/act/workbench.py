@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from typing_extensions import Self
 
 from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.lanes import Lanes
 
 _LOG = logging.getLogger("sinkpipeline.operator")
-_THREADS = 4
+_THREADS = 8
+_EACH = 2
+"""Threads that wait for one cluster."""
 
 T = TypeVar("T")
 
@@ -31,22 +33,22 @@ class Workbench(Generic[T]):
         self._done: dict[str, T] = {}
         self._under_way: dict[str, Ref] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="action")
+        self._lanes = Lanes("action", threads=_THREADS, each=_EACH)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._lanes.close()
 
-    def ask(self, key: str, ref: Ref, work: Callable[[], T]) -> T | None:
-        """The outcome, once; None while it is on its way. Begins it where nobody has."""
+    def ask(self, key: str, ref: Ref, work: Callable[[], T], *, lane: Hashable = None) -> T | None:
+        """The outcome, once; None while it is on its way. Begins it where nobody has; `lane`: what it waits for."""
         with self._lock:
             if key in self._done:
                 return self._done.pop(key)
             if key not in self._under_way:
                 self._under_way[key] = ref
-                self._pool.submit(self._work, key, ref, work)
+                self._lanes.submit(lane, lambda: self._work(key, ref, work))
         return None
 
     def is_busy(self, ref: Ref) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from sinkpipeline.core import documents
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.podwait import PodWait, wait_of
@@ -57,7 +57,7 @@ class Child:
 
 @dataclass(frozen=True, kw_only=True)
 class LastWords:
-    """What a driver wrote into its termination log."""
+    """What a driver wrote into its termination log: all of it, or nothing."""
 
     reason: str
     message: str
@@ -68,15 +68,15 @@ class LastWords:
     def parse(cls, text: str) -> LastWords | None:
         """None where it is no such document: a driver that was killed says nothing, or what Java said."""
         try:
-            document = json.loads(text)
-            return cls(
-                reason=str(document["reason"]),
-                message=str(document["message"]),
-                remedy=str(document["remedy"]),
-                sinks=tuple(MappingProxyType(dict(each)) for each in document.get("sinks", [])),
-            )
-        except (ValueError, KeyError, TypeError):
+            words = documents.parse_words(text)
+        except ValueError:
             return None
+        return cls(
+            reason=words["reason"],
+            message=words["message"],
+            remedy=words["remedy"],
+            sinks=tuple(MappingProxyType(each) for each in words.get("sinks", [])),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,20 @@
 """Asks a driver for its status: within two seconds, 256 KiB, no redirects, and only if it is the one that is meant.
 
-The answer comes over a network from a pod that runs users' expressions: it is believed as far as its shape and its
-identity go.
+The answer comes over a network from a pod that runs users' expressions: it is believed if the whole of it has the shape
+that drivers give it, and if it is of the right one.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from sinkpipeline.core import documents
 from sinkpipeline_operator.child.builder import DRIVER_PORT
 
 TIMEOUT_S = 2.0
@@ -26,8 +27,15 @@ _OK = 200
 class Answer:
     """What a driver said; `document` is None where it said nothing that counts, and `trouble` is why."""
 
-    document: dict[str, Any] | None = None
+    document: Mapping[str, Any] | None = None
     trouble: str = ""
+    is_refused: bool = False
+    """Whether something came back, and it was nothing that counts."""
+    is_news: bool = True
+    """Whether it was asked, and that has come to an end, since this was told last."""
+
+
+NO_NEWS = Answer(is_news=False)
 
 
 class DriverClient:
@@ -47,11 +55,12 @@ class DriverClient:
         """
         host = f"[{ip}]" if ":" in ip else ip
         try:
-            text = self._get(f"http://{host}:{DRIVER_PORT}/status", token)
-            document = json.loads(text)
-        except (HTTPError, OSError, ValueError, _Refused) as error:
+            body = self._get(f"http://{host}:{DRIVER_PORT}/status", token)
+        except _Refused as error:
+            return Answer(trouble=f"its answer is {error}", is_refused=True)
+        except (HTTPError, OSError, ValueError) as error:
             return Answer(trouble=f"{type(error).__name__}: {error}".replace(token, "***"))
-        return _checked(document, identity, config_hash)
+        return checked(body, identity, config_hash)
 
     def _get(self, url: str, token: str) -> bytes:
         deadline = time.monotonic() + TIMEOUT_S
@@ -88,14 +97,16 @@ class _Refused(Exception):
     pass
 
 
-def _checked(document: Any, identity: str, config_hash: str) -> Answer:
-    if not isinstance(document, dict) or not isinstance(document.get("sinks"), list):
-        return Answer(trouble="the answer is no status document")
-    if document.get("configHash") != config_hash:
-        return Answer(trouble=f"it runs configuration {document.get('configHash')!r}, not {config_hash}")
+def checked(body: bytes, identity: str, config_hash: str) -> Answer:
+    """What is believed of the body of an answer."""
+    try:
+        document = documents.parse_answer(body)
+    except ValueError as error:
+        return Answer(trouble=f"its answer is no status document: {error}", is_refused=True)
+    if document["configHash"] != config_hash:
+        fact = f"it runs configuration {document['configHash']!r}, not {config_hash}"
+        return Answer(trouble=fact, is_refused=True)
     # Before it has read its manifest a driver knows no identity, and no sinks either.
     if document.get("identity", identity) != identity:
-        return Answer(trouble=f"it is of identity {document.get('identity')!r}, not {identity}")
-    if not all(isinstance(sink, dict) and isinstance(sink.get("name"), str) for sink in document["sinks"]):
-        return Answer(trouble="the answer is no status document")
+        return Answer(trouble=f"it is of identity {document['identity']!r}, not {identity}", is_refused=True)
     return Answer(document=document)

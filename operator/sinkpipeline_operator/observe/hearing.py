@@ -23,6 +23,7 @@ _LOG = logging.getLogger("sinkpipeline.reconcile")
 _SILENCES = 3
 """So many questions without an answer, and the driver counts as unresponsive."""
 _SILENT = "the driver's pod runs, and its status service does not answer"
+_USELESS = "the driver's pod runs, and what its status service answers can't be used"
 _STILL_S = 60.0
 """A driver whose supervising loop stands still for so long hangs, though it answers."""
 
@@ -48,6 +49,7 @@ class Hearing:
     _beat_at: float = 0.0
     _doubt: str = ""
     """What an earlier operator has said of it, and it has not disproved."""
+    _last: Heard | None = None
     _waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Of sinks behind their source, whose driver tells no clock of its own: the frontier, and since when it is so."""
 
@@ -61,11 +63,17 @@ class Hearing:
             now: seconds.
             before: why the status says that it is unresponsive; empty where it doesn't.
         """
+        if answer is not None and not answer.is_news:
+            return Heard(None, before) if self._last is None else self._last
+        self._last = self._take_in(answer, is_new=is_new, patience_s=patience_s, now=now, before=before)
+        return self._last
+
+    def _take_in(self, answer: Answer | None, *, is_new: bool, patience_s: float, now: float, before: str) -> Heard:
         if answer is None:
             self._silences, self._listens, self._document, self._waiting, self._doubt = 0, False, None, {}, ""
             return Heard(None)
         never_heard = self._heartbeat is None
-        self._listens = self._listens or not is_new or answer.document is not None
+        self._listens = self._listens or not is_new or answer.document is not None or answer.is_refused
         if answer.document is None:
             self._silences += 1
             if self._silences == 1:
@@ -73,7 +81,8 @@ class Hearing:
             if self._silences < _SILENCES:
                 # What it has just said is still the best that is known.
                 return Heard(self._document, before if never_heard else "")
-            return Heard(None, _SILENT if self._listens else "")
+            why = f"{_USELESS}: {answer.trouble}" if answer.is_refused else _SILENT
+            return Heard(None, why if self._listens else "")
         self._silences, self._document = 0, answer.document
         trouble = self._hangs(answer.document, now) or self._stands(patience_s, now)
         if never_heard:

@@ -1,22 +1,17 @@
 """What Kafka says of pipelines whose driver says nothing.
 
 It is looked at in threads of its own, so that a cluster that is dead holds up no reconciliation, and told from what was
-found last.
+found last. Each cluster has a lane of these threads, and a circuit: one that is silent holds up no other.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
@@ -25,9 +20,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import Condition, SinkReport, condition_of, render
+from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
@@ -35,10 +29,15 @@ from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.lanes import Lanes
+from sinkpipeline_operator.observe.kafka_clients import KafkaClients
+from sinkpipeline_operator.observe.secret_files import SecretFiles
 
 _LOG = logging.getLogger("sinkpipeline.operator")
 
-_THREADS = 4
+_THREADS = 8
+_EACH = 2
+"""Threads that wait for one cluster."""
 _SLOW_REMOVAL_S = 10.0
 _REMOVE_AGAIN_S = 5.0
 _TOLD = (
@@ -58,6 +57,13 @@ class Question:
     secrets: Mapping[str, Mapping[str, str]]
     """By name, the data of the Secrets that it refers to, in base64."""
     cluster: str
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The addresses of all clusters that it is about."""
+        spec = self.pipeline.spec
+        connections = (spec.source.kafka.connection, *(self.pipeline.connection(sink) for sink in spec.sinks))
+        return frozenset(each.bootstrap_servers for each in connections)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,16 +127,16 @@ class KafkaView:
         """When an attempt ended last."""
         self._asked: set[Ref] = set()
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafka")
-        # Of this process alone, and gone with it: clients take certificates and passwords from files.
-        self._directory = Path(tempfile.mkdtemp(prefix="sinkpipeline-operator-"))
+        self._lanes = Lanes("kafka", threads=_THREADS, each=_EACH)
+        self._clients = KafkaClients()
+        self._files = SecretFiles()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._lanes.close()
+        self._files.close()
 
     def of(self, question: Question) -> Found | None:
         """What was found last, of this configuration; looks again in the background where that is old."""
@@ -141,7 +147,7 @@ class KafkaView:
             age_s = float("inf") if found is None else time.monotonic() - found.at
             if age_s >= self._every_s and question.ref not in self._asked:
                 self._asked.add(question.ref)
-                self._pool.submit(self._look, question)
+                self._lanes.submit(question.servers, lambda: self._look(question))
         # What is much older may be of before a driver that has run since.
         return found if age_s < 2 * self._every_s else None
 
@@ -164,7 +170,8 @@ class KafkaView:
             waited = removal.error is None or now - self._removed_at.get(ref, float("-inf")) >= _REMOVE_AGAIN_S
             if ref not in self._asked and waited:
                 self._asked.add(ref)
-                self._pool.submit(self._remove, question, None if announced is None else frozenset(announced))
+                names = None if announced is None else frozenset(announced)
+                self._lanes.submit(question.servers, lambda: self._remove(question, names))
         return replace(removal, is_slow=now - since >= _SLOW_REMOVAL_S)
 
     def look_anew(self, ref: Ref) -> None:
@@ -183,19 +190,12 @@ class KafkaView:
             self._removals.pop(ref, None)
             self._removing_since.pop(ref, None)
             self._removed_at.pop(ref, None)
+        self._files.forget(ref)
 
     def _remove(self, question: Question, announced: frozenset[str] | None) -> None:
         try:
-            sinks = []
-            for sink in self.settings(question):
-                admin = Admin(sink.connection)
-                sinks.append(SinkRemoval(settings=sink, source_admin=admin, admin=admin, announced=announced))
-            if announced is None:
-                doomed = (each.doomed() for each in sinks)
-                removal = Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
-            else:
-                kept = (each.carry_out() for each in sinks)
-                removal = Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
+            with self.opened(question) as settings:
+                removal = self._removal(settings, announced)
         except SinkPipelineError as error:
             # Somebody else's progress is none of ours: there is nothing to remove.
             removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)
@@ -209,14 +209,27 @@ class KafkaView:
             self._asked.discard(question.ref)
         self._tell(question.ref)
 
-    def settings(self, question: Question) -> list[SinkSettings]:
-        """Of all sinks, with the pipeline as the owner of their progress.
+    def _removal(self, settings: Iterable[SinkSettings], announced: frozenset[str] | None) -> Removal:
+        sinks = []
+        for sink in settings:
+            admin = self._clients.admin(sink.connection)
+            sinks.append(SinkRemoval(settings=sink, source_admin=admin, admin=admin, announced=announced))
+        if announced is None:
+            doomed = (each.doomed() for each in sinks)
+            return Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
+        kept = (each.carry_out() for each in sinks)
+        return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
+
+    @contextmanager
+    def opened(self, question: Question) -> Iterator[list[SinkSettings]]:
+        """The settings of all sinks, with the pipeline as the owner of their progress; their files are there meanwhile.
 
         Raises:
             SinkPipelineError: as `resolve_sinks`.
         """
         owner = Owner(cluster=question.cluster, name=str(question.ref))
-        return [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, self._secrets(question))]
+        with self._files.written(question.ref, question.secrets) as directory:
+            yield [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, directory)]
 
     def _look(self, question: Question) -> None:
         try:
@@ -234,11 +247,11 @@ class KafkaView:
     def _find(self, question: Question) -> Found:
         pipeline = question.pipeline
         try:
-            sinks = self.settings(question)
+            with self.opened(question) as sinks:
+                reports = [self._report(sink, _memory(question, sink.id.sink)) for sink in sinks]
         except SinkPipelineError as error:
             unknown = Condition("Unknown", error.reason.value, error.message)
             return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)
-        reports = [inspect(sink, _memory(question, sink.id.sink)) for sink in sinks]
         document = render(reports, identity=pipeline.identity, generation=None, previous=None, now_ms=0)
         topics = condition_of(document, "TopicsReady")
         unreachable = next((each.error for each in reports if each.error is not None and each.error.reason.retry), None)
@@ -256,23 +269,13 @@ class KafkaView:
             other_owner=any(each.error and each.error.reason is Reason.IDENTITY_IN_USE for each in reports),
         )
 
-    def _secrets(self, question: Question) -> Path:
-        """The Secrets as files, as a pod would have them; by content, so that no thread changes another's."""
-        words = repr(sorted((name, sorted(data.items())) for name, data in question.secrets.items()))
-        directory = self._directory / hashlib.sha256(words.encode()).hexdigest()
-        if directory.is_dir():
-            return directory
-        staging = Path(tempfile.mkdtemp(dir=self._directory))
-        for name, data in question.secrets.items():
-            (staging / name).mkdir()
-            for key, value in data.items():
-                (staging / name / key).write_bytes(base64.b64decode(value))
+    def _report(self, sink: SinkSettings, memory: Memory | None) -> SinkReport:
         try:
-            staging.rename(directory)
-        except OSError:
-            # Another thread was faster.
-            shutil.rmtree(staging, ignore_errors=True)
-        return directory
+            for connection in dict.fromkeys((sink.source.connection, sink.connection)):
+                self._clients.check(connection)
+        except SinkPipelineError as error:
+            return SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED, error=error)
+        return inspect(sink, memory, self._clients.admin)
 
 
 def _with_remedies(topics: Mapping[str, Any], reports: Iterable[SinkReport], ref: Ref) -> str:

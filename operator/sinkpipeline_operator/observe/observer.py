@@ -15,21 +15,23 @@ from sinkpipeline.core.manifest import ManifestError, Problem, SinkPipeline, par
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.child import configs, remedies
 from sinkpipeline_operator.child.askedjob import ACTION_LABEL
-from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, token_name
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL, ChildKind, resume_name, token_name
 from sinkpipeline_operator.child.configs import Config
 from sinkpipeline_operator.child.driverpod import Child, DriverPod
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config, secret_digest, secret_keys
 from sinkpipeline_operator.child.waits import Executor
 from sinkpipeline_operator.decide.decision import Observation
 from sinkpipeline_operator.decide.restarts import Restarts
-from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Kind, Ref
 from sinkpipeline_operator.kube.times import milliseconds
-from sinkpipeline_operator.observe.driver_client import Answer, DriverClient
+from sinkpipeline_operator.observe.driver_client import Answer
+from sinkpipeline_operator.observe.switchboard import Line, Switchboard
 
 PAUSE_ANNOTATION = "sinkpipeline.io/pause-reconciliation"
 ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"
 """`<uid of kube-system, or "file">/<namespace>/<name>`: whose progress may be taken over."""
 
+_LONGEST_LABEL = 63
 _SPARK_ROLE = "spark-role"
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
@@ -47,6 +49,8 @@ class Seen:
     run: RunConfig | None = None
     """What is to be run, where that is known."""
     configs: tuple[Config, ...] = ()
+    has_resume: bool = False
+    """Whether what the driver goes on from is there to be mounted."""
     child: Child | None = None
     pod: DriverPod | None = None
     """The driver's, of that child."""
@@ -81,7 +85,7 @@ class Observer:
     cluster: Cluster
     child_kind: ChildKind
     runtime: Runtime
-    driver: DriverClient = field(default_factory=DriverClient)
+    drivers: Switchboard
 
     def look(self, ref: Ref) -> Seen | None:
         """None where the resource is gone.
@@ -92,14 +96,10 @@ class Observer:
         resource = self.cluster.get(PIPELINE, ref)
         if resource is None:
             return None
-        mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
-        pods, executors, is_acted_on = self._pods(ref, mine)
-        stored = tuple(
-            config
-            for each in self.cluster.list(CONFIG_MAP, ref.namespace, mine)
-            if (config := configs.read(each)) is not None
-        )
+        pods, executors, is_acted_on = self._pods(ref)
+        maps = self._labelled(CONFIG_MAP, ref)
+        stored = tuple(config for each in maps if (config := configs.read(each)) is not None)
         pipeline, problems = _parse(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
         run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
@@ -113,6 +113,7 @@ class Observer:
             trouble=trouble,
             run=run,
             configs=stored,
+            has_resume=any(each["metadata"]["name"] == resume_name(ref.name) for each in maps),
             child=child,
             pod=pod,
             executors=executors,
@@ -132,6 +133,10 @@ class Observer:
             observation=replace(seen.observation, now_ms=now_ms, healthy_s=_healthy_s(seen.status, now_ms)),
         )
 
+    def forget(self, ref: Ref) -> None:
+        """The resource is gone."""
+        self.drivers.forget(ref)
+
     def _child(self, ref: Ref, owner: str) -> Child | None:
         document = self.cluster.get(self.child_kind.api, ref)
         if document is None:
@@ -143,8 +148,14 @@ class Observer:
             return replace(child, foreign=True)
         return child
 
-    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
-        found = self.cluster.list(POD, ref.namespace, labels)
+    def _labelled(self, kind: Kind, ref: Ref) -> list[dict[str, Any]]:
+        """What carries the pipeline's name as our label: nothing does, where that is too long for one."""
+        if len(ref.name) > _LONGEST_LABEL:
+            return []
+        return self.cluster.list(kind, ref.namespace, {PIPELINE_LABEL: ref.name})
+
+    def _pods(self, ref: Ref) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
+        found = self._labelled(POD, ref)
         roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
         return (
             tuple(DriverPod.read(each, self.child_kind.driver_container) for role, each in roles if role == "driver"),
@@ -192,15 +203,22 @@ class Observer:
             return None
         if token is None:
             return Answer(trouble="the Secret of its token is gone")
-        identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
-        answer = self.driver.ask(pod.ip, token, identity=identity, config_hash=child.config_hash)
+        identity = spec_of(resource).get("identity") or "{namespace}.{name}".format(**resource["metadata"])
         ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
+        answer = self.drivers.ask(ref, Line(pod.ip, token, identity, child.config_hash))
         told = None if answer.document is None else remedies.told_in_cluster(answer.document, ref)
         return replace(answer, document=told)
 
 
+def spec_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is stored: an older CRD may have let in what is none."""
+    spec = resource.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
 def _sinks_of(resource: Mapping[str, Any]) -> list[str]:
-    return [str(each.get("name")) for each in (resource.get("spec") or {}).get("sinks") or ()]
+    sinks = spec_of(resource).get("sinks")
+    return [str(each.get("name")) for each in sinks if isinstance(each, Mapping)] if isinstance(sinks, list) else []
 
 
 def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
@@ -240,8 +258,8 @@ def _observation(
 ) -> Observation:
     meta, status = resource["metadata"], resource.get("status") or {}
     now_ms = int(time.time() * 1000)
-    spec = resource.get("spec") or {}
-    nonce = spec.get("restartNonce")
+    spec = spec_of(resource)
+    nonce = spec.get("restartNonce") if _is_number(spec.get("restartNonce")) else None
     wanted = None if run is None else run.hash
     if run is None and child is not None and not child.foreign:
         # What runs goes on while somebody mends the manifest, or its Secrets.
@@ -263,6 +281,10 @@ def _observation(
         healthy_s=_healthy_s(status, now_ms),
         policy=FailurePolicy() if pipeline is None else FailurePolicy.of(pipeline.spec.failure_policy),
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _healthy_s(status: Mapping[str, Any], now_ms: int) -> float:

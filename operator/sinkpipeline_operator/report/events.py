@@ -11,7 +11,7 @@ from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
 from sinkpipeline.kafka.removal import KeptTopic
-from sinkpipeline_operator.child import remedies
+from sinkpipeline_operator.child import refusals, remedies
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Step
@@ -71,6 +71,16 @@ def event_of_start(name: str, decision: Decision) -> Event:
         "DriverSubmitted",
         f"SparkApplication {name} of configuration {decision.run} is made: Kubeflow's Spark operator starts its driver",
     )
+
+
+def event_of_refusal(words: str) -> Event:
+    """Of anything that the API server does not take, and that the status can't tell.
+
+    Args:
+        words: the API server's own.
+    """
+    reason = refusals.reason_of(words) or refusals.REFUSED
+    return Event(_WARNING, reason, f"the API server refuses: {words} ({refusals.remedy_of(reason)})", key="refusal")
 
 
 def _events_of(

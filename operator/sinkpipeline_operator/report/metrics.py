@@ -116,7 +116,7 @@ class Metrics:
             for sink in self._sinks.pop(ref, set()):
                 self._drop_sink(of, sink)
             self._show_classes(ref, {})
-            for gauge in (self._ready, self._restarts):
+            for gauge in (self._ready, self._restarts, self._recreated):
                 gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
 
     def _show_classes(self, ref: Ref, status: Mapping[str, Any]) -> None:

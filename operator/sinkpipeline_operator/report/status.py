@@ -7,9 +7,10 @@ the earlier status for what none of them tells. `phase` is computed from the con
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sinkpipeline.core.documents import MAX_COUNT
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.status import (
@@ -19,12 +20,10 @@ from sinkpipeline.core.status import (
     conditions,
     executors_of,
     first_batch_pending,
-    instant,
     timestamp,
     told_executors,
     without_errors,
 )
-from sinkpipeline.core.tally import parse
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import ACTION_RUNNING, NAME_TAKEN, Decision, Standing
@@ -34,6 +33,8 @@ MAX_MESSAGE = 1024
 
 UNRESPONSIVE = "DriverUnresponsive"
 """The reason of `SparkApplicationReady` where a driver runs and can't be heard."""
+UNTOLD = "LastWordsRefused"
+"""The reason of a death whose own words the API server does not take."""
 _WORKING = (Standing.STARTING, Standing.STOPPING, Standing.BACKING_OFF)
 _STOPS = "the driver stops after its running batch"
 _WORDS = {
@@ -77,7 +78,7 @@ class Known:
     unresponsive: str = ""
     """Why a driver that runs counts as unresponsive; empty where it doesn't."""
     wait: Wait | None = None
-    """What a start waits for, or a removal."""
+    """What a start waits for, or a removal, or why a driver can't be stopped."""
     shortage: Shortage | None = None
     """Executors that can't start, beside a driver that runs."""
     last_words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Known:
     def waits_for(self) -> Wait | None:
         """What a start on its way waits for, or an executor beside a driver that runs, or the resource's removal."""
         match self.decision.standing:
-            case Standing.STARTING:
+            case Standing.STARTING | Standing.STOPPING:
                 return self.wait
             case Standing.RUNNING if self.shortage is not None:
                 return self.shortage.wait
@@ -111,6 +112,22 @@ class Known:
                 return self.wait
             case _:
                 return None
+
+
+def without_words(known: Known, why: str) -> Known:
+    """The same, as far as it can be told without anything that a driver has said, or Kafka.
+
+    Args:
+        known: what there is to report.
+        why: it can't be told.
+    """
+    decision = known.decision
+    if decision.death is not None:
+        restarts = replace(decision.restarts, last_reason=UNTOLD, last_message=_cut(why))
+        decision = replace(decision, restarts=restarts)
+    return replace(
+        known, decision=decision, told=None, unresponsive=why, shortage=None, last_words={}, observed={}, topics=None
+    )
 
 
 def report(known: Known) -> dict[str, Any]:
@@ -165,16 +182,7 @@ def _sink(known: Known, name: str) -> dict[str, Any]:
 
 
 def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
-    """The API server bounds texts and shapes, and would refuse the whole status for one that is none of them."""
-    try:
-        parse(sink.get("deadLetters", ()))
-    except (KeyError, TypeError, ValueError):
-        # Of a driver's answer nothing is believed but its shape, and this has none.
-        del sink["deadLetters"]
-    if not isinstance(sink.get("proved", False), bool):
-        del sink["proved"]
-    if instant(sink.get("stillSince")) is None:
-        sink.pop("stillSince", None)
+    """The API server bounds texts, and would refuse the whole status for one that is longer."""
     if sink.get("error"):
         error = sink["error"]
         sink["error"] = {key: _cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}
@@ -215,10 +223,14 @@ def _totals(sinks: list[dict[str, Any]]) -> dict[str, Any]:
     ready = sum(sink["state"] == SinkState.RUNNING.value and sink.get("proved") is not False for sink in sinks)
     return {
         "sinksReady": f"{ready}/{len(sinks)}",
-        **{name: sum(sink.get(name) or 0 for sink in sinks) for name in _COUNTS},
+        **{name: _sum(sinks, name) for name in _COUNTS},
         # A lag that is not known of every sink is none.
-        **({"lag": sum(sink["lag"] for sink in sinks)} if sinks and all("lag" in sink for sink in sinks) else {}),
+        **({"lag": _sum(sinks, "lag")} if sinks and all("lag" in sink for sink in sinks) else {}),
     }
+
+
+def _sum(sinks: list[dict[str, Any]], name: str) -> int:
+    return min(MAX_COUNT, sum(sink.get(name) or 0 for sink in sinks))
 
 
 def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Condition]:
@@ -276,7 +288,7 @@ def _spark_application(known: Known, spec: Condition) -> Condition:
     # Of a driver that answers, executors that are not there are why nothing moves.
     explained = known.told is not None and known.shortage is not None and known.shortage.none_runs
     if known.unresponsive and not explained:
-        return Condition("Unknown", UNRESPONSIVE, known.unresponsive)
+        return Condition("Unknown", UNRESPONSIVE, _cut(known.unresponsive))
     if known.shortage is not None and wait is not None:
         # A driver without any executor delivers nothing; with fewer than it asked for it is only slower.
         return Condition("False" if known.shortage.none_runs else "True", wait.reason, _cut(wait.message))

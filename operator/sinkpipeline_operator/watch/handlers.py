@@ -63,7 +63,7 @@ def build(
         await _end(tasks)
 
     _follow(registry, child, touch)
-    return registry, _settings(namespaces)
+    return registry, _settings(namespaces, child)
 
 
 def _follow(registry: kopf.OperatorRegistry, child: Kind, touch: Callable[[Ref], None]) -> None:
@@ -131,8 +131,11 @@ def _owner_of(meta: Mapping[str, Any]) -> Ref:
     return Ref(str(meta["namespace"]), str(meta["labels"][PIPELINE_LABEL]))
 
 
-def _settings(namespaces: tuple[str, ...]) -> kopf.OperatorSettings:
+def _settings(namespaces: tuple[str, ...], child: Kind) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
+    # By the API server: handlers filter only what has been read, and the pods of a whole cluster are many.
+    for kind in (child, POD):
+        settings.watching.label_selectors[_resource(kind)] = PIPELINE_LABEL
     # Our own events are named, so that a repetition is counted and not added.
     settings.posting.enabled = False
     settings.networking.connect_timeout = _NETWORK_S

@@ -58,6 +58,8 @@ class WorkQueue:
         self._failed = failed
         self._entries: dict[Ref, _Entry] = {}
         self._wake = asyncio.Event()
+        self.is_over = False
+        """Whether nothing is looked at any more, for whatever reason."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def touch(self, ref: Ref) -> None:
@@ -92,6 +94,7 @@ class WorkQueue:
                     async with asyncio.timeout(self._until_next()):
                         await self._wake.wait()
         finally:
+            self.is_over = True
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start_what_is_due(self) -> None:

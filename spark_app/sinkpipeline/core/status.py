@@ -9,8 +9,9 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
+from sinkpipeline.core.documents import DeadLetters, Frontier, SinkProgress
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -221,7 +222,7 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         "guarantee": "ExactlyOnce" if report.exactly_once else "AtLeastOnce",
     }
     if report.progress is not None:
-        document |= _progress(report.progress)
+        document |= dict(_progress(report.progress))
     if report.lag is not None:
         document["lag"] = report.lag
     if report.held_back is not None:
@@ -239,10 +240,10 @@ def _sink(report: SinkReport) -> dict[str, Any]:
     return document
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
+def _progress(progress: Progress) -> SinkProgress:
     states = progress.partitions.values()
     meta = progress.meta
-    document: dict[str, Any] = {
+    document: SinkProgress = {
         "rowsDelivered": sum(state.rows for state in states),
         "deadLettered": sum(state.dead for state in states),
         "dropped": sum(state.dropped for state in states),
@@ -254,19 +255,21 @@ def _progress(progress: Progress) -> dict[str, Any]:
     if last:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
-        document |= {"epoch": meta.epoch, "dataTopicId": meta.data, "progressTopicId": meta.progress}
+        document["epoch"] = meta.epoch
+        document["dataTopicId"], document["progressTopicId"] = meta.data, meta.progress
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
     return document
 
 
-def dead_letters(states: Iterable[PartitionProgress]) -> list[dict[str, Any]]:
+def dead_letters(states: Iterable[PartitionProgress]) -> list[DeadLetters]:
     """Class by class, what of a sink's records could not be delivered; empty and not absent where there is none."""
     known = list(states)
-    return entries(total(each.dead_by_class for each in known), total(each.dropped_by_class for each in known))
+    found = entries(total(each.dead_by_class for each in known), total(each.dropped_by_class for each in known))
+    return cast(list[DeadLetters], found)
 
 
-def frontier(progress: Progress) -> list[dict[str, Any]]:
+def frontier(progress: Progress) -> list[Frontier]:
     """Topic by topic, the next offset of every partition; the index is the partition."""
     topics: dict[str, list[int]] = {}
     for partition, state in sorted(progress.partitions.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from sinkpipeline.core import starting
@@ -12,6 +12,7 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
@@ -19,22 +20,25 @@ from sinkpipeline.kafka.views import check_visible, describe, holds_data, source
 _CONNECT_S = 5.0
 
 
-def inspect(sink: SinkSettings, memory: Memory | None) -> SinkReport:
+def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:
     """Reads, and writes nothing; an error is part of the report.
 
     Args:
         sink: its settings.
         memory: what the status remembers of it.
+        admin_of: a client of a cluster, which somebody else may use too.
     """
     report = SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED)
     try:
-        return _inspect(sink, memory, report)
+        return _inspect(sink, memory, report, admin_of)
     except SinkPipelineError as error:
         return replace(report, error=error)
 
 
-def _inspect(sink: SinkSettings, memory: Memory | None, report: SinkReport) -> SinkReport:
-    source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
+def _inspect(
+    sink: SinkSettings, memory: Memory | None, report: SinkReport, admin_of: Callable[[Connection], Admin]
+) -> SinkReport:
+    source_admin, admin = admin_of(sink.source.connection), admin_of(sink.connection)
     source_admin.brokers(_CONNECT_S)
     admin.brokers(_CONNECT_S)
     data = describe(admin, sink.data.name)

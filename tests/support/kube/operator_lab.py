@@ -383,6 +383,15 @@ class OperatorLab:
             return "failed calling webhook" in str(error)
         return False
 
+    def is_refused(self, name: str) -> bool:
+        """Whether the API server would take no ConfigMap of that name here, by a policy."""
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": self.namespace}}
+        try:
+            self._api.create(f"{self._path('configmap')}?dryRun=All", document)
+        except ApiError as error:
+            return "denied request" in str(error)
+        return False
+
     # --- what a person sees ---
 
     # Not by kubectl: each takes a tenth of a second of a core, and what is waited for is asked for often.

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -237,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
             code, more = 302, {"Location": f"http://{self.headers['Host']}/elsewhere"}
         elif how == BROKEN:
             body, code = b"", 500
+        elif driver.script.lie is not None:
+            body = _with(body, *driver.script.lie)
         self._answer(code, body, more)
 
     def _answer(self, code: int, body: bytes, more: dict[str, str] | None = None) -> None:
@@ -252,6 +254,15 @@ class _Handler(BaseHTTPRequestHandler):
     @override
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _with(body: bytes, path: Sequence[str | int], value: object) -> bytes:
+    document = json.loads(body)
+    within = document
+    for key in path[:-1]:
+        within = within[key]
+    within[path[-1]] = value
+    return json.dumps(document).encode()
 
 
 def _document(path: Path) -> object:

@@ -76,6 +76,8 @@ class Script:
     sinks: Mapping[str, SinkScript] = field(default_factory=dict)
     answer: str | None = None
     """How it fails to answer `/status`."""
+    lie: tuple[tuple[str | int, ...], Any] | None = None
+    """Where in its answer something else stands than would be right, and what."""
     token: str | None = None
     """Which token it wants instead of the one that it was given."""
     listens: bool = True

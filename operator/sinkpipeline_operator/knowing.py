@@ -1,0 +1,137 @@
+"""What there is to report of one pipeline, from what was seen of it, heard and decided. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkpipeline.core.status import SinkState, condition_of
+from sinkpipeline_operator.child import waits
+from sinkpipeline_operator.child.driverpod import ChildState
+from sinkpipeline_operator.child.waits import Shortage, Wait
+from sinkpipeline_operator.decide.decision import Decision, Standing, Step
+from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused
+from sinkpipeline_operator.observe.hearing import Heard
+from sinkpipeline_operator.observe.kafka_view import Found
+from sinkpipeline_operator.observe.observer import Seen
+from sinkpipeline_operator.report.status import UNRESPONSIVE, Known
+
+TOLD_STEPS = (Step.START, Step.DELETE)
+"""Steps whose refusal stands in the status."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A step that the API server does not take."""
+
+    step: Step
+    since: float
+    """By the clock of who asks."""
+    wait: Wait | None
+    """What is told of it; None where it may pass at once."""
+
+
+def refused_of(
+    step: Step, error: ApiRefused | ApiFailed, before: Refused | None, now: float, deadline_s: float
+) -> Refused:
+    """What is made of a refusal, after the one before it."""
+    since = before.since if before is not None and before.step is step else now
+    passing = isinstance(error, ApiFailed) and now - since < deadline_s
+    return Refused(step=step, since=since, wait=waits.of_refusal(error.message, passing=passing))
+
+
+def known_of(
+    seen: Seen,
+    decision: Decision,
+    heard: Heard,
+    found: Found | None,
+    *,
+    refused: Refused | None,
+    start_deadline_s: float,
+) -> Known:
+    """All that the status tells.
+
+    Args:
+        seen: what is so.
+        decision: what is done about the driver.
+        heard: what is made of what that says.
+        found: what Kafka says; None where nobody asked.
+        refused: the step that could not be taken last.
+        start_deadline_s: when a person is called to a start that waits.
+    """
+    if seen.pipeline is None:
+        earlier = seen.status.get("sinks", ())
+        sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
+    else:
+        sinks = {sink.name: sink.delivery_guarantee.value for sink in seen.pipeline.spec.sinks}
+    observation, child = seen.observation, seen.child
+    wanted = seen.config(None if seen.run is None else seen.run.hash)
+    refusal = None if wanted is None or wanted.hash not in observation.rejected else wanted.refusal
+    death = decision.death
+    return Known(
+        generation=seen.resource["metadata"]["generation"],
+        previous=seen.status,
+        now_ms=observation.now_ms,
+        identity=seen.status.get("identity") if seen.pipeline is None else seen.pipeline.identity,
+        sinks=sinks,
+        problems=seen.problems,
+        rejected=None if refusal is None else (refusal.reason, refusal.message),
+        trouble=seen.trouble,
+        decision=decision,
+        child={}
+        if child is None or child.foreign
+        else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
+        told=heard.document,
+        unresponsive=heard.trouble,
+        wait=_wait(seen, decision, refused, start_deadline_s),
+        shortage=_shortage(seen, heard, start_deadline_s),
+        last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
+        observed={} if found is None else found.sinks,
+        topics=None if found is None else found.topics,
+        deleting=observation.deleting,
+        suspended=observation.suspended,
+        held=observation.held,
+        paused=observation.paused,
+    )
+
+
+def _wait(seen: Seen, decision: Decision, refused: Refused | None, deadline_s: float) -> Wait | None:
+    child = seen.child
+    if decision.step in TOLD_STEPS:
+        return refused.wait if refused is not None and refused.step is decision.step else None
+    if decision.standing is Standing.STOPPING:
+        return None
+    if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
+        return None
+    return waits.of_start(child, seen.pod, seen.ref.namespace, seen.observation.now_ms, deadline_s)
+
+
+def _shortage(seen: Seen, heard: Heard, deadline_s: float) -> Shortage | None:
+    if seen.pod is None or seen.pod.has_ended:
+        return None
+    of_pods = waits.of_executors(seen.executors, seen.pod.uid, seen.observation.now_ms, deadline_s)
+    if heard.document is None or (of_pods is not None and of_pods.none_runs):
+        return of_pods
+    namespace = seen.ref.namespace
+    return waits.of_registration(heard.document, seen.executors, seen.pod, namespace, deadline_s) or of_pods
+
+
+def is_new(seen: Seen, patience_s: float) -> bool:
+    """Whether its driver may not listen yet: its pod runs before it does."""
+    started = None if seen.pod is None else seen.pod.started_ms
+    # What an earlier run of the operator said of this driver still holds.
+    has_answered = (
+        condition_of(seen.status, "Ready").get("status") == "True"
+        or condition_of(seen.status, "SparkApplicationReady").get("reason") == UNRESPONSIVE
+    )
+    return not has_answered and started is not None and seen.observation.now_ms - started < patience_s * 1000
+
+
+def settled(seen: Seen, known: Known) -> bool:
+    """Whether nothing is to be expected of its driver within a second."""
+    if known.shortage is not None or known.unresponsive:
+        return True
+    document = None if seen.answer is None else seen.answer.document
+    sinks = [] if document is None else document["sinks"]
+    return bool(sinks) and all(
+        sink.get("state") == SinkState.RUNNING.value and sink.get("proved") is not False for sink in sinks
+    )
