@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sinkpipeline.core.manifest import DEFAULT_PROGRESS_TOPIC
 from sinkpipeline.core.manifest.names import MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
 from sinkpipeline.core.manifest.sinks import TOPIC_OPTION
-from sinkpipeline.core.manifest.source import NOT_JAVA
+from sinkpipeline.core.topic_pattern import DIALECT, FEW_COUNTED, FEW_GROUPS, MAX_COUNTED, MAX_GROUPS
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,16 @@ def _no_pair(which: str) -> str:
     return f"self.sinks.all(a, !self.sinks.exists(b, a.name != b.name && {which} && {_ONE_CLUSTER}))"
 
 
-def _not_read(path: str, message: str, *, absent: str = "") -> Iterable[Rule]:
-    """`path` within a sink; `absent` holds of a sink without it."""
-    on_source, name, topic = _ON_SOURCE.format("s"), f"s.{path}.name", path.removeprefix("kafka.")
+def _progress_topic(kafka: str) -> str:
+    """The name that a sink's `kafka` has or means: below a list, the definition stores no default."""
+    given = f"has({kafka}.progressTopic) && has({kafka}.progressTopic.name)"
+    return f"({given} ? {kafka}.progressTopic.name : {_text(DEFAULT_PROGRESS_TOPIC)})"
+
+
+def _not_read(path: str, message: str, *, name: str = "", absent: str = "") -> Iterable[Rule]:
+    """`path` within a sink; `name`: of the topic there; `absent` holds of a sink without it."""
+    on_source, topic = _ON_SOURCE.format("s"), path.removeprefix("kafka.")
+    name = name or f"s.{path}.name"
     yield Rule(
         "!has(self.source.kafka.topics) || "
         f"self.sinks.all(s, {absent}!({name} in self.source.kafka.topics) || !{on_source})",
@@ -131,7 +139,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".identity",
         ),
         *_not_read("kafka.topic", "write to a topic that is not read: this would never end"),
-        *_not_read("kafka.progressTopic", "keep progress in a topic that is not read"),
+        *_not_read("kafka.progressTopic", "keep progress in a topic that is not read", name=_progress_topic("s.kafka")),
         *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
         Rule(
             _no_pair("a.kafka.topic.name == b.kafka.topic.name"),
@@ -139,14 +147,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".sinks",
         ),
         Rule(
-            _no_pair("a.kafka.topic.name == b.kafka.progressTopic.name"),
+            _no_pair(f"a.kafka.topic.name == {_progress_topic('b.kafka')}"),
             "keep rows and progress in different topics: topic.name of one sink is progressTopic.name of another",
             ".sinks",
         ),
         Rule(
             _no_pair(
                 "has(a.deadLetter) && (a.deadLetter.topic.name == b.kafka.topic.name || "
-                "a.deadLetter.topic.name == b.kafka.progressTopic.name)"
+                f"a.deadLetter.topic.name == {_progress_topic('b.kafka')})"
             ),
             f"{_APART}: deadLetter.topic.name of one sink is a topic of another",
             ".sinks",
@@ -157,13 +165,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.kafka.topicPattern": (
         Rule(
-            "''.matches(self) in [true, false]",
-            "write a regular expression that Java and RE2 read alike (no look-around, no back-references)",
+            f"self.matches({_text(DIALECT)})",
+            "write a regular expression of characters of topic names, sets of them, groups, |, repetitions (counted "
+            "ones of one character, up to 99), ^ and $: no look-around, back-references, named groups or other escapes",
         ),
-        Rule(
-            f"!self.matches({_text(NOT_JAVA)})",
-            "write a regular expression without named groups and possessive quantifiers",
-        ),
+        Rule("''.matches(self) in [true, false]", "write a regular expression: a group or a range is not right"),
+        Rule(f"self.matches({_text(FEW_GROUPS)})", f"use at most {MAX_GROUPS} groups"),
+        Rule(f"self.matches({_text(FEW_COUNTED)})", f"use at most {MAX_COUNTED} counted repetitions"),
     ),
     "spec.source.kafka.properties": _properties(SOURCE),
     "spec.source.kafka.auth.sasl.username": _bytes(256),
@@ -189,14 +197,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".deadLetter.topic.name",
         ),
         Rule(
-            "!has(self.deadLetter) || self.deadLetter.topic.name != self.kafka.progressTopic.name",
+            f"!has(self.deadLetter) || self.deadLetter.topic.name != {_progress_topic('self.kafka')}",
             f"{_APART}: deadLetter.topic.name is progressTopic.name too",
             ".deadLetter.topic.name",
         ),
     ),
     "spec.sinks[].kafka": (
         Rule(
-            "self.topic.name != self.progressTopic.name",
+            f"self.topic.name != {_progress_topic('self')}",
             "keep rows and progress in different topics: topic.name is progressTopic.name too",
             ".topic.name",
         ),
@@ -206,7 +214,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".topic.name",
         ),
         Rule(
-            stays("progressTopic.name", optional=False),
+            f"{_progress_topic('self')} == {_progress_topic('oldSelf')}",
             f"progressTopic.name {_NEVER}: the sink's progress is there",
             ".progressTopic.name",
         ),

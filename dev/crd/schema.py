@@ -38,34 +38,43 @@ class _WithDefaults(GenerateJsonSchema):
                 return super().encode_default(dft)
 
 
-def spec_schema(spec: type[Part] = Spec) -> Schema:
-    """The schema of `spec`, without what only Kubernetes knows of (list types, CEL)."""
+def spec_schema(spec: type[Part] = Spec, *, stored: bool = True) -> Schema:
+    """The schema of `spec`, without what only Kubernetes knows of (list types, CEL).
+
+    Args:
+        spec: the type.
+        stored: without the defaults below lists, which only the types have. An applied list replaces the stored one: if
+            the API server added a default to it, the two would differ for ever.
+    """
     schema = spec.model_json_schema(by_alias=True, schema_generator=_WithDefaults)
-    return _structural(schema, schema["$defs"])
+    return _structural(schema, schema["$defs"], stored=stored)
 
 
-def _structural(schema: Schema, definitions: Schema) -> Schema:
+def _structural(schema: Schema, definitions: Schema, *, stored: bool, listed: bool = False) -> Schema:
     """Inlines references; drops titles, `null` and closedness, which a structural schema can't say."""
     schema = _inlined(schema, definitions)
     plain = {name: schema[name] for name in _KEPT if name in schema}
+    default = None if schema.get("default") in (None, {}, []) else _without_empty(schema["default"])
     if "description" in schema:
-        plain = {"description": _text(schema["description"]), **plain}
+        told = f" Default: {shown(default)}." if default is not None and listed else ""
+        plain = {"description": _text(schema["description"]) + told, **plain}
     if "enum" in plain:
         plain["type"] = "string"
-    if schema.get("default") not in (None, {}, []):
-        plain["default"] = _without_empty(schema["default"])
+    if default is not None and not listed:
+        plain["default"] = default
     if "items" in schema:
-        plain["items"] = _structural(schema["items"], definitions)
+        plain["items"] = _structural(schema["items"], definitions, stored=stored, listed=stored)
     if "properties" in schema:
         plain["properties"] = {
-            name: _structural(each, definitions) for name, each in sorted(schema["properties"].items())
+            name: _structural(each, definitions, stored=stored, listed=listed)
+            for name, each in sorted(schema["properties"].items())
         }
         if schema.get("required"):
             plain["required"] = sorted(schema["required"])
     elif schema.get("additionalProperties") is True:
         plain["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in schema:
-        plain["additionalProperties"] = _structural(schema["additionalProperties"], definitions)
+        plain["additionalProperties"] = _structural(schema["additionalProperties"], definitions, stored=stored)
     return plain
 
 
@@ -77,6 +86,13 @@ def _inlined(schema: Schema, definitions: Schema) -> Schema:
     if "$ref" in schema:
         return {**_inlined(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions), **outer}
     return outer
+
+
+def shown(default: Any) -> str:
+    """As one writes it in a manifest."""
+    if isinstance(default, dict):
+        return f"{{{', '.join(f'{name}: {shown(each)}' for name, each in default.items())}}}"
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _without_empty(default: Any) -> Any:

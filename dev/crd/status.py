@@ -21,8 +21,8 @@ def text(description: str, longest: int = 253, **more: Any) -> Schema:
     return {"description": description, "type": "string", "maxLength": longest, **more}
 
 
-def count(description: str) -> Schema:
-    return {"description": description, "type": "integer", "format": "int64", "minimum": 0}
+def count(description: str, least: int = 0) -> Schema:
+    return {"description": description, "type": "integer", "format": "int64", "minimum": least}
 
 
 def time(description: str) -> Schema:
@@ -153,7 +153,7 @@ _SINK = mapping(
 
 STATUS: Schema = mapping(
     "What the operator observed; it alone writes it.",
-    observedGeneration=count("The generation of the spec that this status is about."),
+    observedGeneration=count("The generation of the spec that this status is about; -1 before there is one.", -1),
     identity=text("What progress belongs to.", 200),
     phase=one_of("A summary of the conditions, for people.", *PHASES),
     conditions=named(
@@ -205,3 +205,5 @@ STATUS: Schema = mapping(
     ),
     sinks=named("What is known of each sink.", "name", MAX_SINKS, _SINK),
 )
+# Before the operator has looked: by Kubernetes' conventions (kstatus) a resource without any status is done.
+STATUS["default"] = {"observedGeneration": -1}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import crd
+from crd import reference
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
@@ -26,6 +27,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.status import Phase, SinkReport, SinkState, render
 from support.resource.custom_resource import admit
+from support.resource.gitops import three_way
 from support.resource.manifests import (
     ALLOWED,
     KAFKA,
@@ -73,6 +75,17 @@ def test_the_file_is_what_the_generator_makes() -> None:
     assert crd.PATH.read_text() == crd.text(crd.custom_resource_definition(), crd.committed_revision()), (
         "run: PYTHONPATH=dev python -m crd"
     )
+
+
+def test_the_reference_is_what_the_generator_makes() -> None:
+    assert reference.REFERENCE.read_text() == reference.text(), "run: PYTHONPATH=dev python -m crd"
+
+
+def test_nothing_in_a_list_has_a_default() -> None:
+    """An applied list replaces the stored one: with a default in it, each `kubectl apply` would change it and back."""
+    below = {place: node for place, node in NODES.items() if place.startswith("spec.sinks[]")}
+    assert [place for place, node in below.items() if "default" in node] == []
+    assert below["spec.sinks[].onExistingData"]["description"].endswith(" Default: Append.")
 
 
 def test_what_has_changed_has_the_next_revision() -> None:
@@ -204,6 +217,20 @@ def test_what_the_types_take_the_schema_takes(document: dict[str, Any]) -> None:
     assert parse_manifest(stored) == parse_manifest(document), "the schema's defaults are the types' own"
 
 
+@pytest.mark.parametrize("document", RIGHT)
+def test_what_is_applied_again_changes_nothing(document: dict[str, Any]) -> None:
+    """By Argo CD's three-way diff, which is that of Helm and of `kubectl apply` on the client's side."""
+    stored, _ = admit(SCHEMA, document)
+    assert three_way(document, document, stored)["spec"] == stored["spec"]
+    # Applied first where a definition before this one had defaults in lists: once more, and then never again.
+    older = copy.deepcopy(stored)
+    for each in older["spec"]["sinks"]:
+        each.setdefault("deliveryGuarantee", "ExactlyOnce")
+        each["kafka"].setdefault("progressTopic", {"name": "_sinkpipeline-progress"})
+    settled, errors = admit(SCHEMA, three_way(document, document, older), older)
+    assert (settled, errors) == (stored, [])
+
+
 def test_the_defaults_of_the_schema_are_stored() -> None:
     stored, _ = admit(SCHEMA, smallest())
     spec = stored["spec"]
@@ -213,7 +240,7 @@ def test_the_defaults_of_the_schema_are_stored() -> None:
         "backoff": {"initial": "5s", "max": "5m"},
         "resetAfter": "10m",
     }
-    assert spec["sinks"][0]["kafka"]["progressTopic"] == {"name": "_sinkpipeline-progress"}
+    assert "progressTopic" not in spec["sinks"][0]["kafka"], "what is in a list stays as it was applied"
     assert "restartNonce" not in spec
     assert "identity" not in spec
 

@@ -120,6 +120,21 @@ def test_the_brokers_own_topics_match_no_pattern(filled: OneSink) -> None:
     assert not [topic for topic in found if topic.startswith("__")], "Spark's pattern does not match them"
 
 
+def test_a_topic_that_comes_later_is_found_by_the_driver(filled: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is told names, never the pattern. This one would keep an engine busy for ever that tries every way."""
+    monkeypatch.setattr(delivery, "_NEW_TOPICS_EVERY_S", 0.0)
+    second = f"{filled.name}-{'a' * 60}-second-source"
+    with Driver(filled, source={"topics": (), "pattern": rf"{filled.name}-(([a-z]+)+-)*source"}) as driver:
+        driver.batch(5)
+        topics.create_topic(filled.servers, f"{filled.name}-{'a' * 60}-source-copy")
+        driver.delivery.check_world()
+        topics.create_topic(filled.servers, second)
+        with pytest.raises(Restart, match="a new topic matches topicPattern"):
+            driver.delivery.check_world()
+        driver.start()
+        assert {each.topic for each in driver.delivery.frontier} == {filled.source, second}
+
+
 # Logs that are cut short, as by an unclean leader election
 
 

@@ -13,17 +13,22 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from kubernetes.client import ApiClient, Configuration, CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import load_kube_config
 
 import crd
+from deployed.chart import helm
 from servers.control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline.core.topic_pattern import PatternError, matches
 from support.resource.custom_resource import admit
+from support.resource.gitops import kstatus, three_way
 from support.resource.manifests import (
     ALLOWED,
     KAFKA,
@@ -42,6 +47,7 @@ from support.resource.manifests import (
     sink,
     smallest,
 )
+from support.resource.patterns import TOPICS, patterns
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube
@@ -206,7 +212,9 @@ def test_the_largest_manifest_is_within_the_cost_of_the_rules(resources: Resourc
     )
     parse_manifest(document)
     assert resources.refusal(document) == ""
-    pattern = changed(document, ((*KAFKA, "topics"), REMOVE), ((*KAFKA, "topicPattern"), "(a|b)*" * 170))
+    pattern = changed(
+        document, ((*KAFKA, "topics"), REMOVE), ((*KAFKA, "topicPattern"), "(.|b)*" * 100 + "[^a]{99}" * 10)
+    )
     parse_manifest(pattern)
     assert resources.refusal(pattern) == ""
 
@@ -241,6 +249,23 @@ def test_what_the_types_refuse_is_refused_with_the_name_of_the_field(resources: 
     assert unnamed == []
 
 
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example("(a+)+b", "ab")
+@example(r"(?i)[^a]", "A")
+@given(patterns, st.sampled_from(TOPICS))
+def test_a_pattern_has_one_verdict_and_finds_the_same_topics(resources: Resources, pattern: str, topic: str) -> None:
+    """The rule that forbids to write what is read shows whether the API server finds the topic."""
+    document = changed(smallest(), ((*KAFKA, "topics"), REMOVE), ((*KAFKA, "topicPattern"), pattern))
+    refusal = resources.refusal(changed(document, ((*SINK, "kafka", "topic", "name"), topic)))
+    try:
+        read = matches(pattern, topic)
+    except PatternError:
+        assert "spec.source.kafka.topicPattern" in refusal
+        return
+    assert "spec.source.kafka.topicPattern" not in refusal
+    assert ("topic.name matches the source's topicPattern" in refusal) == read
+
+
 def words(text: str) -> list[str]:
     return re.findall(r"[A-Za-z]+", re.sub(r'\["[^"]*"\]', "", text))
 
@@ -257,6 +282,51 @@ def test_a_message_says_what_would_be_right(resources: Resources) -> None:
     conf = resources.refusal(changed(smallest(), (("spec", "spark"), {"conf": {"Spark.Master": "x"}})))
     assert "spec.spark.conf" in conf
     assert "it follows from where the pipeline runs" in conf
+
+
+# --- applied again ---
+
+
+def placed(document: Document, namespace: str) -> Document:
+    return changed(named(document), (("metadata", "namespace"), namespace))
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["client-side", "server-side"])
+@pytest.mark.parametrize("document", [complete(), smallest()], ids=["complete", "smallest"])
+def test_what_is_applied_again_is_unchanged(
+    resources: Resources, kubectl: Kubectl, namespace: str, how: tuple[str, ...], document: Document
+) -> None:
+    manifest = placed(document, namespace)
+    text = json.dumps(manifest)
+    apply = ("apply", *how, "-f", "-")
+    stored = json.loads(kubectl(*apply, "-o", "json", stdin=text))
+    assert kstatus(stored) == "InProgress", "no operator has looked at it"
+    stored = resources.replace({**stored, "status": {"observedGeneration": 1}}, status=True)
+    again = [json.loads(kubectl(*apply, "-o", "json", stdin=text))["metadata"]["resourceVersion"] for _ in range(2)]
+    assert again == [stored["metadata"]["resourceVersion"]] * 2
+    if not how:
+        assert kubectl(*apply, stdin=text).split()[-1] == "unchanged"
+    assert kubectl("diff", *how, "-f", "-", stdin=text) == ""
+    assert three_way(manifest, manifest, stored)["spec"] == stored["spec"], "Argo CD sees no difference"
+    resources.delete(stored)
+
+
+@pytest.mark.helm
+def test_a_release_that_is_upgraded_to_the_same_is_unchanged(
+    resources: Resources, api_server: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: twice\nversion: 0.1.0\n")
+    document = placed(complete(), namespace)
+    (tmp_path / "templates" / "pipeline.yaml").write_text(json.dumps(document))
+    kubeconfig = api_server.kubeconfig
+    helm("install", "twice", str(tmp_path), f"--namespace={namespace}", kubeconfig=kubeconfig)
+    stored = api_server.get("sinkpipeline", document["metadata"]["name"], f"--namespace={namespace}")
+    stored = resources.replace({**stored, "status": {"observedGeneration": 1}}, status=True)
+    helm("upgrade", "twice", str(tmp_path), f"--namespace={namespace}", kubeconfig=kubeconfig)
+    again = api_server.get("sinkpipeline", document["metadata"]["name"], f"--namespace={namespace}")
+    assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+    helm("uninstall", "twice", f"--namespace={namespace}", kubeconfig=kubeconfig)
 
 
 # --- what never changes ---
@@ -282,7 +352,7 @@ def test_what_never_changes(resources: Resources) -> None:
 
 def test_the_status_is_a_subresource(resources: Resources) -> None:
     stored = resources.create(named({**smallest(), "status": {"phase": "Running"}}))
-    assert "status" not in stored, "only /status writes it"
+    assert stored["status"] == {"observedGeneration": -1}, "only /status writes it"
     reported = resources.replace({**stored, "status": {"phase": "Failed"}, "spec": {}}, status=True)
     assert reported["status"] == {"phase": "Failed"}
     assert reported["spec"] == stored["spec"]

@@ -12,6 +12,7 @@ from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline_operator.act.actions import FINALIZER
 from support.kube.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.kube.scripts import Script, SinkScript
+from support.resource.gitops import kstatus
 
 pytestmark = pytest.mark.kube
 
@@ -154,8 +155,19 @@ def test_another_spec_gets_another_driver_once_the_old_one_is_gone(lab: Operator
 
 
 def test_what_is_the_operators_alone_changes_no_driver(lab: OperatorLab, name: str) -> None:
-    ready(lab, name)
+    # As a definition stored it that had defaults in lists; and as it was applied then, and is applied again.
+    applied = lab.pipeline(name)
+    [plain] = applied["spec"]["sinks"]
+    defaults = {"deliveryGuarantee": "ExactlyOnce", "onExistingData": "Append"}
+    kafka = {**plain["kafka"], "partitioner": "murmur2", "progressTopic": {"name": "_sinkpipeline-progress"}}
+    lab.apply({**applied, "spec": {**applied["spec"], "sinks": [{**plain, **defaults, "kafka": kafka}]}})
+    lab.until_ready(name)
     before = uid(child_of(lab, name))
+    lab.apply(applied)
+    assert lab.resource(name)["spec"]["sinks"] == applied["spec"]["sinks"]
+    assert lab.resource(name)["metadata"]["generation"] == 2
+    lab.until_status(name, lambda _: True, "the new generation is observed")
+    lab.stays(lambda: uid(child_of(lab, name)) == before, "defaults that go from the spec restart nothing", 1)
     lab.kubectl("label", "sinkpipeline", name, "team=a")
     lab.patch(name, {"restartNonce": 7})
     lab.until_status(name, lambda _: True, "the new generation is observed")
@@ -181,7 +193,8 @@ def test_suspended_it_has_no_driver_and_resumed_it_goes_on_where_it_was(lab: Ope
     lab.until(lambda: lab.child(name) is None and lab.pod(name) is None, "child and driver are gone")
     lab.until_condition(name, "Reconciling", "False")
     status = lab.status(name)
-    assert lab.condition(name, "Ready")["reason"] == "Suspended"
+    assert lab.condition(name, "Ready") == {}, "it is neither ready nor on its way there"
+    assert kstatus(lab.resource(name)) == "Current"
     assert lab.condition(name, "Stalled")["status"] == "False"
     (sink,) = status["sinks"]
     assert (sink["state"], sink["rowsDelivered"], sink["frontier"][0]["next"]) == ("Suspended", 41, [42])

@@ -55,6 +55,13 @@ def test_what_the_driver_reads_needs_a_new_one(spec: dict[str, Any]) -> None:
     assert config_hash(pipeline(**spec)) != config_hash(pipeline())
 
 
+def test_an_upgrade_of_the_definition_restarts_nothing() -> None:
+    """One had defaults in lists, and stored them. By this hash its operator has made a driver."""
+    kafka = {"topic": {"name": "o"}, "partitioner": "murmur2", "progressTopic": {"name": "_sinkpipeline-progress"}}
+    stored = [{"name": "out", "kafka": kafka, "deliveryGuarantee": "ExactlyOnce", "onExistingData": "Append"}]
+    assert config_hash(pipeline(sinks=stored)) == config_hash(pipeline()) == "de9f8d21c1"
+
+
 def test_a_default_that_is_spelled_out_changes_nothing() -> None:
     assert config_hash(pipeline(trigger={"interval": "1s"}, identity="shop.orders")) == config_hash(pipeline())
 

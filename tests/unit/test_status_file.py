@@ -117,6 +117,17 @@ def test_a_file_that_says_nothing_new_is_written_every_ten_seconds(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("phase", "completed", "told"),
+    [("Suspended", True, "Completed"), ("Suspended", False, "Suspended"), ("Failed", True, "Failed")],
+)
+def test_a_run_that_has_delivered_all_is_completed(phase: str, completed: bool, told: str, tmp_path: Path) -> None:
+    file = StatusFile(tmp_path / "status.json")
+    file.write({**_status(3), "phase": phase})
+    file.end(completed=completed)
+    assert json.loads((tmp_path / "status.json").read_text())["phase"] == told
+
+
+@pytest.mark.parametrize(
     ("ends", "told"),
     [
         ("", "writes"),

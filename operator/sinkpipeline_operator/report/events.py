@@ -165,7 +165,8 @@ def _of_wait(old: Mapping[str, Any], wait: Wait | None) -> Iterator[Event]:
 
 
 def _of_readiness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
-    before, after = old.get("Ready", {}).get("status"), new.get("Ready", {})
+    suspended = {"reason": "Suspended", "message": "no driver runs"}
+    before, after = old.get("Ready", {}).get("status"), new.get("Ready", suspended)
     if after.get("status") == "True" and before != "True":
         yield Event(_NORMAL, "Ready", "all sinks run")
     if after.get("status") != "True" and before == "True":

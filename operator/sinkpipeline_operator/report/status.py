@@ -246,6 +246,10 @@ def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Conditio
         "Reconciling": _reconciling(known, spec, stalled),
         "Stalled": stalled,
     }
+    if known.suspended and known.decision.standing is Standing.STOPPED and not (known.deleting or known.trouble):
+        # Nothing is to run, and nothing does: it is neither ready nor on its way there. With Ready=False, who goes by
+        # kstatus, as Flux does, would wait for ever.
+        return found
     return {"Ready": _ready(known, sinks, [spec, driver, found["TopicsReady"], healthy]), **found}
 
 

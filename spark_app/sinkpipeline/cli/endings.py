@@ -7,7 +7,9 @@ import sys
 
 import click
 
+from sinkpipeline.cli.manifest_file import NotYaml
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import ManifestError
 
 CUT_SHORT = SinkPipelineError(
     Reason.INTERNAL_ERROR,
@@ -30,6 +32,16 @@ def told(error: BaseException) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.INTERNAL_ERROR, f"{type(error).__name__}: {_text(error)}", "please report this with the log file"
     )
+
+
+def lines(error: SinkPipelineError) -> list[str]:
+    """What is told at the end: several problems, or a place in a file, line by line; and the last line."""
+    if isinstance(error, ManifestError) and len(error.problems) > 1:
+        count = f"{len(error.problems)} problems, which the lines above tell"
+        return [*map(str, error.problems), f"{error.reason.value}: {count} ({error.remedy})"]
+    if isinstance(error, NotYaml):
+        return [*error.snippet.splitlines(), one_line(error)]
+    return [one_line(error)]
 
 
 def one_line(error: SinkPipelineError) -> str:

@@ -15,8 +15,8 @@ from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.cli import run as run_command
 from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.dlq.command import dlq
-from sinkpipeline.cli.endings import one_line, told
-from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS
+from sinkpipeline.cli.endings import lines, told
+from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
 
@@ -28,17 +28,19 @@ def check_master(_context: click.Context, _parameter: click.Parameter, value: st
     return value
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(package_name="sinkpipeline")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Deliver Kafka records exactly once, with Spark.
 
     Exit codes: 0 done; 1 failed; 2 the manifest or its expressions are wrong; 3 refused by the state of the world, or
     every sink's circuit is open; 4 superseded by a newer run.
     """
+    help_without_command(context)
 
 
-@cli.command()
+@cli.command(short_help="Check a manifest; change nothing.")
 @FILE
 @SECRETS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
@@ -47,7 +49,7 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     validate_command.validate(manifest, secrets_dir, offline=offline)
 
 
-@cli.command()
+@cli.command(short_help="Run a pipeline on this machine.")
 @FILE
 @SECRETS
 @click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
@@ -79,14 +81,15 @@ def run(
 @FILE
 @SECRETS
 @OUTPUT
+@click.option("--sink", help="Only this sink's.")
 @click.option(
     "--status-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The status of a run: says on stderr whether somebody still writes it.",
 )
-def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None) -> None:
+def progress(manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
-    progress_command.progress(manifest, secrets_dir, output, status_file)
+    progress_command.progress(manifest, secrets_dir, output, status_file, sink)
 
 
 @cli.command(short_help="Say where a sink goes on.")
@@ -99,7 +102,7 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file:
     multiple=True,
     metavar="earliest|latest|OFFSETS",
     help="Where it goes on: earliest, latest, or a list of TOPIC=earliest|latest and TOPIC:PARTITION=OFFSET. The "
-    "narrowest that names a partition decides; one that nothing names stays where it is.",
+    "narrowest one that fits a partition decides. A partition that fits none of them stays where it is.",
 )
 @click.option(
     "--status-file",
@@ -133,7 +136,7 @@ cli.add_command(dlq)
 
 
 def main() -> None:
-    """Runs the command; whatever fails ends as `REASON: message (remedy)` on stderr, and its exit code."""
+    """Runs the command; whatever fails ends with the line `REASON: message (remedy)` on stderr, and its exit code."""
     # Without a handler the Kafka client's chatter would reach stderr; `run` sends it to its log file.
     logging.getLogger("sinkpipeline.kafka").addHandler(logging.NullHandler())
     try:
@@ -149,7 +152,7 @@ def main() -> None:
 
 def _fail(error: SinkPipelineError) -> None:
     try:
-        click.echo(one_line(error), err=True)
+        click.echo("\n".join(lines(error)), err=True)
     except OSError:
         # Nobody listens. The exit code still tells, which a failing flush at the end would overrule.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

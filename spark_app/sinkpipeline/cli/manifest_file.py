@@ -13,6 +13,22 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 
 
+class NotYaml(SinkPipelineError):
+    """A file whose syntax is wrong."""
+
+    def __init__(self, path: Path, error: yaml.YAMLError) -> None:
+        problem, mark = str(error), None
+        if isinstance(error, yaml.MarkedYAMLError):
+            mark = error.problem_mark or error.context_mark
+            problem = ", ".join(filter(None, (error.problem, error.context)))
+        place = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+        super().__init__(
+            Reason.MANIFEST_INVALID, f"{path} is not YAML{place}: {problem}", "correct the syntax at that place"
+        )
+        self.snippet = (mark.get_snippet() if mark is not None else None) or ""
+        """The line, and below it a mark at the place."""
+
+
 class _StrictLoader(yaml.SafeLoader):
     """Refuses a key that is there twice, where YAML's own loaders silently take the last."""
 
@@ -44,9 +60,7 @@ def read_manifest(path: Path) -> SinkPipeline:
             Reason.MANIFEST_INVALID, f"{path} can't be read: {error}", "name a readable YAML or JSON file"
         ) from error
     except yaml.YAMLError as error:
-        raise SinkPipelineError(
-            Reason.MANIFEST_INVALID, f"{path} is not YAML: {error}", "correct the syntax at that place"
-        ) from error
+        raise NotYaml(path, error) from error
     if len(documents) != 1:
         raise SinkPipelineError(
             Reason.MANIFEST_INVALID, f"{path} holds {len(documents)} documents", "give one SinkPipeline in a file"

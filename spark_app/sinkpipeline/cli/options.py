@@ -20,3 +20,9 @@ SECRETS = click.option(
     help="Holds <secret>/<key> for every Secret that the manifest names.",
 )
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+def help_without_command(context: click.Context) -> None:
+    """Of a group: who gives no command wants to know which there are."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+from pydantic.alias_generators import to_camel
 from rich.console import Console
 from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.reset import find_sink
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
@@ -48,14 +50,21 @@ class _Line:
     dropped_by_class: dict[str, int]
 
 
-def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None = None) -> None:
+def progress(
+    manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None = None, only: str | None = None
+) -> None:
+    """`only`: of one sink."""
     if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
         click.echo(writer, err=True)
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
+    if only is not None:
+        sinks = [find_sink(sinks, only)]
     preflight(sinks)
     lines = [line for sink in sinks for line in _lines(sink)]
     if output == "json":
-        click.echo(json.dumps([asdict(line) for line in lines], indent=2))
+        told = [_document(line) for line in lines]
+        told += [{"sink": name} for name in _without(sinks, lines)]
+        click.echo(json.dumps(told, indent=2))
         return
     table = Table(box=None, pad_edge=False)
     for name in _COLUMNS:
@@ -71,9 +80,18 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str, status_file:
     if classes.row_count:
         console.print()
         console.print(classes)
-    for sink in sinks:
-        if not any(line.sink == sink.id.sink for line in lines):
-            click.echo(f"sink {sink.id.sink} has no progress yet")
+    for name in _without(sinks, lines):
+        click.echo(f"sink {name} has no progress yet")
+
+
+def _without(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> list[str]:
+    """The sinks that have no progress."""
+    return [sink.id.sink for sink in sinks if not any(line.sink == sink.id.sink for line in lines)]
+
+
+def _document(line: _Line) -> dict[str, object]:
+    """Named as the status names things."""
+    return {to_camel(name): value for name, value in asdict(line).items()}
 
 
 def _by_class(lines: Sequence[_Line]) -> Table:

@@ -39,13 +39,14 @@ def reset(
     dry_run: bool,
 ) -> None:
     """Shows the plan, asks, and carries it out. The plan goes to stdout, everything else to stderr."""
+    # What is wrong with the arguments is told before anybody is asked for a terminal.
     targets = parse_targets(to)
+    settings = find_sink(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
     if not (yes or dry_run or sys.stdin.isatty()):
         raise usage_invalid(
             "standard input is no terminal, so nobody can be asked whether the sink is to be reset",
             "give --yes to reset it without asking, or --dry-run to see what would be done",
         )
-    settings = _find(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
     earlier = None if status_file is None else read_status(status_file)
     preflight([settings])
     resetting = SinkReset(
@@ -68,7 +69,7 @@ def reset(
     click.echo(f"sink {sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
 
 
-def _find(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
+def find_sink(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
     found = {settings.id.sink: settings for settings in sinks}
     if name not in found:
         raise usage_invalid(f"the manifest has no sink {name}", f"name one of {', '.join(sorted(found))}")

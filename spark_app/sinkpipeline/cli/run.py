@@ -70,7 +70,7 @@ def run(
 
         with ExitStack() as ends, stop_on_signal(driver.stop, at_once):
             if document is not None:
-                ends.callback(document.end)
+                ends.callback(lambda: document.end(completed=driver.completed))
             driver.run()
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.status import timestamp, write_over
+from sinkpipeline.core.status import Phase, timestamp, write_over
 
 _HEARTBEAT_S = 10.0
 _SILENT_AFTER_S = 60.0
@@ -29,6 +29,8 @@ _SILENT_AFTER_S = 60.0
 
 _FINISHED, _CUT_SHORT = "Finished", "CutShort"
 """How a run ended: by itself or as it was told to; or in the middle of a batch."""
+_COMPLETED = "Completed"
+"""The phase of a run with --until-idle that has delivered all that was there."""
 
 
 def read_status(path: Path) -> object | None:
@@ -83,10 +85,15 @@ class StatusFile:
         """A failure is told once and the run goes on: the progress topic is the truth, this is a copy."""
         self._write(status, {})
 
-    def end(self) -> None:
-        """The run has ended, and nobody writes the file any more."""
+    def end(self, *, completed: bool = False) -> None:
+        """The run has ended, and nobody writes the file any more.
+
+        Args:
+            completed: all that was to be delivered was, so that the pipeline is not suspended: it is done.
+        """
         if self._last is not None:
-            self._write(self._last, {"end": _FINISHED})
+            done = completed and self._last.get("phase") == Phase.SUSPENDED.value
+            self._write({**self._last, **({"phase": _COMPLETED} if done else {})}, {"end": _FINISHED})
 
     def cut_short(self) -> None:
         """The process ends now, in the middle of a batch."""

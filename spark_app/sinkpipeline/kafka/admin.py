@@ -21,7 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.diagnosis import LogIn, diagnose
+from sinkpipeline.kafka.diagnosis import LogIn, diagnose, unreachable
 from sinkpipeline.kafka.errors import error_of, made, repeated, translate
 
 T = TypeVar("T")
@@ -137,7 +137,8 @@ class Admin:
             except KafkaException as exception:
                 refusal = self._refusal("connecting")
                 if refusal is not None or left <= _REFUSAL_S:
-                    raise refusal or translate(exception, "connecting", self._servers) from exception
+                    unreached = refusal or unreachable(self._connection)
+                    raise unreached or translate(exception, "connecting", self._servers) from exception
                 time.sleep(_POLL_S)
             else:
                 self._answered()

@@ -54,6 +54,26 @@ def diagnose(connection: Connection) -> SinkPipelineError | None:
     return found
 
 
+def unreachable(connection: Connection) -> SinkPipelineError | None:
+    """What is wrong with the addresses of brokers that can't be connected to; None where one can, or may be slow."""
+    facts, unknown = [], True
+    for server in connection.bootstrap_servers.split(",")[:_SERVERS]:
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S).close()
+        except socket.gaierror:
+            facts.append(f"the host name {host} does not resolve")
+        except ConnectionRefusedError:
+            facts.append(f"{server} refuses connections")
+            unknown = False
+        except OSError:
+            return None
+        else:
+            return None
+    remedy = "correct bootstrapServers" if unknown else "check that the brokers run there, or correct bootstrapServers"
+    return SinkPipelineError(Reason.BROKER_UNREACHABLE, ", and ".join(facts), remedy)
+
+
 @dataclass(frozen=True)
 class _Answer:
     error: int

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
@@ -29,7 +29,7 @@ class SourceSettings:
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name, on the source's cluster, is a source topic."""
-        return topic in self.topics if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics if self.pattern is None else topic_pattern.matches(self.pattern, topic)
 
 
 @dataclass(frozen=True, kw_only=True)

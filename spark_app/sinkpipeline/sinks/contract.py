@@ -214,8 +214,8 @@ def stopped(partition: SourcePartition, offset: int, verdict: Verdict) -> SinkPi
         Reason.RECORD_UNDECODABLE,
         f"the record at {_place(partition)}, offset {offset} can't be delivered: "
         f"{verdict.error_class.error(verdict.text)}",
-        "everything before it in its partition was delivered; correct decode or transform, let it pass, or give the "
-        "sink a deadLetter",
+        "everything before it in its partition was delivered; correct decode or transform, or give the sink a "
+        "deadLetter; to skip the record, reset the sink to the offset after it",
     )
 
 

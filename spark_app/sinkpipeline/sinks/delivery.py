@@ -51,6 +51,8 @@ SNAPSHOT_EVERY = 20_000
 
 _MARKS_EVERY_S = 10.0
 """How often it is looked whether the source still has what was handled."""
+_NEW_TOPICS_EVERY_S = 5.0
+"""How often it is looked whether more topics match a topicPattern."""
 _LIMITS_HOLD_S = 10.0
 """How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
 
@@ -105,7 +107,7 @@ class SinkDelivery:
         )
         self._verified = started.progress.end
         self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
-        self._limits_read_at = self._marked_at = time.monotonic()
+        self._limits_read_at = self._marked_at = self._topics_read_at = time.monotonic()
         self._marks = SourceMarks(self._settings.source.connection, self._settings.group_id)
         self._told_skew = False
 
@@ -218,6 +220,7 @@ class SinkDelivery:
         """
         self._look_at_topics()
         self._observe()
+        self._look_for_topics()
         if time.monotonic() - self._marked_at > _MARKS_EVERY_S:
             self._mark()
         if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
@@ -225,6 +228,16 @@ class SinkDelivery:
             self._data_limits = self._limits(self._settings.data.name, self._data_limits)
             if self._settings.dead_letter is not None:
                 self._letter_limits = self._limits(self._settings.dead_letter.topic.name, self._letter_limits)
+
+    def _look_for_topics(self) -> None:
+        """Of a topicPattern: Spark reads the topics of the start. A later one needs a new start, which notes its id."""
+        source = self._settings.source
+        if source.pattern is None or time.monotonic() - self._topics_read_at < _NEW_TOPICS_EVERY_S:
+            return
+        self._topics_read_at = time.monotonic()
+        found = set(filter(source.reads, self._starter.source_admin.topic_names()))
+        if found - self._started.source.keys():
+            raise Restart("a new topic matches topicPattern")
 
     def _mark(self) -> None:
         """Looks whether the source still has what was handled; notes what was handled since, for the next snapshot."""
@@ -317,8 +330,7 @@ class SinkDelivery:
             return dict(ranges)
         meta = self.progress.meta
         if meta is None or any(partition.topic not in self._started.source for partition in new):
-            # A topic that a pattern found: the start takes down its id.
-            raise Restart("a new topic matches topicPattern")
+            raise Restart("Spark reads a topic that was not there at the start")
         beginnings = self._starter.source_admin.beginning_offsets(new)
         states = {each: PartitionProgress(epoch=meta.epoch, next=beginnings[each], at=now_ms()) for each in new}
         partitions = {**self.progress.partitions, **states}

@@ -78,6 +78,8 @@ class Driver:
     _executors: Executors | None = field(default=None, init=False)
     _still: StillClock = field(default_factory=StillClock, init=False)
     _abandoned: bool = field(default=False, init=False)
+    completed: bool = field(default=False, init=False)
+    """Whether it has ended because `until_idle` was reached, not because it was stopped."""
 
     def run(self) -> None:
         """Runs until done or stopped.
@@ -171,6 +173,7 @@ class Driver:
                 if all(runner.ended for runner in self._runners) or self._superseded():
                     return
                 if self.until_idle and all(runner.ended or runner.reached(targets) for runner in self._runners):
+                    self.completed = True
                     return
                 self._changed.wait(_TICK_S)
                 self._changed.clear()

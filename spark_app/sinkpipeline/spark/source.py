@@ -54,6 +54,9 @@ def read_stream(
         # A deleted source would come back empty, with the broker's defaults.
         "kafka.allow.auto.create.topics": "false",
         "groupIdPrefix": group_id_prefix,
+        # Of a topicPattern too: Java would read it in its own way, and never finish with some. The driver looks itself
+        # whether more topics match.
+        "subscribe": ",".join(offsets),
         "startingOffsets": json.dumps(offsets),
         # What is lost is found and counted by us; false would skip it in silence.
         "failOnDataLoss": "true",
@@ -62,11 +65,6 @@ def read_stream(
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
-    if source.pattern is not None:
-        # Spark looks for the pattern anywhere in a name; ours is the whole name.
-        options["subscribePattern"] = f"^(?:{source.pattern})$"
-    else:
-        options["subscribe"] = ",".join(source.topics)
     return spark.readStream.format("kafka").options(**options).load()
 
 

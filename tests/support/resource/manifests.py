@@ -586,14 +586,20 @@ UNSERVED: list[tuple[Steps, Any]] = [
 """Changes to the smallest manifest that a later version will take."""
 
 PATTERNS = {
-    "(": "is not such a regular expression",
-    "a)|(b": "is not such a regular expression",
-    "(?=a)b": "no look-around",
-    r"(a)\1": "no back-references",
-    "(?P<x>a)": "named group",
+    "(": 'a "(" without its ")"',
+    "a)|(b": 'a ")" without its "("',
+    "(?=a)b": "a look-around",
+    r"(a)\1": "a back-reference",
+    "(?P<x>a)": "a named group",
     "a++": "possessive",
-    "": "1 to 1024 characters",
-    "a" * 1025: "1 to 1024 characters",
+    r"orders-\pN": "a class of Unicode",
+    "[[:digit:]]": "a set",
+    "[z-a]": "the range",
+    "(a){2}": "a counted repetition of a group",
+    "(a)" * 101: "101 groups",
+    "a{2}" * 11: "11 counted repetitions",
+    "": "where 1 to 1024 are read",
+    "a" * 1025: "where 1 to 1024 are read",
 }
 """Values of topicPattern that are none, and a word of the message."""
 

@@ -14,7 +14,7 @@ from sinkpipeline.cli.dlq.purging import UpTo, purge_letters
 from sinkpipeline.cli.dlq.redriving import How, redrive_letters
 from sinkpipeline.cli.dlq.selection import Filters
 from sinkpipeline.cli.dlq.showing import show_letter
-from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS
+from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 
 _CLASSES = [each.value for each in ErrorClass]
@@ -67,9 +67,11 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
     return given
 
 
-@click.group()
-def dlq() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def dlq(context: click.Context) -> None:
     """Look at dead letters, redrive them, delete them."""
+    help_without_command(context)
 
 
 @dlq.command("list", short_help="List dead letters.")

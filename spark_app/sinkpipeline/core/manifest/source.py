@@ -1,25 +1,15 @@
 """Where records come from: `spec.source`.
 
-Refused: no topics, topics and a pattern at once, a pattern that Java and we would read differently.
+Refused: no topics, topics and a pattern at once, a pattern outside the one dialect (`core/topic_pattern.py`).
 """
 
 import enum
-import functools
-import re
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic_core import SchemaError
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
+from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
 from sinkpipeline.core.manifest.names import GroupIdPrefix, TopicName
@@ -27,10 +17,6 @@ from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.manifest.properties import SOURCE, source_properties
 
 MAX_TOPICS = 1000
-_MAX_PATTERN = 1024
-
-NOT_JAVA = r"\(\?P|(^|[^\\])[*+?}]\+"
-"""Syntax that our engine reads and Java doesn't, or reads differently: named groups, possessive quantifiers."""
 
 
 class StartingOffsets(str, enum.Enum):
@@ -48,24 +34,11 @@ class IsolationLevel(str, enum.Enum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-@functools.lru_cache(maxsize=256)
-def _matcher(pattern: str) -> TypeAdapter[str]:
-    # Pydantic's engine, not `re`: it is linear in the text, so that no manifest can hang the operator that reads it.
-    engine = StringConstraints(pattern=pattern)
-    TypeAdapter(Annotated[str, engine])  # alone first: `a)|(b` would be valid only between our parentheses
-    return TypeAdapter(Annotated[str, StringConstraints(pattern=f"^(?:{pattern})$")])
-
-
 def _topic_pattern(pattern: str) -> str:
-    right = "write a regular expression that Java and RE2 read alike (no look-around, no back-references)"
-    if not pattern or len(pattern) > _MAX_PATTERN:
-        refuse(f"{right} of 1 to {_MAX_PATTERN} characters", f"has {len(pattern)} characters")
-    if re.search(NOT_JAVA, pattern):
-        refuse(right, "holds a named group or a possessive quantifier")
     try:
-        _matcher(pattern)
-    except SchemaError:
-        refuse(right, "is not such a regular expression")
+        topic_pattern.check(pattern)
+    except topic_pattern.PatternError as error:
+        refuse("write a regular expression as docs/manifest.md describes it", f"has {error}")
     return pattern
 
 
@@ -79,7 +52,7 @@ def _distinct(topics: tuple[str, ...]) -> tuple[str, ...]:
 TopicPattern = Annotated[
     str,
     AfterValidator(_topic_pattern),
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": topic_pattern.MAX_PATTERN}),
 ]
 
 
@@ -93,8 +66,8 @@ class KafkaSource(Part):
     ) = None
     """The topics to read; either these or topicPattern."""
     topic_pattern: TopicPattern | None = None
-    """A regular expression for whole names of topics, which Java and RE2 read alike; topics that appear later are read
-    from their beginning."""
+    """A regular expression for whole names of topics, such as orders-.*; docs/manifest.md has what it may hold. Topics
+    that appear later are read from their beginning."""
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
     """Where topics that have no progress yet are read from."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
@@ -125,11 +98,7 @@ class KafkaSource(Part):
         """Whether a topic of this name, on the source's cluster, is a source topic."""
         if self.topics is not None:
             return topic in self.topics
-        try:
-            _matcher(self.topic_pattern or "").validate_python(topic)
-        except ValidationError:
-            return False
-        return True
+        return self.topic_pattern is not None and topic_pattern.matches(self.topic_pattern, topic)
 
 
 class Source(Part):

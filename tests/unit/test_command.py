@@ -1,0 +1,90 @@
+"""The command as somebody meets it who types it wrong: what is told on the terminal, and the exit code. No broker."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sinkpipeline.cli.main import cli, main
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.diagnosis import unreachable
+from support.resource.manifests import KAFKA, SINK, changed, smallest
+
+Call = Callable[..., tuple[int, list[str], list[str]]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    def called(*arguments: str) -> tuple[int, list[str], list[str]]:
+        """Exit code, and the lines of standard output and standard error."""
+        monkeypatch.setattr(sys, "argv", ["sinkpipeline", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err.splitlines()
+
+    return called
+
+
+@pytest.mark.parametrize("command", [(), ("dlq",)])
+def test_without_a_command_it_shows_its_help(call: Call, command: tuple[str, ...]) -> None:
+    code, out, err = call(*command)
+    assert (code, err) == (0, [])
+    assert out == call(*command, "--help")[1]
+
+
+def test_no_line_of_help_is_cut(call: Call) -> None:
+    for command in ((), ("dlq",), *((name,) for name in cli.commands)):
+        _, out, _ = call(*command, "--help")
+        assert [line for line in out if line.rstrip().endswith("...") and "Usage:" not in line] == []
+
+
+def test_each_problem_has_a_line_and_a_remedy_of_its_own(call: Call, tmp_path: Path) -> None:
+    document = changed(smallest(), ((*KAFKA, "isolationLevel"), "some"), ((*SINK, "onExistingData"), "Delete"))
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(document))
+    code, out, err = call("validate", "-f", str(manifest), "--offline")
+    assert (code, out) == (2, [])
+    first, second, last = err
+    assert first == 'spec.source.kafka.isolationLevel: is "some"; use read_committed or read_uncommitted'
+    assert second == 'spec.sinks[0].onExistingData: is "Delete"; use Append or Refuse'
+    assert last.startswith("ManifestInvalid: 2 problems, which the lines above tell (correct the manifest where")
+
+
+def test_wrong_syntax_is_shown_with_a_mark_at_its_place(call: Call, tmp_path: Path) -> None:
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text("kind: SinkPipeline\nspec: {sinks: ]\n")
+    code, _, (line, mark, last) = call("validate", "-f", str(manifest), "--offline")
+    assert code == 2
+    assert line.strip() == "spec: {sinks: ]"
+    assert mark.index("^") == line.index("]")
+    assert last.startswith(f"ManifestInvalid: {manifest} is not YAML, line 2, column 15: ")
+    assert last.endswith(" (correct the syntax at that place)")
+
+
+def test_wrong_arguments_of_a_reset_are_told_before_a_terminal_is_asked_for(call: Call, tmp_path: Path) -> None:
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(smallest()))
+    reset = ("reset", "-f", str(manifest), "--to", "earliest")
+    assert "the manifest has no sink nobody" in call(*reset, "--sink", "nobody")[2][-1]
+    assert "has no sink nobody" in call("progress", "-f", str(manifest), "--sink", "nobody")[2][-1]
+    assert "--yes" in call(*reset, "--sink", smallest()["spec"]["sinks"][0]["name"])[2][-1]
+
+
+def test_addresses_that_lead_nowhere_are_told_as_such() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        closed = f"127.0.0.1:{probe.getsockname()[1]}"
+        error = unreachable(Connection(bootstrap_servers=f"nohost.invalid:9092,{closed}"))
+        assert error is not None
+        assert error.message == f"the host name nohost.invalid does not resolve, and {closed} refuses connections"
+        probe.listen()
+        assert unreachable(Connection(bootstrap_servers=f"nohost.invalid:9092,{closed}")) is None, "one may answer"
