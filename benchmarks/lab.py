@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import SMALL_OFFSETS
-from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.failure import FETCH_PATIENCE_S, FailurePolicy
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
@@ -122,7 +122,7 @@ class Lab:
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         most = pipeline.spec.trigger.max_offsets_per_trigger
         query = (
-            read_stream(self.spark, settings.source, "bench", beginning, most)
+            read_stream(self.spark, settings.source, "bench", beginning, most, FETCH_PATIENCE_S)
             .select("key", "value")
             .writeStream.format("kafka")
             .queryName(name)

@@ -98,7 +98,7 @@ def _catch_up(consumer: Consumer) -> None:
 
 def _stamps(consumer: Consumer) -> list[float]:
     """When the records that are visible by now were appended."""
-    return [float(message.value()) for message in consumer.consume(10_000, 0.005) if message.error() is None]
+    return [float(message.value() or b"") for message in consumer.consume(10_000, 0.005) if message.error() is None]
 
 
 @contextmanager

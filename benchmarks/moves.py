@@ -47,7 +47,7 @@ class Batches:
             end(delivery, plan, receipts)
             self.told.append((time.monotonic() - began, receipts))
 
-        SinkDelivery.begin, SinkDelivery.end = timed_begin, timed_end  # type: ignore[method-assign]
+        SinkDelivery.begin, SinkDelivery.end = timed_begin, timed_end  # type: ignore[method-assign, assignment]
 
 
 def main() -> None:

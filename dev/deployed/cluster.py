@@ -13,6 +13,7 @@ import psutil
 
 import crd
 from deployed import manifest
+from deployed.chart import NAMESPACE
 from kubeflow.command import local_arguments
 from kubeflow.node import Command, Driver
 from kubeflow.spark_operator import SparkOperator
@@ -75,7 +76,7 @@ class Kubernetes:
         self._stack.close()
 
     def _start_operator(self) -> LocalProcess:
-        account = self.cluster.service_account_kubeconfig(manifest.NAMESPACE, manifest.operator_account())
+        account = self.cluster.service_account_kubeconfig(NAMESPACE, manifest.operator_account())
         [port] = free_ports(1)
         # Of options that are given twice the last one counts.
         options = [f"--namespace={self.namespace}", f"--listen={HOST}:{port}", "--resync=10", "--log-format=text"]

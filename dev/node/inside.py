@@ -88,7 +88,7 @@ class Supervisor:
                 (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             ]
-            pid = os.posix_spawn(program.argv[0], program.argv, os.environ, file_actions=actions)
+            pid = os.posix_spawn(program.argv[0], [*program.argv], os.environ, file_actions=actions)
         self._pids[pid] = program.name
         self._not_before[program.name] = time.monotonic() + RESTART_S
 
@@ -124,10 +124,10 @@ def prepare_mounts(state: State) -> None:
         if Path(target).exists():
             _run("mount", "--bind", str(path), target)
     for name, value in _SYSCTLS.items():
-        target, ours = Path("/proc/sys", name), Path(state.made("sysctl"), name.replace("/", "."))
-        if target.exists():
+        setting, ours = Path("/proc/sys", name), Path(state.made("sysctl"), name.replace("/", "."))
+        if setting.exists():
             ours.write_text(f"{value}\n")
-            _run("mount", "--bind", str(ours), str(target))
+            _run("mount", "--bind", str(ours), str(setting))
 
 
 def prepare_network(state: State) -> None:

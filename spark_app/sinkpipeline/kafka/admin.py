@@ -30,8 +30,8 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How a broker without topic ids spells the id of every topic."""
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST = OffsetSpec.earliest()
+_LATEST = OffsetSpec.latest()
 _VISIBLE_DEADLINE_S = 30.0
 _POLL_S = 0.05
 _ATTEMPT_S = 3.0

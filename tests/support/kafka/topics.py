@@ -96,7 +96,7 @@ def create_topic(
     """Creates a topic, waits until it can be described, and returns its id."""
     new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
     ask(servers, lambda client: client.create_topics([new]))
-    return wait_until(lambda: topic_id(servers, name), f"topic {name} is described after its creation")
+    return wait_until(lambda: topic_id(servers, name) or "", f"topic {name} is described after its creation")
 
 
 def delete_topic(servers: str, name: str) -> None:
@@ -125,7 +125,8 @@ def partition_count(servers: str, name: str) -> int:
 
 
 def _describe(servers: str, name: str) -> TopicDescription:
-    return ask(servers, lambda client: client.describe_topics(TopicCollection([name])))
+    description: TopicDescription = ask(servers, lambda client: client.describe_topics(TopicCollection([name])))
+    return description
 
 
 def add_partitions(servers: str, name: str, total: int) -> None:
@@ -213,11 +214,23 @@ def produce_whole(servers: str, topic: str, records: Iterable[Whole], *, partiti
             partition,
             on_delivery=lambda error, _: failed.append(error) if error else None,
             timestamp=timestamp,
-            headers=headers,
+            headers=[*headers],
         )
         producer.poll(0)
     assert producer.flush(DEADLINE_S) == 0, f"not everything reached {topic}"
     assert not failed, f"{topic} refused {len(failed)} records, the first with {failed[0]}"
+
+
+def _record(message: Any) -> Record:
+    """The client's types leave open what of a message is there; of one without an error all is."""
+    return Record(
+        partition=message.partition(),
+        offset=message.offset(),
+        key=message.key(),
+        value=message.value(),
+        headers=message.headers() or [],
+        timestamp=message.timestamp()[1],
+    )
 
 
 Whole = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
@@ -254,16 +267,7 @@ def read(servers: str, topic: str, *, committed: bool = True) -> list[Record]:
         for message in consumer.consume(10_000, 0.05):
             error = message.error()
             if error is None:
-                found.append(
-                    Record(
-                        partition=message.partition(),
-                        offset=message.offset(),
-                        key=message.key(),
-                        value=message.value(),
-                        headers=message.headers() or [],
-                        timestamp=message.timestamp()[1],
-                    )
-                )
+                found.append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 unread.discard(message.partition())
             else:

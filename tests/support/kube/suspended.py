@@ -31,7 +31,7 @@ class Suspended:
     def deliver(self, rows: int = 20, *, owner: Owner | None = None, bad: Collection[int] = ()) -> None:
         """By a driver of that owner, by default its own; bad ones go to the dead letters."""
         letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
-        more = {"id": self.id, "owner": owner or self.owner, "dead_letter": letters}
+        more: dict[str, Any] = {"id": self.id, "owner": owner or self.owner, "dead_letter": letters}
         started = self.sink.starter("run-1", **more).start(None)
         settings = self.sink.settings(**more)
         if rows:

@@ -114,7 +114,8 @@ class Measuring:
         report = yield
         if call.when == "teardown":
             now = self._meter.read()
-            report.cost = asdict(now - self._last - self._fixtures_of_test)
+            # xdist takes it along.
+            vars(report)["cost"] = asdict(now - self._last - self._fixtures_of_test)
         return report
 
     @pytest.hookimpl(trylast=True)

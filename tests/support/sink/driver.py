@@ -14,6 +14,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Memory, remember
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
@@ -37,7 +38,8 @@ class Driver:
         self.starter = SinkStarter(settings=sink.settings(**settings), source_admin=admin, admin=admin)
         self.started: StartedSink
         self.delivery: SinkDelivery
-        self._memory, self._held = memory, None
+        self._memory = memory
+        self._held: TransactionalProducer | None = None
         self._worker = Worker()
         self._running = False
 

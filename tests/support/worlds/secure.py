@@ -161,7 +161,7 @@ class SecureKafka(LocalKafka):
         certificates = self.certificates
         stores = {Door.EXPIRED: certificates.expired, Door.ELSEWHERE: certificates.elsewhere}
         module = "org.apache.kafka.common.security"
-        secured = {}
+        secured: dict[str, str] = {}
         for name, (door, _) in doors.items():
             prefix = f"listener.name.{name}"
             if "SASL" in door.protocol:
