@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crd.action import ACTION_KIND
 from crd.schema import shown, spec_schema
 from sinkpipeline.core.manifest import KIND, Spec
-from sinkpipeline.core.manifest.action import ActionSpec
+from sinkpipeline.core.manifest.action import ACTION_KIND, ActionSpec
 
 Schema = dict[str, Any]
 

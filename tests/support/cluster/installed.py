@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from typing_extensions import override
+
 from cluster.target import ROOT, Target
 from deployed.chart import helm_executable
 from node.cgroups import resident_bytes
@@ -282,6 +284,7 @@ class Pipeline(SeenPipeline):
         self.installed.report.tell(case, seconds, f"{name} {phase}: {status.get('message', '')}", line)
         return status
 
+    @override
     def describe(self) -> str:
         parts = [json.dumps(self.status), *self.events(), "--- the operator's log", self.installed.operator_log()]
         for command in (("get", "pods", "-o", "wide"), ("logs", f"{self.name}-driver", f"--tail={_TAIL_LINES}")):

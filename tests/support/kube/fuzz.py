@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -215,12 +216,14 @@ def remembers(hostile: Hostile) -> None:
     assert resume.render(found)["sinks"], hostile.status
 
 
+def _of_this_configuration(body: bytes, line: Line) -> bytes:
+    return body.replace(b'"identity"', f'"configHash": "{line.config_hash}", "identity"'.encode())
+
+
 def answers(said: list[bytes]) -> None:
     hostile = running()
     for body in said:
-        hostile.says = lambda line, body=body: body.replace(
-            b'"identity"', f'"configHash": "{line.config_hash}", "identity"'.encode()
-        )
+        hostile.says = partial(_of_this_configuration, body)
         for _ in range(4):
             assert hostile.look() == ""
             remembers(hostile)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from typing_extensions import override
+
 from deployed.cluster import Kubernetes
 from servers.kube_api import KubeApi
 from support.app.command import manifest
@@ -74,5 +76,6 @@ class Pipeline(SeenPipeline):
         """The rows that its progress counts; the status may be a minute behind."""
         return sum(value["rows"] for key, value in self.remembered().items() if "/p/" in key)
 
+    @override
     def describe(self) -> str:
         return f"{self.status}\n{self.kubernetes.tails(self.name)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from typing_extensions import Self
 
@@ -84,11 +85,12 @@ class Driver:
         """Runs a batch; does something once, as soon as a writer comes to a point."""
         plan = self.plan(end)
         pending = {point: action}
-        claiming.failpoint = lambda name: pending.pop(name, lambda: None)()
-        try:
-            receipts = [self._write(plan, partition) for partition in sorted(plan.ranges)]
-        finally:
-            claiming.failpoint = failpoint
+
+        def reached(name: str) -> None:
+            pending.pop(name, lambda: None)()
+
+        with mock.patch.object(claiming, "failpoint", reached):
+            receipts = [self._write(plan, partition, reached=reached) for partition in sorted(plan.ranges)]
         self.delivery.end(plan, receipts)
 
     def small(self, end: int, **columns: Any) -> bool:
@@ -120,7 +122,14 @@ class Driver:
                 return
         raise AssertionError(f"no batch went well in {attempts} attempts")
 
-    def _write(self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch | None = None) -> Receipt:
+    def _write(
+        self,
+        plan: BatchPlan,
+        partition: SourcePartition,
+        batch: RowBatch | None = None,
+        *,
+        reached: Callable[[str], None] = failpoint,
+    ) -> Receipt:
         """A task: an error of it travels in its receipt."""
         writer: SinkWriter | None = None
         try:
@@ -128,7 +137,7 @@ class Driver:
                 writer = ExactlyOnceWriter(plan, partition, self._worker)
             else:
                 writer = AtLeastOnceWriter(plan, partition, self._worker)
-            claiming.failpoint(BEFORE_ROWS)
+            reached(BEFORE_ROWS)
             offsets = plan.ranges[partition]
             writer.write(batch or rows(range(offsets.start, offsets.end)))
             writer.finish()

@@ -134,9 +134,8 @@ class RedriveProcess:
         directory.mkdir(exist_ok=True)
         self._directory = directory
         context = get_context("spawn")
-        self._process = context.Process(
-            target=_redrive, args=(directory, cloudpickle.dumps(settings), rate), daemon=True
-        )
+        pickled = cloudpickle.dumps(settings)  # type: ignore[no-untyped-call]
+        self._process = context.Process(target=_redrive, args=(directory, pickled, rate), daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
