@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import SMALL_OFFSETS
-from sinkpipeline.core.failure import FETCH_PATIENCE_S, FailurePolicy
+from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
@@ -31,7 +31,7 @@ from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import CHECKPOINT_FILES, PLAIN_FILES, spark_session
-from sinkpipeline.spark.source import read_stream
+from sinkpipeline.spark.source import broker_waits_s, read_stream
 from support.app.command import manifest
 from support.kafka.topics import create_topic, produce, unique
 from support.waiting import wait_until
@@ -121,8 +121,9 @@ class Lab:
         ends = self._ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         most = pipeline.spec.trigger.max_offsets_per_trigger
+        patience_s = fetch_patience_s(broker_waits_s(settings.source))
         query = (
-            read_stream(self.spark, settings.source, "bench", beginning, most, FETCH_PATIENCE_S)
+            read_stream(self.spark, settings.source, "bench", beginning, most, patience_s)
             .select("key", "value")
             .writeStream.format("kafka")
             .queryName(name)
