@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak hunt demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak hunt hunt-operator demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ soak: install ## Kill and cut at random, for as long as one likes, and count wha
 
 hunt: install ## Look for a run of the model that breaks the protocol, with new seeds, for as long as one likes
 	PYTHONPATH=dev:tests $(RUN) -m model.hunt $(HUNT)
+
+hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
+	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
 
 bench-start: install ## What a start costs, with and without the archive of Spark's classes
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m start $(BENCH)

@@ -27,7 +27,7 @@ from sinkpipeline_operator.knowing import TOLD_STEPS, Refused, is_new, known_of,
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
-from sinkpipeline_operator.observe.observer import Observer, Seen
+from sinkpipeline_operator.observe.observer import Observer, Seen, spec_of
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
     Event,
@@ -376,4 +376,4 @@ def _dead_letter_topics(seen: Seen) -> dict[str, str]:
 
 def _is_to_be_removed(seen: Seen) -> bool:
     """By the resource itself: a manifest that is refused for something else still says so."""
-    return (seen.resource.get("spec") or {}).get("deletionPolicy") == DeletionPolicy.DELETE.value
+    return spec_of(seen.resource).get("deletionPolicy") == DeletionPolicy.DELETE.value

@@ -37,6 +37,8 @@ _STATES = {
     "SUBMISSION_FAILED": ChildState.SUBMISSION_FAILED,
 }
 _COMPLETED = "COMPLETED"
+_NUMBER = re.compile("-?[0-9]{1,19}")
+_WORD = re.compile("[A-Za-z][A-Za-z0-9_]{0,63}")
 _ENDED_WITH = re.compile(r"driver container failed with ExitCode: (\d{1,3}), Reason: (\w*)")
 """Its words for what it saw of a driver; the pod may be gone by the time that somebody asks for it."""
 
@@ -95,9 +97,9 @@ class KubeflowChild:
         return Child(
             uid=meta["uid"],
             state=state,
-            shown_state=shown or "NEW",
+            shown_state=_word(shown) if shown else "NEW",
             config_hash=(meta.get("labels") or {}).get(HASH_LABEL, ""),
-            nonce=int(nonce) if nonce is not None and nonce.lstrip("-").isdigit() else None,
+            nonce=int(nonce) if nonce is not None and _NUMBER.fullmatch(nonce) else None,
             pod_name=(status.get("driverInfo") or {}).get("podName") or None,
             message=message,
             deleting="deletionTimestamp" in meta,
@@ -108,3 +110,8 @@ class KubeflowChild:
             exit_code=0 if shown == _COMPLETED else None if ended is None else int(ended[1]),
             exit_reason="" if ended is None else ended[2],
         )
+
+
+def _word(state: str) -> str:
+    """It becomes a condition's reason, which is one word; not every release of Kubeflow need have the same."""
+    return state if _WORD.fullmatch(state) else "UNKNOWN"

@@ -60,7 +60,7 @@ class DriverClient:
             return Answer(trouble=f"its answer is {error}", is_refused=True)
         except (HTTPError, OSError, ValueError) as error:
             return Answer(trouble=f"{type(error).__name__}: {error}".replace(token, "***"))
-        return _checked(body, identity, config_hash)
+        return checked(body, identity, config_hash)
 
     def _get(self, url: str, token: str) -> bytes:
         deadline = time.monotonic() + TIMEOUT_S
@@ -97,7 +97,8 @@ class _Refused(Exception):
     pass
 
 
-def _checked(body: bytes, identity: str, config_hash: str) -> Answer:
+def checked(body: bytes, identity: str, config_hash: str) -> Answer:
+    """What is believed of the body of an answer."""
     try:
         document = documents.parse_answer(body)
     except ValueError as error:

@@ -22,7 +22,7 @@ from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config
 from sinkpipeline_operator.child.waits import Executor
 from sinkpipeline_operator.decide.decision import Observation
 from sinkpipeline_operator.decide.restarts import Restarts
-from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Ref
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Kind, Ref
 from sinkpipeline_operator.kube.times import milliseconds
 from sinkpipeline_operator.observe.driver_client import Answer
 from sinkpipeline_operator.observe.switchboard import Line, Switchboard
@@ -31,6 +31,7 @@ PAUSE_ANNOTATION = "sinkpipeline.io/pause-reconciliation"
 ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"
 """`<uid of kube-system, or "file">/<namespace>/<name>`: whose progress may be taken over."""
 
+_LONGEST_LABEL = 63
 _SPARK_ROLE = "spark-role"
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
@@ -95,10 +96,9 @@ class Observer:
         resource = self.cluster.get(PIPELINE, ref)
         if resource is None:
             return None
-        mine = {PIPELINE_LABEL: ref.name}
         child = self._child(ref, resource["metadata"]["uid"])
-        pods, executors, is_acted_on = self._pods(ref, mine)
-        maps = self.cluster.list(CONFIG_MAP, ref.namespace, mine)
+        pods, executors, is_acted_on = self._pods(ref)
+        maps = self._labelled(CONFIG_MAP, ref)
         stored = tuple(config for each in maps if (config := configs.read(each)) is not None)
         pipeline, problems = _parse(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
@@ -148,8 +148,14 @@ class Observer:
             return replace(child, foreign=True)
         return child
 
-    def _pods(self, ref: Ref, labels: Mapping[str, str]) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
-        found = self.cluster.list(POD, ref.namespace, labels)
+    def _labelled(self, kind: Kind, ref: Ref) -> list[dict[str, Any]]:
+        """What carries the pipeline's name as our label: nothing does, where that is too long for one."""
+        if len(ref.name) > _LONGEST_LABEL:
+            return []
+        return self.cluster.list(kind, ref.namespace, {PIPELINE_LABEL: ref.name})
+
+    def _pods(self, ref: Ref) -> tuple[tuple[DriverPod, ...], tuple[Executor, ...], bool]:
+        found = self._labelled(POD, ref)
         roles = [((each["metadata"].get("labels") or {}).get(_SPARK_ROLE), each) for each in found]
         return (
             tuple(DriverPod.read(each, self.child_kind.driver_container) for role, each in roles if role == "driver"),
@@ -197,15 +203,22 @@ class Observer:
             return None
         if token is None:
             return Answer(trouble="the Secret of its token is gone")
-        identity = (resource["spec"].get("identity") or "") or "{namespace}.{name}".format(**resource["metadata"])
+        identity = spec_of(resource).get("identity") or "{namespace}.{name}".format(**resource["metadata"])
         ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
         answer = self.drivers.ask(ref, Line(pod.ip, token, identity, child.config_hash))
         told = None if answer.document is None else remedies.told_in_cluster(answer.document, ref)
         return replace(answer, document=told)
 
 
+def spec_of(resource: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As it is stored: an older CRD may have let in what is none."""
+    spec = resource.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
 def _sinks_of(resource: Mapping[str, Any]) -> list[str]:
-    return [str(each.get("name")) for each in (resource.get("spec") or {}).get("sinks") or ()]
+    sinks = spec_of(resource).get("sinks")
+    return [str(each.get("name")) for each in sinks if isinstance(each, Mapping)] if isinstance(sinks, list) else []
 
 
 def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
@@ -245,8 +258,8 @@ def _observation(
 ) -> Observation:
     meta, status = resource["metadata"], resource.get("status") or {}
     now_ms = int(time.time() * 1000)
-    spec = resource.get("spec") or {}
-    nonce = spec.get("restartNonce")
+    spec = spec_of(resource)
+    nonce = spec.get("restartNonce") if _is_number(spec.get("restartNonce")) else None
     wanted = None if run is None else run.hash
     if run is None and child is not None and not child.foreign:
         # What runs goes on while somebody mends the manifest, or its Secrets.
@@ -268,6 +281,10 @@ def _observation(
         healthy_s=_healthy_s(status, now_ms),
         policy=FailurePolicy() if pipeline is None else FailurePolicy.of(pipeline.spec.failure_policy),
     )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _healthy_s(status: Mapping[str, Any], now_ms: int) -> float:
