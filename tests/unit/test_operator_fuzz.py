@@ -23,8 +23,8 @@ def test_it_goes_on_for_long(case: str) -> None:
 
 def test_a_status_that_a_policy_refuses_for_what_the_driver_says() -> None:
     hostile = running()
-    hostile.api.refuses_status = lambda status: any(each.get("heldBack") == 4242 for each in status["sinks"])
-    hostile.says = lambda line: good(line).replace(b'"heldBack": 1', b'"heldBack": 4242')
+    hostile.api.refuses_status = lambda status: any(each.get("dataTopicId") == "no" for each in status["sinks"])
+    hostile.says = lambda line: good(line).replace(b'"dataTopicId": "d"', b'"dataTopicId": "no"')
     for _ in range(4):
         assert hostile.look() == ""
     [told] = [each for each in hostile.status["conditions"] if each["type"] == "SparkApplicationReady"]

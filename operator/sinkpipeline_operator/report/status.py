@@ -126,7 +126,15 @@ def without_words(known: Known, why: str) -> Known:
         restarts = replace(decision.restarts, last_reason=UNTOLD, last_message=_cut(why))
         decision = replace(decision, restarts=restarts)
     return replace(
-        known, decision=decision, told=None, unresponsive=why, shortage=None, last_words={}, observed={}, topics=None
+        known,
+        decision=decision,
+        rejected=None if known.rejected is None else (UNTOLD, why),
+        told=None,
+        unresponsive=why,
+        shortage=None,
+        last_words={},
+        observed={},
+        topics=None,
     )
 
 
