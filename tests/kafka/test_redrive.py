@@ -374,7 +374,6 @@ def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkey
             patch.setattr(dead_letter_log, "READ_DEADLINE_S", 1.0)
             refused = refusal(task.redrive, Reason.DEAD_LETTERS_UNREADABLE)
         assert f"partition 0 of {task.sink.dead}" in refused.message
-        # Also where what could be read, and the end behind it, came together.
         assert "holds it back" in refused.message
         assert topics.read_committed(task.servers, task.sink.data, settled=False) == []
     assert task.redrive().delivered == COUNT
