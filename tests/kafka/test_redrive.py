@@ -17,7 +17,7 @@ from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, enco
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import dead_letter_log
+from sinkpipeline.kafka import dead_letter_log, reading
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.sinks import exactly_once, redrive, transactional
@@ -345,7 +345,7 @@ def test_what_an_open_transaction_of_another_sink_hides_is_waited_for(
     task: Dead, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A redrive's records stand behind it: whoever reads to the last stable offset misses them, and delivers again."""
-    monkeypatch.setattr(dead_letter_log, "_TELL_AFTER_S", 0.2)
+    monkeypatch.setattr(reading, "_TELL_AFTER_S", 0.2)
     foreign = topics.unique("foreign")
     with topics.open_transaction(task.servers, foreign) as producer:
 
@@ -374,6 +374,7 @@ def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkey
             patch.setattr(dead_letter_log, "READ_DEADLINE_S", 1.0)
             refused = refusal(task.redrive, Reason.DEAD_LETTERS_UNREADABLE)
         assert f"partition 0 of {task.sink.dead}" in refused.message
+        assert "holds it back" in refused.message
         assert topics.read_committed(task.servers, task.sink.data, settled=False) == []
     assert task.redrive().delivered == COUNT
 

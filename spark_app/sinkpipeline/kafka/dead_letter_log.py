@@ -24,19 +24,15 @@ from sinkpipeline.core.redrive import Foreign, Found, Ledger, Letter, LetterId, 
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin, Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take, uncommitted
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, uncommitted
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
 from sinkpipeline.kafka.waiting import Waiting
 
 _LOG = logging.getLogger("sinkpipeline.dlq")
 
-READ_DEADLINE_S = 90.0
-"""Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
-_TELL_AFTER_S = 3.0
-_POLL_S = 0.1
 _LEADERS_S = 3.0
-_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 @dataclass(frozen=True)
@@ -139,85 +135,62 @@ class DeadLetterLog:
     def _messages(self, partition: int, begin: int, end: int) -> Iterator[Message]:
         if begin >= end:
             return
-        self._assign(partition, begin)
-        position = begin
-        waiting = Waiting(READ_DEADLINE_S)
+        self._learn_leaders()
         patience = Patience(self._connection)
-        while position < end:
-            before = position
-            for message in take(self._consumer, _POLL_S):
-                error = message.error()
-                if error is None:
-                    offset = offset_of(message)
-                    if position <= offset < end:
-                        yield message
-                    position = max(position, offset + 1)
-                else:
-                    waiting.at_the_end |= error.code() == KafkaError._PARTITION_EOF
-                    position = max(position, self._after(error, message, partition))
-            if position > before:
-                waiting = Waiting(READ_DEADLINE_S)
-            elif position < end:
-                patience.check()
-                self._held_back(partition, position, waiting)
 
-    def _after(self, error: KafkaError, event: Message, partition: int) -> int:
-        """Where an event says that the read stands; 0 where it says nothing of that."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            return offset_of(event)
-        if error.code() in _OUT_OF_RANGE:
+        def held_back(position: int, waiting: Waiting) -> None:
+            patience.check()
+            self._held_back(partition, position, waiting)
+
+        answers = Answers(
+            failed=self._failed,
+            held_back=held_back,
             # Deleted meanwhile, by retention or a purge; what a redrive record there settled went before it.
-            low = self.extents()[partition].low
-            self._assign(partition, low)
-            return low
-        if passes(error):
-            return 0
-        raise self._failed(error)
+            moved=lambda _: self.extents()[partition].low,
+        )
+        at = TopicPartition(self.topic.name, partition, begin)
+        reading = Reading(self._consumer, at, answers, bound=end, patience_s=READ_DEADLINE_S)
+        for message in reading:
+            if offset_of(message) < end:
+                yield message
 
-    def _assign(self, partition: int, offset: int) -> None:
+    def _learn_leaders(self) -> None:
+        """Asks, as a client that has to look for a leader on its own takes most of a second. It may fail."""
         if not self._knows_leaders:
-            # Asked for, as a client that has to look for a leader on its own takes most of a second. It may fail.
             with suppress(KafkaException):
                 self._consumer.list_topics(self.topic.name, _LEADERS_S)
             self._knows_leaders = True
-        self._consumer.assign([TopicPartition(self.topic.name, partition, offset)])
 
     def _held_back(self, partition: int, position: int, waiting: Waiting) -> None:
-        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
-            _LOG.warning(
-                "waiting for the open transaction of %s, at offset %d of %s, partition %d",
-                self._writer_at(partition, position),
-                position,
-                self.topic.name,
-                partition,
-            )
-        if waiting.waited_s <= READ_DEADLINE_S:
-            return
         what = f"partition {partition} of {self.topic.name} could not be read beyond offset {position}"
-        if waiting.at_the_end:
-            raise SinkPipelineError(
+        wait_or_give_up(
+            waiting,
+            f"offset {position} of {self.topic.name}, partition {partition}",
+            _LOG,
+            writer=lambda: self._writer_at(partition, position),
+            held=lambda writer: SinkPipelineError(
                 Reason.DEAD_LETTERS_UNREADABLE,
-                f"{what} within {READ_DEADLINE_S:.0f} s: an open transaction of "
-                f"{self._writer_at(partition, position)} holds it back",
+                f"{what} within {waiting.patience_s:.0f} s: an open transaction of {writer} holds it back",
                 "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
-            )
-        raise SinkPipelineError(
-            Reason.DEAD_LETTERS_UNREADABLE,
-            f"{what}: no answer from {self._connection.bootstrap_servers} within {READ_DEADLINE_S:.0f} s",
-            "check that the partition has a leader",
+            ),
+            silent=lambda: SinkPipelineError(
+                Reason.DEAD_LETTERS_UNREADABLE,
+                f"{what}: no answer from {self._connection.bootstrap_servers} within {waiting.limit_s:.0f} s",
+                "check that the partition has a leader",
+            ),
         )
 
-    def _writer_at(self, partition: int, offset: int) -> str:
-        """Whose record stands at an offset, committed or not."""
+    def _writer_at(self, partition: int, offset: int) -> str | None:
+        """Whose record stands at an offset, committed or not; None where nothing tells."""
         with uncommitted(self._connection, self._group_id) as consumer:
             consumer.assign([TopicPartition(self.topic.name, partition, offset)])
             message = consumer.poll(5)
             if message is None or message.error() is not None:
-                return "somebody unknown"
+                return None
             found = self._found(partition, message)
             if isinstance(found, Letter):
                 return reason_of(found.letter.sink.partition_id(found.letter.record.partition))
-            return "somebody unknown" if isinstance(found, Foreign) else f"a redrive of {reason_of(str(found.sink))}"
+            return None if isinstance(found, Foreign) else f"a redrive of {reason_of(str(found.sink))}"
 
     def _found(self, partition: int, message: Message) -> Found:
         id_ = LetterId(partition, offset_of(message))

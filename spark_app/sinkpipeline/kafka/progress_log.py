@@ -21,10 +21,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from typing_extensions import Self, override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -35,23 +36,19 @@ from sinkpipeline.core.records import Headers
 from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, read_failed, take, uncommitted
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, read_failed, uncommitted
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
 from sinkpipeline.kafka.waiting import Waiting
 
-READ_DEADLINE_S = 90.0
-"""Longer than any transaction of ours may stay open (60 s), so a crashed writer's is waited out."""
-
 _COMMIT_IS_SHORTER_S = 1.0
-_TELL_AFTER_S = 3.0
 _LOG = logging.getLogger("sinkpipeline.progress")
 _WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a fenced sentinel, whose key is everybody's: whose transaction it is."""
 
 _FIRST_SUFFIX = 1024
-_POLL_S = 0.1
 _READ_ATTEMPTS = 3
 
 
@@ -281,33 +278,23 @@ class ProgressLog:
         """
         prefix = sink.prefix.encode()
         is_wanted = wanted or (lambda key: key.startswith(prefix))
-        found: list[_Record] = []
-        self._consumer.assign([TopicPartition(self.topic, 0, start)])
-        position = start
+        answers = Answers(
+            failed=self._failed,
+            held_back=partial(self._held_back, sink, holding),
+            # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's sentinel may have
+            # compacted ours away, and then the position proves as much.
+            at_the_end=self._uncommitted_end,
+        )
         patience_s = READ_DEADLINE_S if patience_s is None else patience_s
-        waiting = Waiting(patience_s)
-        while bound is None or position < bound:
-            before = position
-            for message in take(self._consumer, _POLL_S):
-                error = message.error()
-                if error is None:
-                    position = offset_of(message) + 1
-                    if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
-                        bound = self._after(position)
-                    elif is_wanted(message.key() or b""):
-                        found.append(_Record(message.key(), message.value(), position - 1))
-                elif (end := self._end_of_partition(message, error)) is not None:
-                    position = max(position, end)
-                    waiting.at_the_end = end == position
-                    if bound is None:
-                        # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's
-                        # sentinel may have compacted ours away, and then the position proves as much.
-                        bound = self._uncommitted_end()
-            if position > before:
-                waiting = Waiting(patience_s, at_the_end=waiting.at_the_end)
-            elif bound is None or position < bound:
-                self._held_back(sink, position, waiting, holding)
-        return _Found(found, position)
+        at = TopicPartition(self.topic, 0, start)
+        reading = Reading(self._consumer, at, answers, bound=bound, patience_s=patience_s)
+        found: list[_Record] = []
+        for message in reading:
+            if nonce is not None and is_sentinel(message.key(), message.value(), nonce):
+                reading.bound = self._after(reading.position)
+            elif is_wanted(message.key() or b""):
+                found.append(_Record(message.key(), message.value(), offset_of(message)))
+        return _Found(found, reading.position)
 
     def _after(self, position: int) -> int:
         """Up to where everything is committed that a sentinel's reader must see beyond it."""
@@ -321,23 +308,23 @@ class ProgressLog:
             fold.apply(*record)
         return fold.result(found.end, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, position: int, waiting: Waiting, holding: str | None) -> None:
+    def _held_back(self, sink: SinkId, holding: str | None, position: int, waiting: Waiting) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
         if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
             self._fence_writer(sink, position, holding)
-        if waiting.at_the_end and waiting.is_due("tell", _TELL_AFTER_S):
-            writer = self._writer_at(position) or "somebody unknown"
-            _LOG.warning("waiting for the open transaction of %s, at offset %d of %s", writer, position, self.topic)
-        if waiting.is_over():
-            if waiting.at_the_end:
-                writer = self._writer_at(position) or "somebody unknown"
-                raise OpenTransaction(self.topic, position, waiting.patience_s, writer)
-            raise SinkPipelineError(
+        wait_or_give_up(
+            waiting,
+            f"offset {position} of {self.topic}",
+            _LOG,
+            writer=lambda: self._writer_at(position),
+            held=lambda writer: OpenTransaction(self.topic, position, waiting.patience_s, writer),
+            silent=lambda: SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
                 f"progress topic {self.topic} could not be read beyond offset {position}: "
                 f"no answer from {self._servers} within {waiting.limit_s:.0f} s",
                 "check that the partition has a leader",
-            )
+            ),
+        )
 
     def _fence_writer(self, sink: SinkId, position: int, holding: str) -> None:
         """Ends a transaction of one of this sink's own tasks that holds the read back.
@@ -351,13 +338,8 @@ class ProgressLog:
             _LOG.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
             TransactionalProducer(self._connection, writer).close()
 
-    def _end_of_partition(self, message: Message, error: KafkaError) -> int | None:
-        """The end that an event tells; None for one that will pass."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            return offset_of(message)
-        if passes(error):
-            return None
-        raise read_failed(error, f"reading progress topic {self.topic}", self.topic, self._servers)
+    def _failed(self, error: KafkaError) -> SinkPipelineError:
+        return read_failed(error, f"reading progress topic {self.topic}", self.topic, self._servers)
 
     @repeated
     def _uncommitted_end(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -13,14 +11,14 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, passes, take
+from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of
 from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.reading import Answers, Reading
+from sinkpipeline.kafka.waiting import Waiting
 
 _DEADLINE_S = 30.0
-_POLL_S = 0.2
 _NEAR = 1_000
 """So many offsets ahead it is sooner read on than looked for."""
-_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
 class HeadersUnreadable(Exception):
@@ -39,9 +37,9 @@ class SourceReader:
         self._group_id = group_id
         self._partition = partition
         self._consumer: Consumer | None = None
-        self._fetched: deque[Message] = deque()
-        self._next = -1
-        """Where the next record is that was not given out."""
+        self._reading: Reading | None = None
+        self._last: Message | None = None
+        """The last record that was read: where the one that was asked for is gone, the next one."""
 
     def read(self, offset: int) -> SourceRecord | None:
         """The record at an offset; None where the source doesn't have it any more.
@@ -59,65 +57,65 @@ class SourceReader:
         return record
 
     def _find(self, offset: int) -> SourceRecord | None:
-        consumer = self._at(offset)
-        deadline = time.monotonic() + _DEADLINE_S
-        patience = Patience(self._connection)
-        while time.monotonic() < deadline:
-            while self._fetched and offset_of(self._fetched[0]) < offset:
-                self._fetched.popleft()
-            if self._fetched:
-                self._next = offset
-                return self._record(self._fetched[0]) if offset_of(self._fetched[0]) == offset else None
-            for message in take(consumer, _POLL_S):
-                error = message.error()
-                if error is None:
-                    self._fetched.append(message)
-                elif self._is_gone(error, message, offset):
-                    return None
-            patience.check()
-        self.close()
-        raise SinkPipelineError(
-            Reason.BROKER_UNREACHABLE,
-            f"no answer from {self._connection.bootstrap_servers} while reading {self._partition} again",
-            "check that the brokers run",
-        )
+        reading = self._at(offset)
+        if self._last is None or offset_of(self._last) < offset:
+            reading.bound = offset + 1
+            self._last = next((each for each in reading if offset_of(each) >= offset), None)
+        if self._last is None or offset_of(self._last) > offset:
+            return None
+        return self._record(self._last)
 
-    def _is_gone(self, error: KafkaError, event: Message, offset: int) -> bool:
-        """Whether an event proves that the source has the record no more; an end before it may be an old one."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            return not self._fetched and offset_of(event) > offset
-        if error.code() in _OUT_OF_RANGE and self._consumer is not None:
-            at = TopicPartition(self._partition.topic, self._partition.partition)
-            low, _ = self._consumer.get_watermark_offsets(at, _DEADLINE_S)
-            self.close()
-            if low > offset:
-                return True
-        if passes(error):
-            return False
-        raise translate(
+    def close(self) -> None:
+        """Gives up the connection, until it is asked again."""
+        consumer, self._consumer = self._consumer, None
+        self._reading = self._last = None
+        if consumer is not None:
+            consumer.close()
+
+    def _at(self, offset: int) -> Reading:
+        """A reading that stands at the offset, or so near before it that it reads on."""
+        if self._reading is not None:
+            begin = self._reading.position if self._last is None else offset_of(self._last)
+            if begin <= offset <= begin + _NEAR:
+                return self._reading
+        if self._consumer is None:
+            self._consumer = make_consumer(self._connection, self._group_id, "read_uncommitted", fetch_kib=4096)
+        patience = Patience(self._connection)
+
+        def held_back(_: int, waiting: Waiting) -> None:
+            patience.check()
+            if waiting.is_over():
+                self.close()
+                raise SinkPipelineError(
+                    Reason.BROKER_UNREACHABLE,
+                    f"no answer from {self._connection.bootstrap_servers} while reading {self._partition} again",
+                    "check that the brokers run",
+                )
+
+        at = TopicPartition(self._partition.topic, self._partition.partition, offset)
+        answers = Answers(failed=self._failed, held_back=held_back, moved=self._beginning)
+        self._last = None
+        self._reading = Reading(self._consumer, at, answers, patience_s=_DEADLINE_S)
+        return self._reading
+
+    def _beginning(self, error: KafkaError) -> int:
+        """Where the source begins that has no such offset."""
+        if self._consumer is None or self._reading is None:
+            raise self._failed(error)
+        at = TopicPartition(self._partition.topic, self._partition.partition)
+        low, _ = self._consumer.get_watermark_offsets(at, _DEADLINE_S)
+        if low <= self._reading.position:
+            # Not before its beginning, so behind its end.
+            raise self._failed(error)
+        return low
+
+    def _failed(self, error: KafkaError) -> SinkPipelineError:
+        return translate(
             error,
             f"reading {self._partition} again",
             self._connection.bootstrap_servers,
             needs=f"Read on topic {self._partition.topic}",
         )
-
-    def close(self) -> None:
-        """Gives up the connection, until it is asked again."""
-        consumer, self._consumer = self._consumer, None
-        self._fetched.clear()
-        if consumer is not None:
-            consumer.close()
-
-    def _at(self, offset: int) -> Consumer:
-        """A consumer that stands at the offset, or so near before it that it reads on."""
-        if self._consumer is not None and self._next <= offset <= self._next + _NEAR:
-            return self._consumer
-        if self._consumer is None:
-            self._consumer = make_consumer(self._connection, self._group_id, "read_uncommitted", fetch_kib=4096)
-        self._fetched.clear()
-        self._consumer.assign([TopicPartition(self._partition.topic, self._partition.partition, offset)])
-        self._next = offset
-        return self._consumer
 
     def _record(self, message: Message) -> SourceRecord:
         record = SourceRecord(
