@@ -48,7 +48,9 @@ def write_archive(layout: Path, manifest: dict[str, Any], held: Collection[str],
 
 
 def drop_unreferenced(layout: Path) -> None:
-    """The layers of images that were replaced."""
+    """Images that were replaced, which are without a name from then on, and their layers."""
+    index = json.loads((layout / _INDEX).read_text())
+    (layout / _INDEX).write_text(json.dumps({**index, "manifests": _manifests(layout)}))
     needed = {_path(digest) for manifest in _manifests(layout) for digest in _blobs(layout, manifest)}
     for blob in (layout / "blobs").glob("*/*"):
         if str(blob.relative_to(layout)) not in needed:
@@ -56,8 +58,9 @@ def drop_unreferenced(layout: Path) -> None:
 
 
 def _manifests(layout: Path) -> list[dict[str, Any]]:
+    """Of the images that have a name."""
     found: list[dict[str, Any]] = json.loads((layout / _INDEX).read_text())["manifests"]
-    return found
+    return [each for each in found if _NAME in each.get("annotations", {})]
 
 
 def _blobs(layout: Path, manifest: dict[str, Any]) -> Iterator[str]:

@@ -56,10 +56,13 @@ def test_what_the_reader_holds_is_not_in_the_archive(tmp_path: Path) -> None:
 
 
 def test_layers_that_no_image_has_any_more_go(tmp_path: Path) -> None:
-    _, before = image(tmp_path, "localhost/ours:1", b"libraries", b"code")
+    replaced, before = image(tmp_path, "localhost/ours:1", b"libraries", b"code")
     now, blobs = image(tmp_path, "localhost/ours:1", b"libraries", b"code, edited")
-    lay_out(tmp_path, now)
+    # As who replaces it leaves it.
+    del replaced["annotations"]
+    lay_out(tmp_path, replaced, now)
     images.drop_unreferenced(tmp_path)
+    assert json.loads((tmp_path / "index.json").read_text())["manifests"] == [now]
     left = {str(each.relative_to(tmp_path)) for each in tmp_path.glob("blobs/*/*")}
     assert left == {path(each) for each in blobs}
     assert not left & {path(each) for each in set(before) - set(blobs)}
