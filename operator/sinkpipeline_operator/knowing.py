@@ -13,7 +13,8 @@ from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused
 from sinkpipeline_operator.observe.hearing import Heard
 from sinkpipeline_operator.observe.kafka_view import Found
 from sinkpipeline_operator.observe.observer import Seen
-from sinkpipeline_operator.report.status import UNRESPONSIVE, Known
+from sinkpipeline_operator.report.known import Known
+from sinkpipeline_operator.report.status import UNRESPONSIVE
 
 TOLD_STEPS = (Step.START, Step.DELETE)
 """Steps whose refusal stands in the status."""

@@ -38,8 +38,9 @@ from sinkpipeline_operator.report.events import (
     events_of_deletion,
     events_of_removal,
 )
+from sinkpipeline_operator.report.known import Known, without_words
 from sinkpipeline_operator.report.metrics import Metrics
-from sinkpipeline_operator.report.status import UNRESPONSIVE, Known, report, without_words
+from sinkpipeline_operator.report.status import UNRESPONSIVE, report
 from sinkpipeline_operator.report.writes import Due, Pace, Tokens
 from sinkpipeline_operator.settings import Settings
 

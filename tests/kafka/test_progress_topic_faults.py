@@ -17,7 +17,7 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
 from sinkpipeline.kafka import progress_log, takeover, waiting
-from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks.contract import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink, deliver, remembered

@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import control, producers
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks.contract import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink, rows

@@ -12,8 +12,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.views import view_source
-from sinkpipeline.sinks import delivery
-from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks import delivery, world
+from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
@@ -122,7 +122,7 @@ def test_the_brokers_own_topics_match_no_pattern(filled: OneSink) -> None:
 
 def test_a_topic_that_comes_later_is_found_by_the_driver(filled: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark is told names, never the pattern. This one would keep an engine busy for ever that tries every way."""
-    monkeypatch.setattr(delivery, "_NEW_TOPICS_EVERY_S", 0.0)
+    monkeypatch.setattr(world, "_NEW_TOPICS_EVERY_S", 0.0)
     second = f"{filled.name}-{'a' * 60}-second-source"
     with Driver(filled, source={"topics": (), "pattern": rf"{filled.name}-(([a-z]+)+-)*source"}) as driver:
         driver.batch(5)

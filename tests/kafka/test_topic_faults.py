@@ -14,7 +14,7 @@ from sinkpipeline.kafka import producers
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
 from sinkpipeline.sinks import transactional
-from sinkpipeline.sinks.delivery import Restart
+from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics

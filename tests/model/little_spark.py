@@ -21,8 +21,7 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch
-from sinkpipeline.sinks.delivery import OversizedRecord
+from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark import task
 

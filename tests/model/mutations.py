@@ -38,6 +38,7 @@ from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
 from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.sinks.world import World
 from sinkpipeline.spark import query as spark_query
 from sinkpipeline.spark.query import SinkQuery
 from sinkpipeline.spark.runner import SinkRunner
@@ -467,7 +468,7 @@ def ranges_are_not_compared() -> list[Patch]:
 @mutation("the progress topic's id is not compared", machine.Deletions)
 def topic_ids_are_not_compared() -> list[Patch]:
     return [
-        put(SinkDelivery, "_check_topics", nothing),
+        put(World, "_check_ids", nothing),
         put(SinkTakeover, "_check_same", nothing),
         put(ExactlyOnceWriter, "_check_topics", nothing),
     ]

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.sinks.delivery import OversizedRecord
+from sinkpipeline.sinks.contract import OversizedRecord
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, to_wire

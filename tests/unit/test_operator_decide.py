@@ -16,7 +16,8 @@ from sinkpipeline_operator.child.driverpod import Child, ChildState, Death, Driv
 from sinkpipeline_operator.child.waits import of_start
 from sinkpipeline_operator.decide.decision import Decision, Observation, Standing, Step, decide
 from sinkpipeline_operator.decide.restarts import SUPERSEDED_AGAIN_S, Restarts
-from sinkpipeline_operator.report.status import Known, report
+from sinkpipeline_operator.report.known import Known
+from sinkpipeline_operator.report.status import report
 
 NOW = 1_750_000_000_000
 POLICY = FailurePolicy(max_consecutive_failures=3, initial_backoff_s=5, max_backoff_s=300, reset_after_s=600)

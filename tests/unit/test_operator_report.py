@@ -19,7 +19,8 @@ from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
-from sinkpipeline_operator.report.status import MAX_MESSAGE, Known, report
+from sinkpipeline_operator.report.known import MAX_MESSAGE, Known
+from sinkpipeline_operator.report.status import report
 from support.resource.gitops import kstatus
 
 NOW = 1_750_000_000_000

@@ -23,6 +23,17 @@ from sinkpipeline.core.records import Headers, Row, batch_size
 from sinkpipeline.kafka.settings import SinkSettings
 
 
+class Restart(Exception):
+    """The sink must be started again; this is not a failure."""
+
+
+class OversizedRecord(Restart):
+    """The tasks stopped before a record that is too large for how rows travel; the next start must let it pass."""
+
+    def __init__(self) -> None:
+        super().__init__("a record is larger than what Arrow batches by count allow: from now on they are measured")
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
     """What the driver tells every task of a batch. Pickles, and holds no secret."""

@@ -31,17 +31,16 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import check_run, partition_counts
-from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.looks import agreed
 from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
-from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart
 from sinkpipeline.sinks.small_batches import Collected, SmallBatches
+from sinkpipeline.sinks.world import World
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 
@@ -51,21 +50,8 @@ SNAPSHOT_EVERY = 20_000
 
 _MARKS_EVERY_S = 10.0
 """How often it is looked whether the source still has what was handled."""
-_NEW_TOPICS_EVERY_S = 5.0
-"""How often it is looked whether more topics match a topicPattern."""
 _LIMITS_HOLD_S = 10.0
 """How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
-
-
-class Restart(Exception):
-    """The sink must be started again; this is not a failure."""
-
-
-class OversizedRecord(Restart):
-    """The tasks stopped before a record that is too large for how rows travel; the next start must let it pass."""
-
-    def __init__(self) -> None:
-        super().__init__("a record is larger than what Arrow batches by count allow: from now on they are measured")
 
 
 class SinkDelivery:
@@ -107,7 +93,8 @@ class SinkDelivery:
         )
         self._verified = started.progress.end
         self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
-        self._limits_read_at = self._marked_at = self._topics_read_at = time.monotonic()
+        self._limits_read_at = self._marked_at = time.monotonic()
+        self._world = World(starter, started)
         self._marks = SourceMarks(self._settings.source.connection, self._settings.group_id)
         self._told_skew = False
 
@@ -218,9 +205,9 @@ class SinkDelivery:
         Raises:
             SinkPipelineError: SourceTopicMissing, SourceRecreated, DataTopicLost, BrokerUnreachable, Superseded.
         """
-        self._look_at_topics()
+        self._world.check(delivered=self.progress.rows > 0)
         self._observe()
-        self._look_for_topics()
+        self._world.look_for_topics()
         if time.monotonic() - self._marked_at > _MARKS_EVERY_S:
             self._mark()
         if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
@@ -228,16 +215,6 @@ class SinkDelivery:
             self._data_limits = self._limits(self._settings.data.name, self._data_limits)
             if self._settings.dead_letter is not None:
                 self._letter_limits = self._limits(self._settings.dead_letter.topic.name, self._letter_limits)
-
-    def _look_for_topics(self) -> None:
-        """Of a topicPattern: Spark reads the topics of the start. A later one needs a new start, which notes its id."""
-        source = self._settings.source
-        if source.pattern is None or time.monotonic() - self._topics_read_at < _NEW_TOPICS_EVERY_S:
-            return
-        self._topics_read_at = time.monotonic()
-        found = set(filter(source.reads, self._starter.source_admin.topic_names()))
-        if found - self._started.source.keys():
-            raise Restart("a new topic matches topicPattern")
 
     def _mark(self) -> None:
         """Looks whether the source still has what was handled; notes what was handled since, for the next snapshot."""
@@ -260,8 +237,8 @@ class SinkDelivery:
         if error.reason is Reason.SUPERSEDED:
             return error
         try:
-            self._look_at_topics()
-            self._check_retained()
+            self._world.check(delivered=self.progress.rows > 0)
+            self._world.check_retained(self.frontier)
         except Restart as restart:
             return restart
         except SinkPipelineError as truth:
@@ -351,56 +328,6 @@ class SinkDelivery:
         if any(each not in known or state.next > known[each].next for each, state in seen.partitions.items()):
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
-
-    def _check_retained(self) -> None:
-        """Compares the source's offsets with the frontier. The tasks may be ahead of it, so the next start decides."""
-        frontier, admin = self.frontier, self._starter.source_admin
-        beginnings, ends = admin.beginning_offsets(frontier), admin.end_offsets(frontier, read_committed=False)
-        for partition, state in sorted(frontier.items()):
-            low, high = beginnings[partition], ends[partition]
-            if not low <= state.next <= high:
-                raise Restart(f"the source has offsets {low} to {high} of {partition}, the frontier is {state.next}")
-
-    def _look_at_topics(self) -> None:
-        agreed(self._check_topics, self._starter.renew_clients)
-
-    def _check_topics(self) -> None:
-        """Compares the ids of source, data and progress topics with those of the start."""
-        names = (self._settings.data.name, self._settings.progress.name)
-        found, topics = self._describe(tuple(self._started.source), names)
-        for name, topic_id in self._started.source.items():
-            topic = found[name]
-            if topic is None:
-                raise SinkPipelineError(
-                    Reason.SOURCE_TOPIC_MISSING,
-                    f"source topic {name} was deleted while it was read",
-                    "leave it out of source.kafka; or create it, and say where to go on with `sinkpipeline reset`",
-                )
-            if topic.id != topic_id:
-                raise SinkPipelineError(
-                    Reason.SOURCE_RECREATED,
-                    f"source topic {name} was deleted and created again while it was read",
-                    "its offsets mean other records now; say where to go on with `sinkpipeline reset`",
-                )
-        data, progress = topics[names[0]], topics[names[1]]
-        if data is None or data.id != self._started.data_topic.id:
-            if self.progress.rows > 0:
-                raise data_topic_lost(
-                    names[0], f"it was {'deleted' if data is None else 're-created'} while rows were delivered into it"
-                )
-            raise Restart("the data topic changed before a row was delivered")
-        if progress is None or progress.id != self._started.progress_topic.id:
-            raise Restart("the progress topic was deleted or re-created")
-
-    def _describe(
-        self, source: tuple[str, ...], sink: tuple[str, ...]
-    ) -> tuple[Mapping[str, Topic | None], Mapping[str, Topic | None]]:
-        """The topics of the source and of the sink, by one question where both are of one cluster."""
-        source_admin, admin = self._starter.source_admin, self._starter.admin
-        if source_admin is admin:
-            found = admin.topics((*source, *sink))
-            return found, found
-        return source_admin.topics(source), admin.topics(sink)
 
     def _write(self, progress: Progress) -> None:
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch
-from sinkpipeline.sinks.delivery import OversizedRecord
+from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
 from sinkpipeline.spark.task import Oversized, partition_of, to_rows
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
-from sinkpipeline.sinks.delivery import Restart, SinkDelivery
+from sinkpipeline.sinks.contract import Restart
+from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of

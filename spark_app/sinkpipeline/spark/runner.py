@@ -29,7 +29,7 @@ from sinkpipeline.core.work import proves
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
-from sinkpipeline.sinks.delivery import OversizedRecord, Restart
+from sinkpipeline.sinks.contract import OversizedRecord, Restart
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone

@@ -19,8 +19,8 @@ from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
-from sinkpipeline.sinks.delivery import Restart, SinkDelivery
+from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch, SinkWriter
+from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.worker import Worker
