@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-QUIET_S: Final = 45.0
-"""For how long nothing may come without the status saying so."""
+QUIET_S: Final = 60.0
+"""For how long nothing may come in silence: 30 s without executors are allowed (0023), once Spark misses them."""
 
 
 @dataclass(frozen=True)
