@@ -32,6 +32,7 @@ from sinkpipeline.core.manifest import (
     StringMap,
     parse_manifest,
 )
+from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.manifest.translate import UNTRANSLATED
 from support.resource.manifests import (
     ALLOWED,
@@ -318,6 +319,17 @@ def test_the_largest_pod_template() -> None:
     template["spec"]["x"] += "a"
     (problem,) = problems_of(changed(smallest(), (("spec", "spark"), {"template": template})))
     assert problem.path == "spec.spark.template"
+
+
+@pytest.mark.parametrize("offsets", ["0", "9999", "10000", "10001", "-1", "all"])
+def test_how_many_offsets_a_batch_of_the_drivers_own_may_have(offsets: str) -> None:
+    document = changed(smallest(), (("spec", "spark"), {"conf": {SMALL_BATCHES: offsets}}))
+    if offsets in ("0", "9999", "10000"):
+        assert parse_manifest(document).spec.spark.conf == {SMALL_BATCHES: offsets}
+    else:
+        [problem] = problems_of(document)
+        assert problem.path == f'spec.spark.conf["{SMALL_BATCHES}"]'
+        assert 'use a number from "0"' in problem.right
 
 
 def test_a_string_map_does_not_show_its_values() -> None:
