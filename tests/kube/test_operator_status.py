@@ -250,18 +250,22 @@ def was_ready(lab: OperatorLab, name: str, since: int) -> bool:
     return any(condition_of(each, "Ready").get("status") == "True" for each in seen)
 
 
-@pytest.mark.thorough("several pipelines, and waits for time-outs")
-def test_one_silent_driver_slows_nobody(lab: OperatorLab, name: str) -> None:
-    silent = [f"{name}-{number}" for number in range(4)]
+@pytest.mark.thorough("many pipelines, and waits for time-outs")
+def test_many_silent_drivers_slow_nobody(new_lab: Callable[..., OperatorLab], name: str) -> None:
+    lab = new_lab()
+    lab.start()
+    silent = [f"{name}-{number}" for number in range(40)]
     for each in silent:
+        lab.drivers.hold((lab.namespace, each))
         lab.apply(lab.pipeline(each))
     for each in silent:
-        lab.until_ready(each)
-        lab.driver(each).change(answer=HANG)
+        lab.make_silent(each)
     for each in silent:
-        lab.until_condition(each, "SparkApplicationReady", "Unknown", "DriverUnresponsive")
+        lab.until_condition(each, "SparkApplicationReady", "Unknown", "DriverUnresponsive", deadline_s=60)
     lab.apply(lab.pipeline(name))
     lab.until_condition(name, "Ready", "True", deadline_s=15)
+    lab.patch(name, {"suspend": True})
+    lab.until(lambda: lab.child(name) is None, f"{name}: its driver is stopped", 5)
 
 
 # --- who writes how often ---

@@ -5,12 +5,14 @@ A start is refused, or not, by the same function: what a driver then does is sho
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
+from servers.local_process import HOST
 from support.kafka import topics
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script
@@ -124,6 +126,23 @@ def test_brokers_that_do_not_answer_change_nothing(pipeline: Suspended) -> None:
     pipeline.until_topics("Unknown", "BrokerUnreachable")
     sink = pipeline.lab.sink(pipeline.name)
     assert (sink["frontier"][0]["next"], sink["rowsDelivered"]) == ([20], 20)
+
+
+@pytest.mark.thorough("many pipelines, and waits for time-outs")
+def test_a_silent_cluster_holds_up_the_view_of_no_other(pipeline: Suspended) -> None:
+    lab = pipeline.lab
+    pipeline.deliver()
+    with socket.create_server((HOST, 0), backlog=256) as silence:
+        silent = [f"{pipeline.name}-{number}" for number in range(12)]
+        for each in silent:
+            manifest = lab.pipeline(each, suspend=True)
+            manifest["spec"]["source"]["kafka"]["bootstrapServers"] = f"{HOST}:{silence.getsockname()[1]}"
+            lab.apply(manifest)
+        pipeline.apply()
+        lab.until_condition(pipeline.name, "TopicsReady", "True", "TopicsAsRequested", 6)
+        for each in silent:
+            lab.until_condition(each, "TopicsReady", "Unknown", "BrokerUnreachable")
+            lab.delete("sinkpipeline", each)
 
 
 @pytest.mark.thorough("tests/kafka/test_starting has another owner")

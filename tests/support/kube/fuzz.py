@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from sinkpipeline.core import resume
-from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused
+from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Ref
 from sinkpipeline_operator.observe.switchboard import Line
 from support.kube.hostile import Hostile, Object
 
@@ -271,6 +271,9 @@ def stored_specs(stored: Object, name: str) -> None:
 VERBS = ("list", "apply", "create", "delete", "status", "patch", "get")
 PLURALS = ("sinkpipelines", "sparkapplications", "configmaps", "secrets", "pods")
 ERRORS = (ApiRefused(403, "a policy denied the request"), ApiRefused(422, "is invalid"), ApiFailed(500, "etcd is away"))
+NEEDED_TO_STOP = {("delete", "sparkapplications"), ("status", "sinkpipelines")} | {
+    (verb, plural) for verb in ("get", "list") for plural in PLURALS
+}
 refusals = st.dictionaries(
     st.tuples(st.sampled_from(VERBS), st.sampled_from(PLURALS)), st.sampled_from(ERRORS), min_size=1, max_size=3
 )
@@ -280,6 +283,7 @@ def what_the_api_server_refuses(refused: Any, runs: bool, stops: bool) -> None:
     hostile = running() if runs else made()
     hostile.says = good
     if stops:
+        hostile.api.objects.pop(("secrets", Ref("shop", "orders-driver-token")), None)
         suspend(hostile)
     hostile.api.refused = refused
     for _ in range(LOOKS):
@@ -287,6 +291,8 @@ def what_the_api_server_refuses(refused: Any, runs: bool, stops: bool) -> None:
         hostile.run_child(RUNNING, STARTED)
         if ended == "ApiRefused" and ("get", "sinkpipelines") not in refused:
             assert {"AdmissionRefused", "ObjectRefused"} & {*hostile.told}, "nobody is told"
+    if stops and not {*refused} & NEEDED_TO_STOP:
+        assert hostile.child is None, "what only a start needs holds up a stop"
     hostile.api.refused = {}
     suspend(hostile, off=True)
     until(hostile, "Running")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing_extensions import Self
 from servers.control_plane import Cluster, kubectl_executable
 from servers.kube_api import ApiError, KubeApi, NotFoundError
 from servers.local_process import HOST, LocalProcess, free_ports
+from sinkpipeline_operator.child.builder import DRIVER_PORT
 from support.kube.drivers import Drivers, Started
 from support.kube.rights import Outside, install, remove
 from support.waiting import DEADLINE_S, wait_until
@@ -353,6 +356,34 @@ class OperatorLab:
     def delete(self, kind: str, name: str, *options: str) -> None:
         self.kubectl("delete", kind, name, *(options or ("--timeout=30s",)))
 
+    def make_silent(self, name: str) -> None:
+        """A driver that accepts connections and never answers, without a process; hold its application before."""
+        app = self.until(lambda: self.child(name), f"{name}: there is an application")
+        assert app is not None
+        meta = app["metadata"]
+        labels = {**app["spec"]["driver"]["template"]["metadata"]["labels"], "spark-role": "driver"}
+        owner = {"apiVersion": app["apiVersion"], "kind": app["kind"], "name": name, "uid": meta["uid"]}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-driver",
+                "labels": labels,
+                "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": {"containers": [{"name": "spark-kubernetes-driver", "image": IMAGE}]},
+        }
+        self._api.create(self._path("pod"), pod)
+        address = self._stack.enter_context(_silence(DRIVER_PORT))
+        running = {"name": "spark-kubernetes-driver", "image": IMAGE, "imageID": "", "ready": True, "restartCount": 0}
+        began = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+        status["containerStatuses"] = [{**running, "state": began}]
+        self._api.merge(f"{self._path('pod')}/{name}-driver/status", {"status": status})
+        state = {"applicationState": {"state": "RUNNING"}, "driverInfo": {"podName": f"{name}-driver"}}
+        state |= {"executionAttempts": 1, "lastSubmissionAttemptTime": None, "terminationTime": None}
+        self._api.merge(f"{self._path('sparkapplication')}/{name}/status", {"status": state})
+
     def make_executor(self, name: str, number: int, status: Mapping[str, Any]) -> None:
         """A pod as Spark's driver makes it, without a node."""
         driver = self.pod(name)
@@ -567,6 +598,16 @@ class OperatorLab:
     def _follow(self, kind: str, path: str) -> None:
         for seen in self._api.follow(path.format(self.namespace)):
             self._history.append(Change(time.monotonic(), kind, seen.kind, seen.new, seen.old))
+
+
+@contextlib.contextmanager
+def _silence(port: int) -> Iterator[str]:
+    """An address of this machine at which somebody listens and never answers."""
+    while True:
+        address = f"127.201.{secrets.randbelow(250)}.{1 + secrets.randbelow(250)}"
+        with contextlib.suppress(OSError), socket.create_server((address, port), backlog=256):
+            yield address
+            return
 
 
 def _check_conditions(resource: Object) -> None:
