@@ -190,6 +190,8 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("metadata",), REMOVE, "metadata", "is missing"),
     (("spec",), REMOVE, "spec", "is missing"),
     (("spec",), "x", "spec", "is text, not a mapping"),
+    ((*KAFKA, "topicss"), None, "spec.source.kafka.topicss", "did you mean topics?"),
+    ((*SINK, "kafka", "groupId"), None, "spec.sinks[0].kafka.groupId", "is an unknown field"),
     (("spec",), [], "spec", "is a list, not a mapping"),
     (("spce",), {}, "spce", "did you mean spec?"),
     (("metadata", "name"), REMOVE, "metadata.name", "is missing"),

@@ -1,19 +1,17 @@
 """`SinkPipelineAction`: what a person asks for once, of one sink of one pipeline."""
 
 import enum
-import json
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.manifest.base import INT32_MAX, Part
 from sinkpipeline.core.manifest.model import Metadata
 from sinkpipeline.core.manifest.names import Digest, LetterPlace, Moment, ResourceName, SinkName, TargetList
-from sinkpipeline.core.manifest.plain import to_plain
-from sinkpipeline.core.manifest.problems import Fault, ManifestError, fault_error
-from sinkpipeline.core.manifest.translate import translate
+from sinkpipeline.core.manifest.parse import parse
+from sinkpipeline.core.manifest.problems import Fault, fault_error
 
 ACTION_KIND = "SinkPipelineAction"
 _WEEK_S = 7 * 24 * 3600
@@ -74,8 +72,9 @@ class ActionSpec(Part):
     """Reset says where the sink goes on; Redrive delivers its pending dead letters; Purge deletes the beginning of its
     dead-letter topic."""
     to: TargetList | None = None
-    """Of a Reset, where the sink goes on: earliest, latest, or a list such as orders:0=120,orders:1=latest; what
-    nothing names stays. Of a Redrive, Data (the default) or Source, back to the source topic."""
+    """Of a Reset, where the sink goes on: earliest, latest, or a list such as orders:0=120,orders:1=latest; a partition
+    that the list doesn't name stays where it is. Of a Redrive: Data (the default), or Source, which is back to the
+    source topic."""
     letters: LetterFilter | None = None
     """Of a Redrive, which letters; all that are pending where it is left out."""
     rate: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
@@ -139,9 +138,4 @@ def parse_action(document: object) -> SinkPipelineAction:
     Raises:
         ManifestError
     """
-    plain = to_plain(document)
-    try:
-        return SinkPipelineAction.model_validate_json(json.dumps(plain))
-    except ValidationError as error:
-        problems = translate(error, SinkPipelineAction)
-    raise ManifestError(problems)
+    return parse(document, SinkPipelineAction)

@@ -71,8 +71,8 @@ class Spec(Part):
     failure_policy: FailurePolicy = FailurePolicy()
     """Patience with failures, of each sink's batches and of the driver."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """What deletion of the resource leaves: Retain, all topics and progress; Delete, neither the progress nor the data
-    topics that were created here. Source topics are never touched."""
+    """What happens when the resource is deleted. Retain keeps all topics and the progress. Delete deletes the progress,
+    and the data topics that were created here. Source topics are never deleted."""
     suspend: bool = False
     """true stops the driver; progress stays."""
     restart_nonce: int | None = None

@@ -1,13 +1,16 @@
-"""The one way from a document to a `SinkPipeline`."""
+"""The one way from a document to a `SinkPipeline`, and to any other kind."""
 
 import json
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sinkpipeline.core.manifest.model import SinkPipeline
 from sinkpipeline.core.manifest.plain import to_plain
 from sinkpipeline.core.manifest.problems import ManifestError
-from sinkpipeline.core.manifest.translate import translate
+from sinkpipeline.core.manifest.translate import translate, unknown_nulls
+
+K = TypeVar("K", bound=BaseModel)
 
 
 def parse_manifest(document: object) -> SinkPipeline:
@@ -20,11 +23,25 @@ def parse_manifest(document: object) -> SinkPipeline:
         ManifestError: with every problem that was found. Rules between fields are looked at once the fields themselves
             are right.
     """
-    plain = to_plain(document)
+    return parse(document, SinkPipeline)
+
+
+def parse(document: object, kind: type[K]) -> K:
+    """As `parse_manifest`, of any kind.
+
+    Raises:
+        ManifestError
+    """
+    plain, nulls = to_plain(document)
+    # The API server refuses an unknown field also where it is null.
+    problems = unknown_nulls(nulls, kind)
     try:
         # As JSON: only there does strictness know that a list is the only tuple and text the only enum.
-        return SinkPipeline.model_validate_json(json.dumps(plain))
+        parsed = kind.model_validate_json(json.dumps(plain))
     except ValidationError as error:
-        problems = translate(error, SinkPipeline)
+        problems = (*translate(error, kind), *problems)
+    else:
+        if not problems:
+            return parsed
     # Outside the handler, so that no cause carries the document's values into a log.
     raise ManifestError(problems)

@@ -30,19 +30,21 @@ _SERVER_TIMES = frozenset({"creationTimestamp", "deletionTimestamp"})
 _SERVER_BOOKKEEPING = (("status",), ("metadata", "managedFields"), ("metadata", "selfLink"))
 
 
-def to_plain(document: object) -> Json:
-    """A copy of the document that holds only JSON values.
+def to_plain(document: object) -> tuple[Json, tuple[Location, ...]]:
+    """A copy of the document that holds only JSON values, and where fields of its spec were null, and so left out.
 
     Raises:
         ManifestError: with everything that is no JSON value.
     """
-    return _Copy().run(document)
+    copy = _Copy()
+    return copy.run(document), tuple(copy.nulls)
 
 
 class _Copy:
     def __init__(self) -> None:
         self._problems: list[Problem] = []
         self._values = 0
+        self.nulls: list[Location] = []
 
     def run(self, document: object) -> Json:
         plain = self._copy(document, ())
@@ -79,7 +81,11 @@ class _Copy:
                 self._refuse(at, "has a key that is not text", "put the key in quotes")
             elif not _encodable(key):
                 self._refuse(at, "has a key that is not valid Unicode", "use valid Unicode text")
-            elif (*at, key) not in _SERVER_BOOKKEEPING and not (value is None and null_is_absent):
+            elif (*at, key) in _SERVER_BOOKKEEPING:
+                continue
+            elif value is None and null_is_absent:
+                self.nulls += [(*at, key)] if at[:1] == ("spec",) else []
+            else:
                 plain[key] = self._copy(value, (*at, key))
         return plain
 

@@ -79,6 +79,12 @@ def translate(error: ValidationError, root: type[BaseModel]) -> tuple[Problem, .
     return tuple(problems)
 
 
+def unknown_nulls(nulls: Sequence[Location], root: type[BaseModel]) -> tuple[Problem, ...]:
+    """Of the places of fields that are null, and so were left out: those that are no fields at all."""
+    found = ((each, _known_fields(root, each[:-1])) for each in nulls)
+    return tuple(_of_unknown(each, root) for each, known in found if known and each[-1] not in known)
+
+
 def _problems(detail: ErrorDetails, root: type[BaseModel]) -> Iterator[Problem]:
     location, value = detail["loc"], detail["input"]
     context = detail.get("ctx", {})
