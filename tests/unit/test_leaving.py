@@ -33,9 +33,10 @@ class Client:
         if self.aborting is not None:
             raise error(*self.aborting)
 
-    def purge(self, **what: bool) -> None:
-        assert not what["in_flight"], "what is on its way would be forgotten, and answered all the same"
-        self.called.append("purge")
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
+        assert in_queue
+        assert blocking is not in_flight
+        self.called.append("purge all" if in_flight else "purge")
 
     def poll(self, _timeout_s: float) -> int:
         if self.polling is not None:
@@ -98,6 +99,12 @@ def test_without_a_transaction_nothing_is_aborted() -> None:
     client = Client()
     leave(client, in_transaction=False)  # type: ignore[arg-type]
     assert client.called == ["purge"]
+
+
+def test_the_rows_of_one_that_is_kept_are_not_sent_again() -> None:
+    client = Client(answered_after=NEVER)
+    leave(client, in_transaction=True)  # type: ignore[arg-type]
+    assert client.called == ["abort", "purge", "purge all"]
 
 
 def test_what_was_kept_is_destroyed_after_its_requests_have_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:

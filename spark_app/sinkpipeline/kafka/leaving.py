@@ -39,7 +39,7 @@ def leave(producer: Producer, *, in_transaction: bool) -> None:
     """
     try:
         is_quiet = not in_transaction or _aborts(producer)
-        # Not what is on its way: the client would forget that it waits for an answer.
+        # Not what is on its way: of that the client would forget the rows, and then nobody sees when it is answered.
         producer.purge(in_queue=True, in_flight=False, blocking=True)
         is_quiet = _is_empty(producer) and is_quiet
     except (KafkaException, SystemError):
@@ -47,6 +47,9 @@ def leave(producer: Producer, *, in_transaction: bool) -> None:
         is_quiet = False
     now = time.monotonic()
     done = []
+    if not is_quiet:
+        # Its rows are not sent again. The answers to those that were sent still come, and find it alive.
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
     with _lock:
         if not is_quiet:
             _kept.append((now + _KEPT_S, producer))
