@@ -13,9 +13,11 @@ PIP_VERSION=26.3 # --group needs 25.1, and environments of Python 3.11 start wit
 DISTRIBUTIONS=(-e . -e "spark_app[spark]" --group dev)
 VENV=.venv
 KAFKA_POM=dev/maven/kafka/pom.xml
+KAFKA_TOOLS_POM=dev/maven/kafka-tools/pom.xml
 SPARK_POM=dev/maven/spark/pom.xml
 CACHE=${SINKPIPELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinkpipeline}
 KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$KAFKA_POM")
+KAFKA_TOOLS=$CACHE/kafka-tools-${KAFKA##*-}
 GO_MODULES=dev/go
 KUBERNETES_VERSION=$(sed -n 's:^require k8s.io/kubernetes v::p' "$GO_MODULES/kubernetes/go.mod")
 CONTROL_PLANE=$CACHE/control-plane-$KUBERNETES_VERSION
@@ -136,17 +138,23 @@ for jar in sorted(glob.glob(importlib.util.find_spec("pyspark").submodule_search
 PYTHON
 }
 
-kafka_broker() {
-  cmp -s "$KAFKA_POM" "$KAFKA/pom.xml" && return
+# maven_jars POM DIRECTORY WHAT
+maven_jars() {
+  cmp -s "$1" "$2/pom.xml" && return
   require_java
-  say "fetching a Kafka broker into $KAFKA"
+  say "fetching $3 into $2"
   mkdir -p "$CACHE"
   staging=$(mktemp -d "$CACHE/.kafka.XXXXXX")
-  copy_jars "$KAFKA_POM" "$staging"
-  cp "$KAFKA_POM" "$staging/pom.xml"
-  rm -rf "$KAFKA"
+  copy_jars "$1" "$staging"
+  cp "$1" "$staging/pom.xml"
+  rm -rf "$2"
   # Not mv: it would move into a directory that another checkout has put there meanwhile.
-  "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$KAFKA"
+  "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$2"
+}
+
+kafka_broker() {
+  maven_jars "$KAFKA_POM" "$KAFKA" "a Kafka broker"
+  maven_jars "$KAFKA_TOOLS_POM" "$KAFKA_TOOLS" "Kafka's commands"
 }
 
 require_go() {

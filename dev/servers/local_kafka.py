@@ -328,15 +328,29 @@ def _java_executable() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
-def _classpath() -> str:
-    pom = Path(__file__).parents[1] / "maven" / "kafka" / "pom.xml"
+def _jars(name: str) -> Path:
+    pom = Path(__file__).parents[1] / "maven" / name / "pom.xml"
     version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
     if version is None:
         raise LocalKafkaError(f"{pom} names no kafka.version")
-    jars = cache_directory() / f"kafka-{version[1]}"
+    jars = cache_directory() / f"{name}-{version[1]}"
     if not jars.is_dir():
-        raise LocalKafkaError(f"there is no Kafka broker in {jars}: run `make install`")
-    return str(jars / "*")
+        raise LocalKafkaError(f"there are no jars of Kafka in {jars}: run `make install`")
+    return jars
+
+
+def _classpath() -> str:
+    return str(_jars("kafka") / "*")
+
+
+def run_command(main: str, *arguments: str, deadline: float = 60.0) -> str:
+    """What one of Kafka's commands prints, by the name of its class: the scripts of the distribution only find Java."""
+    classpath = f"{_jars('kafka-tools')}/*:{_classpath()}"
+    command = [_java_executable(), *FAST_START, "-cp", classpath, main, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=deadline, check=False)
+    if done.returncode:
+        raise LocalKafkaError(f"{main} {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.kafka import leaving
+from sinkpipeline.kafka.producers import TransactionalProducer
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE
 from support.worlds.faults import Deliveries, FaultyKafka, batch_of, writer_of
@@ -194,3 +197,23 @@ def test_partitions_move_between_workers_that_are_killed(faulty: FaultyKafka, tm
     assert kept, "some producers were used again"
     assert deliveries.verdict() == EXACTLY_ONCE
     assert sum(deliveries.sink.frontier().values()) == 24 * 4
+
+
+def test_a_fenced_zombie_lives_until_its_rows_are_answered(faulty: FaultyKafka, stack: ExitStack) -> None:
+    """An answer that comes while its client is destroyed can end the whole process: docs/design/0035."""
+    deliveries = Deliveries(faulty)
+    settings, at = deliveries.sink.settings(), deliveries.sink.at()
+    trap = stack.enter_context(faulty.proxy.trap(Api.PRODUCE, Way.ANSWERS, held=True))
+    zombie = TransactionalProducer(settings.connection, settings.id.partition_id(at))
+    zombie.begin()
+    zombie.produce_rows(settings.data.name, [(b"0:0", b"key", 0, 0, None)])
+    trap.wait()
+    with closing(TransactionalProducer(settings.connection, settings.id.partition_id(at))):
+        before = len(leaving._kept)
+        began = time.monotonic()
+        zombie.close()
+        assert time.monotonic() - began < 5
+        assert len(leaving._kept) == before + 1
+    trap.release()
+    deliveries.deliver()
+    assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 4})

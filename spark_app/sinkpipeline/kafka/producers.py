@@ -26,6 +26,7 @@ from sinkpipeline.kafka.deliveries import (
     unacknowledged,
 )
 from sinkpipeline.kafka.errors import error_of, is_record_error, made, translate, verdict_of
+from sinkpipeline.kafka.leaving import leave
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0
@@ -36,9 +37,6 @@ _DELIVERY_TIMEOUT_MS = 45_000
 
 _INIT_STEP_S = 0.03
 """One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones don't."""
-
-_REGISTERED_S = 0.05
-"""How long the client may take from a record to the request that adds its partition to the transaction."""
 
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
@@ -98,8 +96,8 @@ class TransactionalProducer:
         self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._open = False
-        self._produced_at: float | None = None
-        """When a record was last produced that nothing is known of yet."""
+        self._unsettled = False
+        """Whether records were produced of which nothing is known yet."""
         base = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
         self._producer = made(
             Producer,
@@ -161,7 +159,7 @@ class TransactionalProducer:
             told = unacknowledged(self._producer, self._deliveries, self._servers, str(error))
             raise InDoubt(f"{self.transactional_id}: {error}", told=told, share=told.share) from error
         finally:
-            self._produced_at = time.monotonic()
+            self._unsettled = True
 
     def produce_record(self, topic: str, key: str, value: bytes | None) -> None:
         """Produces one record, or a tombstone, to partition 0 of a topic into the open transaction."""
@@ -179,7 +177,7 @@ class TransactionalProducer:
                     continue
                 raise self._failed(exception) from exception
             else:
-                self._produced_at = None
+                self._unsettled = False
                 return
 
     def write(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
@@ -218,16 +216,15 @@ class TransactionalProducer:
             self._producer.abort_transaction(_ABORT_DEADLINE_S)
         except KafkaException:
             return False
+        self._unsettled = False
         return True
 
     def close(self) -> None:
-        """Gives up the connection; an open transaction is left to the next init of the id, or to its time-out."""
-        if self._produced_at is not None:
-            # Destroyed in the moment in which it adds a partition to its transaction, the client ends the process by an
-            # assertion (rdkafka_txnmgr.c, txn_req_cnt): once in 3,090 tries, each right after a record was produced.
-            time.sleep(max(0.0, self._produced_at + _REGISTERED_S - time.monotonic()))
-        # The client's own close() would flush without a deadline; destroying it purged doesn't wait.
-        self._producer.purge()
+        """Gives up the connection, and aborts an open transaction if that can be done soon.
+
+        Else it is left to the next init of the id, or to its time-out.
+        """
+        leave(self._producer, in_transaction=self._unsettled)
         del self._producer
 
     def _failed(self, exception: KafkaException) -> Exception:
@@ -338,7 +335,7 @@ class PlainProducer:
         self._proved = self._proved or len(self._producer) < waiting
 
     def close(self) -> None:
-        self._producer.purge()
+        leave(self._producer, in_transaction=False)
         del self._producer
 
     def _ended(self, error: SystemError) -> Exception:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 _DEADLINE_S = 20.0
 _CLIENT = "raw"
 _NO_PRODUCER = struct.pack(">qhi", -1, -1, -1)
+_TRANSACTIONAL = 0x10
 _CRC32C = 0x82F63B78
 """Castagnoli's polynomial, mirrored."""
 
@@ -24,12 +25,25 @@ def produce_raw(
     servers: str, topic: str, records: Iterable[RawRecord], *, partition: int = 0, timestamp: int = 1_700_000_000_000
 ) -> None:
     """Produces records, byte for byte, as one batch; `servers` is the partition's leader."""
-    batch = _batch(list(records), timestamp)
     body = struct.pack(">hhi", -1, -1, int(_DEADLINE_S * 1000))  # no transaction, all replicas
+    _append(servers, topic, partition, body, _batch(list(records), timestamp))
+
+
+def _append(servers: str, topic: str, partition: int, body: bytes, batch: bytes) -> None:
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
     answer = _ask(servers, 0, 3, body)
     [error] = struct.unpack_from(">h", answer, 4 + 2 + len(topic) + 4 + 4)
     assert error == 0, f"{topic} refused the batch with error {error}"
+
+
+def hang_a_transaction(servers: str, topic: str, *, partition: int = 0, producer: int = 4_711) -> None:
+    """A transaction that no coordinator knows, as an old bug of brokers left them: nobody ends it by itself.
+
+    The broker must run with `transaction.partition.verification.enable=false`. Its record is years old.
+    """
+    batch = _batch([(b"hanging", None, [])], 1_700_000_000_000, producer=struct.pack(">qhi", producer, 0, 0))
+    body = _text("hanging") + struct.pack(">hi", -1, int(_DEADLINE_S * 1000))
+    _append(servers, topic, partition, body, batch)
 
 
 def limit_produce_rate(servers: str, client: str | None, rate: float | None) -> None:
@@ -63,10 +77,10 @@ def _text(text: str) -> bytes:
     return struct.pack(">h", len(text.encode())) + text.encode()
 
 
-def _batch(records: list[RawRecord], timestamp: int) -> bytes:
-    """Version 2, not compressed."""
-    last = len(records) - 1
-    rest = struct.pack(">hiqq", 0, last, timestamp, timestamp) + _NO_PRODUCER + struct.pack(">i", len(records))
+def _batch(records: list[RawRecord], timestamp: int, *, producer: bytes = _NO_PRODUCER) -> bytes:
+    """Version 2, not compressed; one of a producer belongs to its transaction."""
+    last, attributes = len(records) - 1, 0 if producer == _NO_PRODUCER else _TRANSACTIONAL
+    rest = struct.pack(">hiqq", attributes, last, timestamp, timestamp) + producer + struct.pack(">i", len(records))
     rest += b"".join(_record(number, *record) for number, record in enumerate(records))
     inner = struct.pack(">ibI", -1, 2, _crc32c(rest)) + rest
     return struct.pack(">qi", 0, len(inner)) + inner
