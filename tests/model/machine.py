@@ -380,7 +380,7 @@ class OldAnswers(Calm):
     @rule(answers=st.integers(1, 2), seconds=st.sampled_from([0.0, 1.0]), start=st.booleans())
     def old_answers(self, answers: int, seconds: float, *, start: bool) -> None:
         self.world.scheduler.run(seconds=seconds)
-        self.world.old_answers = answers
+        self.world.give_old_answers(answers)
         if start:
             self.start_another()
 

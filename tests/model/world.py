@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -34,6 +35,8 @@ _PATIENCE_S = 400.0
 """In which whatever can be delivered is delivered once nothing goes wrong any more: a few transaction time-outs."""
 _FOREIGN_S = 900.0
 _BETWEEN_DRIVERS_S = 60.0
+_OLD_ANSWERS_APART_S = 1.0
+"""Longer than all the looks take of who is about to give up (`SINKPIPELINE_LOOK_AGAIN_S` of the tests)."""
 _LAST_WORDS_S = 4.0
 _TOGETHER = (frozenset({"data", "reset"}), frozenset({"data", "progress"}))
 
@@ -94,8 +97,8 @@ class World:
         self.violation: Violation | None = None
         self.rows_to_refuse = 0
         """The cluster refuses so many rows of plain producers."""
-        self.old_answers = 0
-        """So many descriptions of topics are as old as the source."""
+        self._old_answers = 0
+        self._old_answer_at = -math.inf
         self.held = False
         """Whether a thread was held, or an answer: then time-outs may pass that nobody else has caused."""
         self._tampered: frozenset[str] = frozenset()
@@ -289,8 +292,16 @@ class World:
         return self.rows_to_refuse >= 0
 
     def _topics_known(self) -> tuple[str, ...] | None:
-        self.old_answers -= 1
-        return (SOURCE,) if self.old_answers >= 0 else None
+        if self._old_answers == 0:
+            return None
+        self._old_answers -= 1
+        self._old_answer_at = self.scheduler.now
+        return (SOURCE,)
+
+    def give_old_answers(self, answers: int) -> None:
+        """So many descriptions of topics are as old as the source; fewer than somebody who is careful asks for."""
+        if self._old_answers == 0 and self.scheduler.now > self._old_answer_at + _OLD_ANSWERS_APART_S:
+            self._old_answers = answers
 
     # What must be so
 
@@ -312,7 +323,7 @@ class World:
         """
         for thread in self.scheduler.threads:
             thread.held = False
-        self.rows_to_refuse = self.old_answers = 0
+        self.rows_to_refuse = self._old_answers = 0
         # Also where all was delivered, somebody may be about to do harm.
         self.scheduler.run(seconds=_LAST_WORDS_S)
         self.raise_violation()

@@ -380,7 +380,7 @@ class OperatorLab:
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
         status["containerStatuses"] = [{**running, "state": began}]
         self._api.merge(f"{self._path('pod')}/{name}-driver/status", {"status": status})
-        state = {"applicationState": {"state": "RUNNING"}, "driverInfo": {"podName": f"{name}-driver"}}
+        state: Object = {"applicationState": {"state": "RUNNING"}, "driverInfo": {"podName": f"{name}-driver"}}
         state |= {"executionAttempts": 1, "lastSubmissionAttemptTime": None, "terminationTime": None}
         self._api.merge(f"{self._path('sparkapplication')}/{name}/status", {"status": state})
 
