@@ -197,7 +197,8 @@ def _memory_exhausted(world: World, _: float) -> Iterator[None]:
     squeeze(status["containerID"].rpartition("/")[2], _HEADROOM)
     # It ends with the container that it runs in.
     with suppress(ControlPlaneError):
-        world.installed.kubectl("exec", driver["metadata"]["name"], "--", "python", "-c", _HOG)
+        meta = driver["metadata"]
+        world.cluster.kubectl("exec", f"--namespace={meta['namespace']}", meta["name"], "--", "python", "-c", _HOG)
     _until_gone(world, driver)
     yield
 

@@ -40,7 +40,7 @@ def begin(pipeline: Pipeline, case: str, **spec: Any) -> None:
     begun = time.monotonic()
     pipeline.apply(**spec)
     first = pipeline.until(rows_are_there, "its first rows are there", START_S)
-    pipeline.installed.report.tell(case, first, f"first rows; of that: {pipeline.first_row()}")
+    pipeline.installed.report.tell(case, first, f"first rows; of that: {pipeline.first_row(first)}")
     pipeline.until(lambda: pipeline.told("Ready").startswith("True"), "it is Ready", START_S)
     pipeline.installed.report.tell(case, time.monotonic() - begun, "applied until it is Ready", pipeline.line)
 

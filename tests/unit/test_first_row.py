@@ -14,8 +14,8 @@ def seen(second: int, started: int | None = None) -> dict[str, Any]:
 
 
 def test_each_part_is_the_time_since_the_one_before() -> None:
-    told = parts(marks(seen(1), seen(2), seen(12, 14), seen(24, 27)))
+    told = parts(marks(seen(1), seen(2), seen(12, 14), seen(24, 27)), 30.4)
     assert told == (
         "SparkApplication 1 s, driver's pod (spark-submit) 10 s, driver's container 2 s, "
-        "executor's pod (Spark, the sink's start) 10 s, executor's container 3 s"
+        "executor's pod (Spark, the sink's start) 10 s, executor's container 3 s, first batch 4 s"
     )

@@ -24,9 +24,11 @@ def marks(pipeline: Object, application: Object, driver: Object, executor: Objec
     ]
 
 
-def parts(marks: Sequence[Mark]) -> str:
-    """As `SparkApplication 1 s, driver's pod 9 s`: how long after the one before."""
-    return ", ".join(f"{what} {(at - before).total_seconds():.0f} s" for (_, before), (what, at) in pairwise(marks))
+def parts(marks: Sequence[Mark], seconds: float) -> str:
+    """Of that many seconds, as `SparkApplication 1 s, driver's pod 9 s`: how long each came after the one before."""
+    took = [(what, (at - before).total_seconds()) for (_, before), (what, at) in pairwise(marks)]
+    rest = seconds - sum(each for _, each in took)
+    return ", ".join(f"{what} {each:.0f} s" for what, each in [*took, ("first batch", rest)])
 
 
 def _made(found: Object) -> dt.datetime:

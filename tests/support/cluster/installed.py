@@ -203,12 +203,12 @@ class Pipeline(SeenPipeline):
         selector = f"sinkpipeline.io/pipeline={self.name},spark-role=executor"
         return [each for each in self.installed.pods(selector, self.namespace) if each["status"]["phase"] == "Running"]
 
-    def first_row(self) -> str:
-        """What took how long from the application to the executor that wrote it."""
+    def first_row(self, seconds: float) -> str:
+        """What took how long of the seconds from `kubectl apply` to the first row."""
         application = self.installed.api.get(f"{APPLICATIONS.format(self.namespace)}/{self.name}")
         driver, [executor, *_] = self.driver, self.executors()
         assert driver is not None
-        return parts(marks(self.installed.api.get(self.path), application, driver, executor))
+        return parts(marks(self.installed.api.get(self.path), application, driver, executor), seconds)
 
     @property
     def line(self) -> str:
