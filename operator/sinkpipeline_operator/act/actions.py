@@ -32,7 +32,16 @@ from sinkpipeline_operator.child.configs import Refusal
 from sinkpipeline_operator.child.driverpod import ChildState
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime
 from sinkpipeline_operator.decide.decision import Decision, Step
-from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, SECRET, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.kube.client import (
+    CONFIG_MAP,
+    PIPELINE,
+    SECRET,
+    ApiFailed,
+    ApiRefused,
+    Cluster,
+    Conflict,
+    Ref,
+)
 from sinkpipeline_operator.observe.observer import ADOPT_ANNOTATION, Seen
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -105,14 +114,14 @@ class Actions:
             token: the driver's, as it was known last.
             finalizer: whether the resource has to carry one.
         """
-        refused: ApiRefused | None = None
+        refused: ApiRefused | ApiFailed | None = None
         try:
             self.restore_token(seen, token)
             if decision.step is not Step.DELETE:
                 self.restore_mounts(seen)
             if not seen.observation.deleting and self.settle_finalizer(seen, wanted=finalizer):
                 return False
-        except ApiRefused as error:
+        except (ApiRefused, ApiFailed) as error:
             if decision.step is Step.START:
                 raise
             refused = error
