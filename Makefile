@@ -3,7 +3,10 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm cluster cluster-down e2e e2e-if-possible crds manifests check lint test test-rest test-all costs soak chaos hunt hunt-operator demo bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters format lock clean
+.PHONY: help install control-plane servers helm crds manifests format lock clean
+.PHONY: check lint test test-rest test-all costs soak chaos hunt hunt-operator demo
+.PHONY: cluster cluster-down e2e e2e-if-possible
+.PHONY: bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +107,9 @@ bench-moves: install ## What moving a source partition to another Python worker 
 
 bench-dead-letters: install ## What a dead-letter topic costs, without a bad row and with ever more of them
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m dead_letters $(BENCH)
+
+bench-slow-clock: install ## What a worker's clock that is an hour slow costs
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m slow_clock $(BENCH)
 
 format: install ## Format, and fix what the linter can fix
 	$(RUN) -m ruff format

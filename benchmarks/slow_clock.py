@@ -1,0 +1,107 @@
+"""What a worker's clock that is an hour slow costs: a writer with it beside one with the right time, in turns.
+
+`make bench-slow-clock`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m slow_clock --rows N --rounds N`
+
+One task's writer after the other, with dead letters and without Spark, on a data topic that takes rows up to an hour
+ahead (Kafka's default). Rows have the right time, so each is beyond the limit by the slow clock, until a broker has
+taken one: a worker finds that out in its first batch, once. The first round warms up and is not counted. The last lines
+are what that costs, and the ratio of all later batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from unittest import mock
+
+from servers.local_kafka import LocalKafka
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.settings import DeadLetterSettings
+from sinkpipeline.sinks import contract
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support.kafka import topics
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink, rows
+
+BEHIND_S = 3700
+"""An hour, and more than clocks may differ."""
+
+USUAL, SLOW = "usual", "an hour slow"
+
+
+@dataclass(frozen=True)
+class Drain:
+    first_s: float
+    """Of the first batch."""
+    rate: float
+    """Rows/s of the others."""
+
+
+def drain(servers: str, batches: int, count: int, behind_s: float) -> Drain:
+    """The first batches of a sink, by one worker."""
+    sink = OneSink(servers)
+    topics.create_topic(servers, sink.data, config={"message.timestamp.after.max.ms": "3600000"})
+    real, worker = time.time, Worker()
+    clock = SimpleNamespace(time=lambda: real() - behind_s)
+    letters = DeadLetterSettings(topic=TopicRequest(name=sink.dead))
+    with Driver(sink, dead_letter=letters) as driver, mock.patch.object(contract, "time", clock):
+        began = time.monotonic()
+        first_s = 0.0
+        for number in range(batches):
+            offsets = range(number * count, (number + 1) * count)
+            plan = driver.plan(offsets.stop)
+            batch = rows(offsets)
+            now = int(real() * 1000)
+            writer = ExactlyOnceWriter(plan, sink.at(), worker)
+            writer.write(replace(batch, timestamps=[now] * count))
+            writer.finish()
+            receipt = writer.receipt()
+            if receipt.clock_skew is not bool(behind_s):
+                raise SystemExit(f"the clock was judged otherwise: {receipt}")
+            driver.delivery.end(plan, [receipt])
+            first_s = first_s or time.monotonic() - began
+        seconds = time.monotonic() - began
+        [state] = driver.delivery.progress.partitions.values()
+        if (state.rows, state.dead) != (batches * count, 0):
+            raise SystemExit(f"rows were not delivered: {state}")
+    return Drain(first_s, (batches - 1) * count / (seconds - first_s))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="slow_clock", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=100_000, help="of a batch")
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    found: dict[str, list[Drain]] = {USUAL: [], SLOW: []}
+    order = random.Random(1)  # noqa: S311 - no secret
+    with LocalKafka(jvm_options=()) as kafka:
+        for number in range(arguments.rounds + 1):
+            for name in order.sample(list(found), len(found)):
+                behind_s = BEHIND_S if name == SLOW else 0
+                done = drain(kafka.bootstrap_servers, arguments.batches, arguments.rows, behind_s)
+                print(
+                    f"  round {number or 'warm-up'}: {name}: {done.first_s:.2f} s, {done.rate:,.0f} rows/s", flush=True
+                )
+                if number:
+                    found[name].append(done)
+    for name, drains in found.items():
+        print(f"{name}: the first batch {_middle([each.first_s for each in drains], '.2f')} s, then ", end="")
+        print(f"{_middle([each.rate for each in drains], ',.0f')} rows/s")
+    more = [slow.first_s - usual.first_s for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
+    ratios = [slow.rate / usual.rate for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
+    print(f"{SLOW}: {_middle(more, '.2f')} s more for the first batch of a worker; after it {SLOW} / {USUAL}: ", end="")
+    print(f"{_middle(ratios, '.2f')}, n={len(ratios)}")
+
+
+def _middle(found: list[float], form: str) -> str:
+    return f"{statistics.median(found):{form}} ({min(found):{form}} to {max(found):{form}})"
+
+
+if __name__ == "__main__":
+    main()
