@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.failpoints import failpoint
@@ -21,6 +20,7 @@ from sinkpipeline_operator.act.actions import FINALIZER, Actions
 from sinkpipeline_operator.act.asking import Asking
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import refusals
+from sinkpipeline_operator.child.remedies import KEEP_TOPICS, removal_barred
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
 from sinkpipeline_operator.knowing import TOLD_STEPS, Refused, is_new, known_of, refused_of, settled
@@ -300,9 +300,7 @@ class Reconciler:
             return Removal(done=True)
         question = self._question(seen)
         if question is None or self._kafka is None:
-            fact = "the operator has no access to Kafka" if self._kafka is None else "the manifest can't be read"
-            remedy = "set spec.deletionPolicy to Retain to delete the resource alone"
-            return Removal(done=False, error=seen.trouble or SinkPipelineError(Reason.MANIFEST_INVALID, fact, remedy))
+            return Removal(done=False, error=removal_barred(seen.ref, seen.trouble, has_kafka=self._kafka is not None))
         if seen.is_acted_on or self._bench.is_busy(seen.ref):
             # Who resets a sink would bring back what is removed.
             return Removal(done=False)
@@ -377,4 +375,6 @@ def _dead_letter_topics(seen: Seen) -> dict[str, str]:
 
 def _is_to_be_removed(seen: Seen) -> bool:
     """By the resource itself: a manifest that is refused for something else still says so."""
+    if (seen.resource["metadata"].get("annotations") or {}).get(KEEP_TOPICS) == "true":
+        return False
     return spec_of(seen.resource).get("deletionPolicy") == DeletionPolicy.DELETE.value

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+import crd
+from servers.control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline_operator.act.actions import FINALIZER
 from support.kube.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.kube.scripts import Script, SinkScript
 from support.resource.gitops import kstatus
+from support.resource.manifests import SINK, changed, smallest
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.kube
 
@@ -285,6 +292,58 @@ def test_a_deletion_that_takes_topics_along_is_held_without_kafka_until_it_may_l
     lab.until(lambda: lab.pod(name) is None, "its driver is gone")
     lab.patch(name, {"deletionPolicy": "Retain"})
     lab.until(lambda: lab.find("sinkpipeline", name) is None, "it is gone")
+
+
+def test_a_stored_spec_that_is_refused_today_can_be_deleted_as_the_status_says(
+    lab: OperatorLab, name: str, loosened: Callable[[], contextlib.AbstractContextManager[None]]
+) -> None:
+    manifest = lab.pipeline(name, deletionPolicy="Delete", suspend=True)
+    manifest["spec"]["source"]["kafka"]["topics"] = [manifest["spec"]["sinks"][0]["kafka"]["topic"]["name"]]
+    with loosened():
+        lab.apply(manifest)
+    lab.until_condition(name, "SpecValid", "False", "ManifestInvalid")
+    lab.until(lambda: lab.resource(name)["metadata"].get("finalizers") == [FINALIZER], "it has the finalizer")
+    with pytest.raises(ControlPlaneError, match="this would never end"):
+        lab.patch(name, {"deletionPolicy": "Retain"})
+    lab.delete("sinkpipeline", name, "--wait=false")
+    lab.until(lambda: "no topic can be removed" in lab.condition(name, "Ready").get("message", ""), "it says why")
+    [command] = re.findall(r"`(kubectl .*?)`", lab.condition(name, "Ready")["message"])
+    lab.type(command)
+    lab.until(lambda: lab.find("sinkpipeline", name) is None, "it is gone")
+
+
+@pytest.fixture
+def loosened(api_server: Cluster) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """The API server without the rules of the definition, as an older one may have been."""
+
+    def waits_for(rules: bool) -> None:
+        document = changed(
+            smallest(), ((*SINK, "kafka", "topic", "name"), smallest()["spec"]["source"]["kafka"]["topics"][0])
+        )
+
+        def takes() -> bool:
+            try:
+                api_server.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
+            except ControlPlaneError:
+                return False
+            return True
+
+        wait_until(lambda: takes() is not rules, "the definition is served")
+
+    @contextlib.contextmanager
+    def without() -> Iterator[None]:
+        definition = yaml.safe_load(crd.PATH.read_text())
+        [version] = definition["spec"]["versions"]
+        del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"]
+        api_server.kubectl("replace", "-f", "-", stdin=json.dumps(definition))
+        try:
+            waits_for(rules=False)
+            yield
+        finally:
+            api_server.kubectl("replace", "-f", str(crd.PATH))
+            waits_for(rules=True)
+
+    return without
 
 
 def test_deleted_while_it_starts(lab: OperatorLab, name: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import pytest
 
@@ -26,3 +28,30 @@ def test_a_namespace_that_comes_later_is_served(lab_everywhere: OperatorLab, nam
     assert lab.cluster.get("pods", there)["items"] != []
     lab.cluster.kubectl("delete", "sinkpipeline", name, "--timeout=30s", there)
     lab.until(lambda: lab.cluster.get("pods", there)["items"] == [], "its driver is gone")
+
+
+def test_a_namespace_goes_whose_secrets_went_before_its_pipelines(
+    lab_everywhere: OperatorLab, namespace: str, name: str
+) -> None:
+    """Nothing can be created there any more; what the status says to type is taken."""
+    lab, there = lab_everywhere, f"--namespace={namespace}"
+    manifest = lab.pipeline(name, deletionPolicy="Delete", suspend=True)
+    manifest["metadata"]["namespace"] = namespace
+    password = {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "password"}}
+    manifest["spec"]["source"]["kafka"]["auth"] = {"sasl": password}
+    lab.cluster.kubectl("create", "secret", "generic", "kafka-user", "--from-literal=password=p", there)
+    lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def seen() -> dict[str, Any]:
+        return dict(lab.cluster.get("sinkpipeline", name, there))
+
+    lab.until(lambda: seen()["metadata"].get("finalizers"), "it has the finalizer")
+    lab.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+    def told() -> str:
+        return next((each["message"] for each in seen()["status"].get("conditions", ()) if each["type"] == "Ready"), "")
+
+    lab.until(lambda: "Secret kafka-user does not exist" in told(), "it says what it misses")
+    [command] = re.findall(r"`(kubectl .*?)`", told())
+    lab.type(command)
+    lab.cluster.kubectl("wait", "--for=delete", f"sinkpipeline/{name}", "--timeout=30s", there)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.kube.client import Ref
 from support.kube import remedied
@@ -65,3 +65,16 @@ ADOPT = "type `kubectl -n shop annotate --overwrite sinkpipeline orders sinkpipe
 )
 def test_what_is_printed(remedy: str, printed: str) -> None:
     assert in_cluster(remedy) == printed
+
+
+def test_what_bars_a_removal_is_told_with_a_way_out_that_needs_no_other_spec() -> None:
+    missing = SinkPipelineError(Reason.SECRET_NOT_FOUND, "Secret s does not exist", "create it")
+    for trouble, has_kafka, fact in (
+        (missing, True, "Secret s does not exist"),
+        (None, True, "the manifest can't be read"),
+        (None, False, "the operator has no access to Kafka"),
+    ):
+        error = remedies.removal_barred(PIPELINE, trouble, has_kafka=has_kafka)
+        assert error.message == f"{fact}, so no topic can be removed"
+        assert "create it" not in error.remedy, "a namespace that is being deleted would refuse it"
+        assert "annotate --overwrite sinkpipeline orders sinkpipeline.io/keep-topics=true`" in error.remedy

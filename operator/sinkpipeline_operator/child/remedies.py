@@ -12,7 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline_operator.kube.client import ACTION, Ref
+
+KEEP_TOPICS = "sinkpipeline.io/keep-topics"
+"""An annotation: the resource is deleted alone, whatever its deletionPolicy is. An API server takes it also where it
+refuses any change of the spec: beside a stored one that it would refuse today."""
 
 _RESETS = re.compile(r"`sinkpipeline reset(?: --status-file)?`(?: and this status)?")
 _ADOPTS = re.compile(r"annotate it with sinkpipeline\.io/adopt-owner: ([A-Za-z0-9./-]+), and change restartNonce")
@@ -69,6 +74,26 @@ def restart(pipeline: Ref) -> str:
     on, off = (_suspend(pipeline, suspend=each) for each in (True, False))
     wait = "--for=jsonpath='{.status.phase}'=Suspended --timeout=10m"
     return f"{on} && kubectl -n {pipeline.namespace} wait sinkpipeline {pipeline.name} {wait} && {off}"
+
+
+def keep_topics(pipeline: Ref) -> str:
+    """Lets a resource go whose topics can't be removed; also in a namespace that is being deleted."""
+    return f"kubectl -n {pipeline.namespace} annotate --overwrite sinkpipeline {pipeline.name} {KEEP_TOPICS}=true"
+
+
+def removal_barred(pipeline: Ref, trouble: SinkPipelineError | None, *, has_kafka: bool) -> SinkPipelineError:
+    """Why a pipeline's topics can't be removed with it, and how to let it go without.
+
+    Args:
+        pipeline: whose.
+        trouble: what is wrong with its manifest or a Secret.
+        has_kafka: whether the operator may talk to Kafka.
+    """
+    fact = "the manifest can't be read" if has_kafka else "the operator has no access to Kafka"
+    fact = fact if trouble is None else trouble.message
+    reason = Reason.MANIFEST_INVALID if trouble is None else trouble.reason
+    remedy = f"to delete the resource alone, and keep its topics: `{keep_topics(pipeline)}`"
+    return SinkPipelineError(reason, f"{fact}, so no topic can be removed", remedy)
 
 
 def _suspend(pipeline: Ref, *, suspend: bool) -> str:
