@@ -72,7 +72,7 @@ def deliver_with_ours(sink: OneSink, end: int) -> None:
 
 
 @pytest.mark.parametrize("first", ["older", "ours"])
-@pytest.mark.thorough("two releases in turn; that a field may be missing is shown by tests/unit/test_progress.py")
+@pytest.mark.thorough("it unpacks the older release and lets the two deliver in turn")
 def test_two_releases_go_on_from_each_other(kafka: LocalKafka, older: Path, first: str) -> None:
     turns: list[Callable[[OneSink, int], None]] = [lambda *given: deliver_with(older, *given), deliver_with_ours]
     if first == "ours":
