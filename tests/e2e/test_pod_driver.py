@@ -28,7 +28,7 @@ from sinkpipeline.core.status import condition_of, instant
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
-from support.app.command import App, Run, last_line, manifest, sink
+from support.app.command import BY_TASKS, App, Run, last_line, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import delete_topic, open_transaction, produce_numbers, unique
 from support.sink.driver import Driver
@@ -186,9 +186,9 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
         pod.run.eventually(lambda: pod.status()["now"] > status["now"], "the heartbeat moves on")
         _hang_in_the_source(kafka.bootstrap_servers, source, pod, name)
 
-        pod.app.arm("after-rows-before-progress")
+        pod.app.arm("delivered-rows-before-progress")
         source.feed(1, only=0)  # a single record is in one batch; of more, the next batch could have the rest
-        pod.run.until_held("after-rows-before-progress")
+        pod.run.until_held("delivered-rows-before-progress")
         pod.run._process.send_signal(signal.SIGTERM)
         pod.run.eventually(lambda: "stopping after the running batch" in pod.run.stderr, "it says that it stops")
         stopping = pod.status()["now"]
@@ -244,7 +244,7 @@ def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_do
     name = unique("podlosing")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
     source.feed(50)
-    spark = {"conf": {JAVA_OPTIONS: SHORT_LIVED}, "executor": {"instances": 1, "cores": 1, "memory": "512m"}}
+    spark = {**BY_TASKS, "executor": {"instances": 1, "cores": 1, "memory": "512m"}}
     document = manifest(kafka.bootstrap_servers, name, [source.topic], spark=spark)
     app = App(tmp_path, parse_manifest(document).to_document())
 

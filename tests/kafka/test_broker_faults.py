@@ -142,8 +142,9 @@ def leave_open(deliveries: Deliveries) -> None:
     producer = TransactionalProducer(sink.connection, key)
     producer.begin()
     producer.produce_rows(sink.data, [(value, key_, 0, 0, None) for _, key_, value in values])
-    producer._producer.flush(topics.DEADLINE_S)
-    producer.close()
+    assert producer._producer.flush(topics.DEADLINE_S) == 0
+    # As a process that is killed: what is closed aborts.
+    del producer._producer
     assert topics.has_open_transaction(sink.servers, sink.data)
 
 
@@ -328,7 +329,8 @@ def test_a_commit_that_stays_in_doubt_is_told_and_found_out_by_the_next_start(fa
 
     deliveries.start()
 
-    assert deliveries.frontier[at].next == (4 if way is Way.REQUESTS else 8)
+    # The producer that was given up lives until its request has been answered, and may still have sent it.
+    assert deliveries.frontier[at].next in ((4, 8) if way is Way.REQUESTS else (8,))
     deliveries.deliver(12 - deliveries.frontier[at].next)
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 12})
 
@@ -352,8 +354,9 @@ def test_a_commit_in_doubt_is_found_out_by_its_own_task(
         faulty.heal()
         finished.result(60)
     receipt = writer.receipt()
-    commits = 1 if way is Way.REQUESTS else 0
-    assert (receipt.claims, receipt.commits, receipt.delivered, receipt.in_doubt) == (2, commits, 4, False)
+    # Its own commit where the first one did not come through; the producer that was given up may still have sent that.
+    assert receipt.commits in ((0, 1) if way is Way.REQUESTS else (0,))
+    assert (receipt.claims, receipt.delivered, receipt.in_doubt) == (2, 4, False)
     deliveries.take(receipt)
     deliveries.deliver()
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 8})

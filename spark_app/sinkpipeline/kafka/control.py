@@ -1,7 +1,8 @@
 """The producer of everything that a driver writes of its own: announcements, frontiers, tombstones, small batches.
 
 A record of it is as large as the pipeline: `meta` lists every source topic. So the client lets it pass whatever its
-size, and compressed; the progress topic alone has a limit. What that refuses is told with the way to raise it.
+size, and compressed where there are many; the progress topic alone has a limit. What that refuses is told with the way
+to raise it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _OF_ROWS = (
 )
 """What a manifest may set that shows in the rows of a small batch."""
 _COMPRESSION = ("compression.codec", "compression.type")
+_MANY_TOPICS = 1_000
+"""With more of them `meta` may be too large for a topic's default limit, unless it is compressed."""
 _ROOM = 10 * 1024 * 1024
 
 
@@ -42,11 +45,20 @@ class ControlProducer(TransactionalProducer):
     """
 
     def __init__(
-        self, connection: Connection, transactional_id: str, properties: Mapping[str, str] | None = None
+        self,
+        connection: Connection,
+        transactional_id: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        source_topics: int = 0,
     ) -> None:
-        """`properties`: those of the sink."""
+        """`properties`: those of the sink. `source_topics`: how many its source has, all of which `meta` lists."""
         self._topic = ""
-        super().__init__(connection, transactional_id, _with_defaults(properties or {}))
+        of_rows = {name: value for name, value in (properties or {}).items() if name in _OF_ROWS}
+        self.writes_like_tasks = source_topics <= _MANY_TOPICS or not of_rows.keys().isdisjoint(_COMPRESSION)
+        """Whether rows stand in their topic as a task would write them: not every consumer reads every compression."""
+        compression = {} if self.writes_like_tasks else {"compression.type": "zstd"}
+        super().__init__(connection, transactional_id, {**_LARGEST, **compression, **of_rows})
 
     def deliver(
         self,
@@ -85,12 +97,6 @@ class ControlProducer(TransactionalProducer):
     def commit(self, deadline_s: float | None = None) -> None:
         with explained(self._topic, self._servers):
             super().commit(*(() if deadline_s is None else (deadline_s,)))
-
-
-def _with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
-    of_rows = {name: properties[name] for name in _OF_ROWS if name in properties}
-    compression = {} if any(name in of_rows for name in _COMPRESSION) else {"compression.type": "zstd"}
-    return {**_LARGEST, **compression, **of_rows}
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class SinkReset(SinkTakeover):
         else:
             self._look(topic)
         # 1.
-        with self._hold(topic) as hold:
+        with self._hold(topic, source_topics=len(view.topics)) as hold:
             # 2.
             progress = self._read(hold)
             known, _ = self._known(progress, topic)

@@ -129,7 +129,7 @@ class SinkStarter(SinkTakeover):
         progress_topic, recreated = self._prepare(view, memory, held)
         exact = self._exact is not None
         # 1.
-        with self._hold(progress_topic) as hold:
+        with self._hold(progress_topic, source_topics=len(view.topics)) as hold:
             # 2.
             progress = self._read(hold)
             check(progress)

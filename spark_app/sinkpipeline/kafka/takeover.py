@@ -52,6 +52,8 @@ class SinkTakeover:
     """The runs of this driver, which are no newer driver's."""
     _seen: str | None = field(default=None, init=False)
     """The run that the newest attempt found, in step 2 if it came so far."""
+    _topics_seen: int = field(default=0, init=False)
+    """How many source topics its `meta` lists, those that are gone included."""
     _interrupted: bool = field(default=False, init=False)
     """Whether an attempt may have been fenced: then whoever has announced itself since is newer than we are."""
 
@@ -105,6 +107,7 @@ class SinkTakeover:
         if self._interrupted:
             self._refuse_newer(meta)
         self._seen = None if meta is None else meta.run
+        self._topics_seen = 0 if meta is None else len(meta.source)
         if meta is None or meta.owner != self.settings.adopt:
             starting.check_owner(self.settings.id, meta, self.settings.owner)
 
@@ -129,9 +132,11 @@ class SinkTakeover:
         return progress
 
     @contextmanager
-    def _hold(self, topic: Topic) -> Iterator[Hold]:
+    def _hold(self, topic: Topic, *, source_topics: int = 0) -> Iterator[Hold]:
         """Step 1. `control` is left to the caller if all goes well."""
-        control = ControlProducer(self.settings.connection, self.settings.id.control_id, self.settings.properties)
+        settings = self.settings
+        many = max(source_topics, self._topics_seen)
+        control = ControlProducer(settings.connection, settings.id.control_id, settings.properties, source_topics=many)
         try:
             failpoints.failpoint("starting-after-control-init")
             with self._log() as log:

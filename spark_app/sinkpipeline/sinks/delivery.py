@@ -160,7 +160,7 @@ class SinkDelivery:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
-        return self._small.takes(plan, certain=self._was_exact)
+        return self._control.writes_like_tasks and self._small.takes(plan, certain=self._was_exact)
 
     def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         """Delivers a batch that it takes.
