@@ -27,8 +27,7 @@ from sinkpipeline.core.resume import Resume, from_status, render
 from sinkpipeline.core.status import condition_of, instant
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
-from support.app.command import BY_TASKS, App, Run, last_line, manifest, sink
+from support.app.command import BY_TASKS, App, Run, by_driver, last_line, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import delete_topic, open_transaction, produce_numbers, unique
 from support.sink.driver import Driver
@@ -210,12 +209,15 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
     assert f"belongs to test/{name} of cluster {CLUSTER}" in finding.error.message
 
 
+@pytest.mark.parametrize("most", [10_000, 0], ids=["of the driver", "of tasks"])
 @pytest.mark.thorough("starts Spark; what is told of executors is in tests/unit/test_work and tests/kube")
-def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(kafka: LocalKafka, tmp_path: Path) -> None:
+def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(
+    kafka: LocalKafka, tmp_path: Path, most: int
+) -> None:
     """On a cluster of Spark's own that has no worker: what a quota, or a full cluster, comes to."""
     name = unique("podalone")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
-    conf = {JAVA_OPTIONS: SHORT_LIVED, "spark.starvation.timeout": "1s"}
+    conf = {**by_driver(most)["conf"], "spark.starvation.timeout": "1s"}
     document = manifest(kafka.bootstrap_servers, name, [source.topic], spark={"conf": conf})
 
     with Pod(tmp_path, document, master="local-cluster[0,1,2048]") as pod:
@@ -226,7 +228,7 @@ def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(kaf
         assert (status["phase"], status["totals"]["sinksReady"], status["totals"]["lag"]) == ("Starting", "0/1", 0)
         assert "none of 2 executors registered" in condition_of(status, "Ready")["message"]
 
-        source.feed(500)
+        source.feed(100)
         pod.run.eventually(lambda: "has not accepted any resources" in pod.run.stderr, "a batch waits for executors")
         assert pod.sinks()[name]["proved"] is False
         began = time.monotonic()
