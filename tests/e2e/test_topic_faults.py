@@ -12,7 +12,7 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.progress_records import encode_meta
-from support.app.command import App, last_line, manifest, sink
+from support.app.command import BY_TASKS, App, last_line, manifest, sink
 from support.app.stopped import StoppedPipeline
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream
@@ -169,7 +169,7 @@ def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -
 def test_topics_that_go_in_the_last_batch_of_a_run(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, name = kafka.bootstrap_servers, unique("last")
     source = Stream(servers, f"{name}-in", partitions=2).create()
-    app = App(tmp_path, manifest(servers, name, [source.topic]))
+    app = App(tmp_path, manifest(servers, name, [source.topic], spark=BY_TASKS))
 
     def stop_in_a_batch(topic: str, **config: Any) -> tuple[int, str]:
         source.feed(20)

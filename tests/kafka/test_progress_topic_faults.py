@@ -16,7 +16,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
-from sinkpipeline.kafka import progress_log, takeover, waiting
+from sinkpipeline.kafka import progress_log, reading, takeover, waiting
 from sinkpipeline.sinks.contract import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
@@ -321,13 +321,13 @@ def test_a_broker_that_does_not_answer_for_long_ends_a_start_and_leaves_nothing_
     deliver(filled, filled.start(), range(10))
     monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 1.5)
     monkeypatch.setattr(waiting, "_ANSWER_S", 1.5)
-    consumed = progress_log.take
+    consumed = reading.take
 
     def pause_and_take(*arguments: Any) -> Any:
         kafka.pause_broker(1)
         return consumed(*arguments)
 
-    monkeypatch.setattr(progress_log, "take", pause_and_take)
+    monkeypatch.setattr(reading, "take", pause_and_take)
     starter = filled.starter("run-2")
     try:
         with pytest.raises(SinkPipelineError) as caught:

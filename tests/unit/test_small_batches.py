@@ -71,6 +71,9 @@ def test_a_batch_is_small_by_its_offsets_and_by_the_rows_that_came_lately() -> N
     assert not is_small({P0: OffsetRange(0, 11)}, sizes, most_offsets=10_000), "the largest of them counts"
     for _ in range(8):
         sizes.add(1_000, 0)
+    assert not is_small({P0: OffsetRange(0, 11)}, sizes, most_offsets=10_000), "where nothing is left nothing is known"
+    for _ in range(8):
+        sizes.add(1_000, 1_000)
     assert is_small({P0: OffsetRange(0, 10_000)}, sizes, most_offsets=10_000)
 
 

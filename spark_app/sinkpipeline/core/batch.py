@@ -171,7 +171,8 @@ class RecentSizes:
         self._bytes_per_offset: deque[float] = deque(maxlen=_BATCHES_REMEMBERED)
 
     def add(self, offsets: int, size: int) -> None:
-        if offsets > 0:
+        # One of which nothing is left says nothing of the next rows.
+        if offsets > 0 and size > 0:
             self._bytes_per_offset.append(size / offsets)
 
     @property

@@ -13,9 +13,17 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
+from sinkpipeline.core.records import Headers
 from sinkpipeline.core.tally import Tally, checked
 
 VERSION = 1
+WRITER_HEADER = "sinkpipeline.transactional.id"
+"""On a record whose key does not tell it: whose transaction it is of."""
+
+
+def writer_header(transactional_id: str) -> Headers:
+    """The headers of a record whose key does not tell who writes it."""
+    return [(WRITER_HEADER, transactional_id.encode())]
 
 
 def encode_partition(progress: PartitionProgress) -> bytes:

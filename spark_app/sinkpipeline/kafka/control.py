@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress_records import writer_header
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import RecordRefused
@@ -32,6 +33,7 @@ _OF_ROWS = (
 )
 """What a manifest may set that shows in the rows of a small batch."""
 _COMPRESSION = ("compression.codec", "compression.type")
+_BATCH_BYTES = 1_000_000
 _MANY_TOPICS = 1_000
 """With more of them `meta` may be too large for a topic's default limit, unless it is compressed."""
 _ROOM = 10 * 1024 * 1024
@@ -55,10 +57,15 @@ class ControlProducer(TransactionalProducer):
         """`properties`: those of the sink. `source_topics`: how many its source has, all of which `meta` lists."""
         self._topic = ""
         of_rows = {name: value for name, value in (properties or {}).items() if name in _OF_ROWS}
-        self.writes_like_tasks = source_topics <= _MANY_TOPICS or not of_rows.keys().isdisjoint(_COMPRESSION)
+        compresses = any(of_rows.get(name, "none") != "none" for name in _COMPRESSION)
+        self.writes_like_tasks = source_topics <= _MANY_TOPICS or compresses
         """Whether rows stand in their topic as a task would write them: not every consumer reads every compression."""
-        compression = {} if self.writes_like_tasks else {"compression.type": "zstd"}
-        super().__init__(connection, transactional_id, {**_LARGEST, **compression, **of_rows})
+        if not self.writes_like_tasks:
+            of_rows = {name: value for name, value in of_rows.items() if name not in _COMPRESSION}
+            of_rows["compression.type"] = "zstd"
+        # The progress topic takes no more at once.
+        at_once = min(_BATCH_BYTES, int(of_rows.get("batch.size", _BATCH_BYTES)))
+        super().__init__(connection, transactional_id, {**_LARGEST, **of_rows, "batch.size": str(at_once)})
 
     def deliver(
         self,
@@ -77,7 +84,8 @@ class ControlProducer(TransactionalProducer):
             for topic, each in rows:
                 super().produce_rows(topic, each)
             failpoint("delivered-rows-before-progress")
-            super().produce_rows(progress_topic, [(value, key.encode(), 0, 0, None) for key, value in records])
+            ours = writer_header(self.transactional_id)
+            super().produce_rows(progress_topic, [(value, key.encode(), 0, 0, ours) for key, value in records])
             failpoint("delivered-progress-before-commit")
             super().commit()
         except (RecordRefused, SinkPipelineError) as refusal:

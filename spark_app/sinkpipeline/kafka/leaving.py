@@ -49,7 +49,9 @@ def leave(producer: Producer, *, in_transaction: bool) -> None:
     done = []
     if not is_quiet:
         # Its rows are not sent again. The answers to those that were sent still come, and find it alive.
-        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        # confluent-kafka takes `blocking` the wrong way round, and holds the interpreter while it waits for the threads
+        # of all brokers, of which one may be asking a name server.
+        producer.purge(in_queue=True, in_flight=True, blocking=True)
     with _lock:
         if not is_quiet:
             _kept.append((now + _KEPT_S, producer))

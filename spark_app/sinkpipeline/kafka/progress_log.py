@@ -31,8 +31,7 @@ from typing_extensions import Self, override
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_of
 from sinkpipeline.core.progress import Meta, Progress, check
-from sinkpipeline.core.progress_records import ProgressFold, encode_sentinel, is_sentinel
-from sinkpipeline.core.records import Headers
+from sinkpipeline.core.progress_records import WRITER_HEADER, ProgressFold, encode_sentinel, is_sentinel, writer_header
 from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
@@ -45,8 +44,6 @@ from sinkpipeline.kafka.waiting import Waiting
 
 _COMMIT_IS_SHORTER_S = 1.0
 _LOG = logging.getLogger("sinkpipeline.progress")
-_WRITER_HEADER = "sinkpipeline.transactional.id"
-"""On a fenced sentinel, whose key is everybody's: whose transaction it is."""
 
 _FIRST_SUFFIX = 1024
 _READ_ATTEMPTS = 3
@@ -144,7 +141,7 @@ class ProgressLog:
 
     def _fenced_sentinel(self, producer: TransactionalProducer) -> str:
         nonce = str(uuid.uuid4())
-        headers: Headers = [(_WRITER_HEADER, producer.transactional_id.encode())]
+        headers = writer_header(producer.transactional_id)
         producer.begin()
         producer.produce_rows(self.topic, [(encode_sentinel(nonce), SENTINEL_KEY.encode(), 0, 0, headers)])
         producer.commit()
@@ -359,7 +356,7 @@ class ProgressLog:
             if message is None or message.error() is not None:
                 return None
             with suppress(ValueError):
-                writer = dict(headers_of(message) or []).get(_WRITER_HEADER)
+                writer = dict(headers_of(message) or []).get(WRITER_HEADER)
                 if isinstance(writer, bytes):
                     return writer.decode(errors="replace")
             return writer_of((message.key() or b"").decode(errors="replace"))

@@ -10,6 +10,7 @@ nothing here has to be undone. It knows nothing of Spark: who calls it has cut t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -50,6 +51,9 @@ SNAPSHOT_EVERY = 20_000
 
 _MARKS_EVERY_S = 10.0
 """How often it is looked whether the source still has what was handled."""
+_ANNOUNCED_S = 10.0
+"""How long a driver takes at most from its first fence to its announcement, also over a slow link."""
+_ANNOUNCED_STEP_S = 0.2
 _LIMITS_HOLD_S = 10.0
 """How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
 
@@ -177,13 +181,16 @@ class SinkDelivery:
         except SinkPipelineError as error:
             raise self.explained(error) from error
         if prepared is None:
+            self._small.left_to_tasks()
             return False
         records = encode(self._settings.id, Progress(partitions=prepared.progress))
         try:
             self._control.deliver(prepared.rows, self._settings.progress.name, records)
         except (Fenced, InDoubt) as trouble:
             self._small.failed(trouble)
-            if isinstance(trouble, InDoubt) and trouble.outage is not None:
+            if isinstance(trouble, Fenced):
+                self._let_a_newer_one_speak()
+            elif trouble.outage is not None:
                 # It is waited for, and opens no circuit.
                 raise trouble.outage from trouble
             raise Restart(f"a small batch was not confirmed ({type(trouble).__name__})") from trouble
@@ -198,6 +205,10 @@ class SinkDelivery:
         self._on_progress(self.progress, prepared.delivered)
         self._ended()
         return True
+
+    def not_collected(self, why: Exception) -> None:
+        """The rows of a batch that it takes could not be had: tasks, which do without that, deliver for a while."""
+        self._small.failed(why)
 
     def check_world(self) -> None:
         """Are the topics still the same ones, is the sink still ours?
@@ -329,10 +340,27 @@ class SinkDelivery:
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
 
+    def _let_a_newer_one_speak(self) -> None:
+        """Whoever took the control id says so in `meta` next. Fenced back before that, it would give way to us.
+
+        Nobody says anything where the broker has ended a transaction that took too long.
+
+        Raises:
+            SinkPipelineError: Superseded, and what the read raises.
+        """
+        deadline = time.monotonic() + _ANNOUNCED_S
+        while time.monotonic() < deadline:
+            # What it tells of progress is for the next start.
+            with contextlib.suppress(Restart):
+                self._observe()
+            time.sleep(_ANNOUNCED_STEP_S)
+
     def _write(self, progress: Progress) -> None:
         try:
             records = encode(self._settings.id, progress)
             self._control.write(self._settings.progress.name, records)
         except (Fenced, InDoubt) as trouble:
+            if isinstance(trouble, Fenced):
+                self._let_a_newer_one_speak()
             raise Restart(f"the control transaction was not confirmed ({type(trouble).__name__})") from trouble
         self._records_since_snapshot += len(records)

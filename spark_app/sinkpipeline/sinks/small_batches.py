@@ -111,10 +111,14 @@ class SmallBatches:
         self._sizes.add(count_offsets(plan.ranges), sum(receipt.size for receipt in receipts))
 
     def failed(self, why: Exception) -> None:
-        """The cluster refuses a batch, or it was not confirmed."""
+        """The cluster refuses a batch, it was not confirmed, or its rows could not be collected."""
         self._paused_until = time.monotonic() + self._pause_s
         _LOG.warning("%s: a small batch failed, tasks deliver for %.0f s: %s", self._settings.id, self._pause_s, why)
         self._pause_s = min(_LONGEST_PAUSE_S, 2 * self._pause_s)
+
+    def left_to_tasks(self) -> None:
+        """A batch was collected for nothing: where one row is for the tasks there are often more."""
+        self._paused_until = time.monotonic() + _FIRST_PAUSE_S
 
     def succeeded(self) -> None:
         """All of a batch counts."""

@@ -17,9 +17,10 @@ from pyspark.errors import PySparkException
 from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
-from sinkpipeline.sinks.contract import Restart
+from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.collect import collected
@@ -229,11 +230,19 @@ class SinkQuery:
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
-        if not (self.delivery.takes(plan) and self.delivery.deliver(plan, collected(wire, plan))):
+        if not (self.delivery.takes(plan) and self.delivery.deliver(plan, self._collected(wire, plan))):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
         self.batches += 1
         self._on_trigger(found_records=bool(plan.ranges))
+
+    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+        try:
+            return collected(wire, plan)
+        except (PySparkException, Py4JError) as error:
+            if not self._abandoned:
+                self.delivery.not_collected(error)
+            raise
 
 
 def spark_error(error: Exception) -> SinkPipelineError:
@@ -244,7 +253,7 @@ def spark_error(error: Exception) -> SinkPipelineError:
         return refusal
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     lines = [
-        line.strip(" :").removeprefix(_CAUSE)
+        line.strip(" \t:").removeprefix(_CAUSE)
         for line in text.splitlines()
         if line.strip() and not line.startswith(_PY4J) and _AWAITED not in line
     ]
