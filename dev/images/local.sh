@@ -110,6 +110,11 @@ lay_out() {
   printf '%s\n' "$id" >"$mark"
 }
 
+# One at a time: what a build that was killed has left would bar what is done to its images.
+exec 9>"$out/lock"
+flock 9
+$BUILDAH rm --all >/dev/null 2>&1 || true
+rm -rf "$out"/.base.* "$out"/.kubeflow.*
 # What an earlier version of this script made.
 rm -f "$out"/*.tar "$out"/*.tar.id
 
