@@ -113,6 +113,9 @@ lay_out() {
 # One at a time: what a build that was killed has left would bar what is done to its images.
 exec 9>"$out/lock"
 flock 9
+# What buildah leaves mounted where one of its commands was killed, and where none was.
+unmount() { awk -v root="$out/storage/" 'index($2, root) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount; }
+trap unmount EXIT
 $BUILDAH rm --all >/dev/null 2>&1 || true
 rm -rf "$out"/.base.* "$out"/.kubeflow.*
 # What an earlier version of this script made.
