@@ -13,6 +13,7 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.progress_records import WRITER_HEADER
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import control, producers
 from sinkpipeline.kafka.control import ControlProducer
@@ -59,6 +60,8 @@ def test_small_batches_and_batches_of_tasks_follow_each_other(kafka: LocalKafka)
         assert driver.small(6, bad=[3])
         # The progress of two partitions, and one marker.
         assert topics.offsets(sink.servers, sink.progress)[1] == before + 3
+        writers = [dict(each.headers) for each in topics.read(sink.servers, sink.progress)[-2:]]
+        assert writers == [{WRITER_HEADER: sink.id.control_id.encode()}] * 2, "their keys would tell of tasks"
         driver.batch(10)
         assert driver.small(12)
         driver.batch(14)

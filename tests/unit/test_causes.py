@@ -143,3 +143,13 @@ def test_what_stands_in_an_error_of_spark(text: str, reason: Reason | None) -> N
     cause = of_spark(text)
     assert (None if cause is None else cause.reason) is reason
     assert spark_error(RuntimeError(text)).reason is (reason or Reason.BATCH_FAILED)
+
+
+def test_of_rows_that_could_not_be_fetched_the_cause_is_told_and_no_line_of_the_stack() -> None:
+    text = (
+        "An error occurred while calling o1.getResult.\n: org.apache.spark.SparkException: Exception thrown in "
+        "awaitResult: \n\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)\n"
+        "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure\n\tat org.apache.spark.X"
+    )
+    told = spark_error(RuntimeError(text)).message
+    assert told == "Spark failed: org.apache.spark.SparkException: Job aborted due to stage failure"

@@ -114,6 +114,20 @@ def test_after_a_batch_that_failed_tasks_deliver_for_ever_longer(monkeypatch: py
     assert pause() == 60.0
 
 
+def test_after_rows_that_were_collected_for_nothing_tasks_deliver_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(small_batches, "time", SimpleNamespace(monotonic=lambda: now))
+    small = SmallBatches(SETTINGS)
+    for _ in range(2):
+        small.left_to_tasks()
+        now += 59
+        assert not small.takes(PLAN, certain=True)
+        now += 1
+        assert small.takes(PLAN, certain=True), "it is no failure: the pause does not grow"
+
+
 def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
     batches = [(P0, rows(range(10, 13), bad=[11])), (P0, rows(range(15, 17)))]
     prepared = SmallBatches(SETTINGS).prepared(PLAN, batches, at=5)
