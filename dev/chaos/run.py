@@ -9,9 +9,7 @@ The order of the faults repeats with the seed; their moments don't.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
-import secrets
 import signal
 import tempfile
 import time
@@ -34,6 +32,7 @@ from node.state import NodeError
 from servers.control_plane import ControlPlaneError
 from servers.local_kafka import LocalKafka
 from soak.feeder import Feeder
+from soak.options import seconds_and_seed
 from support.cluster.installed import TOKEN_S, Installation, Pipeline
 from support.cluster.report import Report
 from support.waiting import wait_until
@@ -184,19 +183,15 @@ def _running(seed: int, console: Console) -> Iterator[Run]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="chaos", description="A real node is broken, and everything is counted.")
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = secrets.randbelow(1_000_000) if arguments.seed is None else arguments.seed
+    seconds, seed = seconds_and_seed("chaos", "A real node is broken, and everything is counted.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(soft_wrap=True)
     with _running(seed, console) as run:
-        run.go_on(arguments.seconds)
+        run.go_on(seconds)
         run.write()
     console.print(table(run.cases), markup=False, highlight=False)
     for problem in run.problems:
         console.print(f"problem: {problem}", style="red", markup=False)
-    again = f"--seconds {arguments.seconds:.0f} --seed {seed}"
+    again = f"--seconds {seconds:.0f} --seed {seed}"
     console.print(f"{'FAILED' if run.problems else 'OK'}: {OUT / 'report.md'}; again: {again}")
     return 1 if run.problems else 0

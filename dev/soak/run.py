@@ -8,8 +8,6 @@ The order of the faults repeats with the seed; their moments don't, so a seed fi
 
 from __future__ import annotations
 
-import argparse
-import secrets
 import shutil
 import tempfile
 import time
@@ -24,6 +22,7 @@ from rich.table import Table
 
 from soak.faults import Driver, Faults
 from soak.feeder import Feeder
+from soak.options import seconds_and_seed
 from support.app.command import App, by_driver, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Verdict
 from support.waiting import wait_until
@@ -156,17 +155,13 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="soak", description="Kills and faults, and then everything is counted.")
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=None)
-    arguments = parser.parse_args()
-    seed = secrets.randbelow(1_000_000) if arguments.seed is None else arguments.seed
+    seconds, seed = seconds_and_seed("soak", "Kills and faults, and then everything is counted.")
     console = Console(soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
-    outcome = soak(arguments.seconds, seed, directory, console)
+    outcome = soak(seconds, seed, directory, console)
     show(outcome, console)
     if outcome.problems:
-        console.print(f"FAILED; the logs are in {directory}; again: --seconds {arguments.seconds:.0f} --seed {seed}")
+        console.print(f"FAILED; the logs are in {directory}; again: --seconds {seconds:.0f} --seed {seed}")
         return 1
     shutil.rmtree(directory, ignore_errors=True)
     console.print("OK")

@@ -6,14 +6,10 @@ to keep: tests/model/test_cases.py says how. `--seed` begins with that one: a ru
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import logging
-import secrets
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -22,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from model.machine import AtLeastOnce, DeadLetters, Everything, FirstStarts, Protocol
 from model.product import product_on_the_model
 from model.rules import Calm
+from support.runs.hunting import asked
 
 MACHINES: tuple[type[Calm], ...] = (Protocol, DeadLetters, Everything, AtLeastOnce, FirstStarts)
 RUNS = 100
@@ -70,24 +67,16 @@ def _case(machine: type[Calm], with_seed: int, error: Exception) -> str:
     return CASE.format(name=f"{machine.__name__.lower()}_{with_seed}", seed=with_seed, what=first, steps=steps)
 
 
-def seeds(first: int | None) -> Iterator[int]:
-    return itertools.count(secrets.randbits(32) if first is None else first)
-
-
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
-    parser = argparse.ArgumentParser(prog="hunt", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="for how long (600); Ctrl-C ends it too")
-    parser.add_argument("--seed", type=int, help="the first one; by default any")
-    found = parser.parse_args(arguments)
+    asked_for = asked("hunt", __doc__, arguments)
     logging.disable(logging.CRITICAL)
-    end = time.monotonic() + found.seconds
     runs = 0
     try:
         with product_on_the_model():
-            for each in seeds(found.seed):
+            for each in asked_for.seeds:
                 for machine in MACHINES:
                     # One seed is tried however short the time is.
-                    if runs >= RUNS * len(MACHINES) and time.monotonic() > end:
+                    if runs >= RUNS * len(MACHINES) and asked_for.is_over:
                         say(f"{runs} runs: nothing found")
                         return 0
                     case = hunt(machine, each)

@@ -20,6 +20,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.tally import checked
+from support.sink.progresses import partition_progresses
 
 P0, P1 = SourcePartition("raw", 0), SourcePartition("raw", 1)
 
@@ -28,17 +29,11 @@ receipts = st.builds(
     Receipt,
     partition=st.none() | st.builds(SourcePartition, st.text(min_size=1), counts),
     progress=st.none()
-    | st.builds(
-        PartitionProgress,
-        epoch=counts,
-        next=counts,
-        rows=counts,
-        dead=counts,
-        dropped=counts,
-        lost=counts,
-        at=counts,
-        dead_by_class=st.dictionaries(st.sampled_from(["WrongType", "FromTheFuture"]), counts).map(checked),
-        dropped_by_class=st.dictionaries(st.sampled_from(["RecordTooLarge"]), counts).map(checked),
+    | partition_progresses(
+        counts,
+        counts,
+        st.dictionaries(st.sampled_from(["WrongType", "FromTheFuture"]), counts).map(checked),
+        st.dictionaries(st.sampled_from(["RecordTooLarge"]), counts).map(checked),
     ),
     delivered=counts,
     commits=counts,

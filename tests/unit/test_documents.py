@@ -15,11 +15,12 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.last_words import last_words
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress import Meta, Owner, Progress
 from sinkpipeline.core.served import DriverInfo, status_body
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.tally import tally
 from sinkpipeline.core.work import Executors
+from support.sink.progresses import partition_progresses
 
 GOOD: dict[str, Any] = {
     "identity": "shop.orders",
@@ -149,17 +150,7 @@ def test_last_words_that_are_none(text: str) -> None:
 counts = st.integers(0, 2**53)
 times = st.integers(0, 4_000_000_000_000)
 errors = st.builds(SinkPipelineError, st.sampled_from(Reason), st.text(), st.text())
-partitions = st.builds(
-    PartitionProgress,
-    epoch=counts,
-    next=counts,
-    rows=counts,
-    dead=counts,
-    dropped=counts,
-    lost=counts,
-    at=times,
-    dead_by_class=st.just(tally({"MalformedJson": 2})),
-)
+partitions = partition_progresses(counts, times, st.just(tally({"MalformedJson": 2})))
 sources = st.builds(SourcePartition, st.sampled_from(["t", "u"]), st.integers(0, 3))
 metas = st.builds(
     Meta,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sinkpipeline.core.texts import shortened
+
 SUBMISSION_FAILED = "SubmissionFailed"
 REFUSED = "ObjectRefused"
 KUBEFLOW_MISSING = "KubeflowMissing"
@@ -55,14 +57,14 @@ def cause(stderr: str) -> str:
     lines = [line for line in stderr.rpartition(_PREFIX)[2].splitlines() if line.strip()]
     thrown = next((line for line in reversed(lines) if line.startswith(_IN_THREAD)), None)
     if thrown is None:
-        return _short(next(_plain(lines), ""))
+        return shortened(next(_plain(lines), ""), _LONGEST)
     _, _, named = thrown.removeprefix(_IN_THREAD).partition('" ')
     said = _sentence(named)
     causes = [line.removeprefix(_CAUSED_BY) for line in lines if line.startswith(_CAUSED_BY)]
     if not causes or _MESSAGE in named:
-        return _short(said)
+        return shortened(said, _LONGEST)
     # The last one is where the chain began.
-    return _short(f"{said}, caused by {_sentence(causes[-1])}")
+    return shortened(f"{said}, caused by {_sentence(causes[-1])}", _LONGEST)
 
 
 def _sentence(exception: str) -> str:
@@ -87,7 +89,3 @@ def _logged(line: str) -> str | None:
     if len(parts) == 4 and parts[2] in _LEVELS:  # noqa: PLR2004 - date, time, level, text
         return parts[3].strip()
     return None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -18,6 +18,7 @@ from sinkpipeline.core.asked import MAX_RESOLVED, Preview
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest.action import ActionType
 from sinkpipeline.core.status import Condition, conditions, timestamp
+from sinkpipeline.core.texts import shortened
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.decide.asked import Around, Asked, Next, Outcome, Phase, Task, Trouble
 from sinkpipeline_operator.kube.times import milliseconds
@@ -275,4 +276,4 @@ def _with(status: dict[str, Any], asked: Asked, around: Around, **found: Conditi
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
+    return shortened(text, MAX_MESSAGE)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
+from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.removal import KeptTopic
 from sinkpipeline_operator.child import refusals, remedies
 from sinkpipeline_operator.child.driverpod import Death
@@ -234,7 +235,7 @@ class Recorder:
     def post(self, pipeline: Mapping[str, Any], event: Event, now_ms: int) -> None:
         """Raises: ApiUnavailable."""
         meta = pipeline["metadata"]
-        message = event.message if len(event.message) <= MAX_MESSAGE else f"{event.message[: MAX_MESSAGE - 1]}…"
+        message = shortened(event.message, MAX_MESSAGE)
         # One name for the same words about the same object: that is what de-duplicates, also across restarts.
         words = "\n".join((meta["uid"], event.kind, event.reason, event.key or message))
         name = f"{meta['name']}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"

@@ -9,6 +9,7 @@ from typing import Any
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.status import Condition, executors_of
+from sinkpipeline.core.texts import shortened
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing
@@ -104,4 +105,4 @@ def without_words(known: Known, why: str) -> Known:
 
 
 def cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 1]}…"
+    return shortened(text, MAX_MESSAGE)

@@ -21,6 +21,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.reset import Move, ResetPlan
 from sinkpipeline.core.targets import Targets
+from sinkpipeline.core.texts import shortened
 
 DIGEST_LENGTH = 16
 MAX_TEXT = 2048
@@ -53,7 +54,7 @@ class Preview:
 
 
 def bounded(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    return shortened(text, MAX_TEXT)
 
 
 def moment_of(text: str | None, created_ms: int) -> int | None:

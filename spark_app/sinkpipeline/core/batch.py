@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -196,7 +196,7 @@ class Counted:
     """What a batch has of one source partition."""
 
     rows: int = 0
-    dead_by_class: dict[str, int] = dataclasses.field(default_factory=dict)
+    dead_by_class: Counter[str] = dataclasses.field(default_factory=Counter)
 
 
 def completed(
@@ -214,7 +214,7 @@ def completed(
             state,
             next=offsets.end,
             rows=state.rows + count.rows,
-            dead=state.dead + sum(count.dead_by_class.values()),
+            dead=state.dead + count.dead_by_class.total(),
             dead_by_class=plus(state.dead_by_class, count.dead_by_class),
             at=at,
         )

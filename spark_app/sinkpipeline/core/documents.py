@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
+from sinkpipeline.core.texts import shortened
 
 MAX_COUNT = 2**63 - 1
 MAX_SINKS = 64
@@ -34,17 +36,12 @@ T = TypeVar("T", bound=Mapping[str, Any])
 
 
 def _timestamp(text: str) -> str:
-    # 0000 is a year of no calendar of ours, and not every month has 31 days.
-    year, month, day = (int(each) for each in text[:10].split("-")) if _TIME.fullmatch(text) else (0, 0, 0)
-    if year == 0 or day > _days(year, month):
-        raise ValueError("not a time such as 2026-01-31T10:00:00Z")
+    try:
+        # strptime alone would take other shapes too, and fewer digits.
+        datetime.strptime(text if _TIME.fullmatch(text) else "", "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        raise ValueError("not a time such as 2026-01-31T10:00:00Z") from None
     return text
-
-
-def _days(year: int, month: int) -> int:
-    if month == 2:  # noqa: PLR2004 - February
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
 
 
 def _each_once(key: str) -> Callable[[list[T]], list[T]]:
@@ -230,5 +227,4 @@ def _parsed(adapter: TypeAdapter[Any], text: bytes) -> object:
 def _in_one_line(problems: Sequence[tuple[Sequence[int | str], str]]) -> str:
     told = [f"{'.'.join(map(str, place)) or 'the document'}: {what}" for place, what in problems[:_SHOWN_PROBLEMS]]
     more = len(problems) - len(told)
-    text = "; ".join(told) + (f"; and {more} more" if more else "")
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+    return shortened("; ".join(told) + (f"; and {more} more" if more else ""), _SHOWN_CHARACTERS)

@@ -14,6 +14,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sinkpipeline.core.texts import shortened
+
 LIMIT_BYTES = 4096
 """The kubelet reads no more of a termination log."""
 
@@ -116,8 +118,7 @@ def _entry(sink: Mapping[str, Any], detail: _Detail, length: int) -> dict[str, A
 
 def _cut(text: str, length: int) -> str:
     # A lone surrogate, as in a file name that is no UTF-8, can't be encoded.
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return shortened(text.encode(errors="replace").decode(), length)
 
 
 def _fits(head: Mapping[str, str], sinks: Sequence[Mapping[str, Any]]) -> bool:

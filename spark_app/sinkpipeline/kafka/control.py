@@ -19,7 +19,7 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, InDoubt, TransactionalProducer
 
 _LARGEST = {"message.max.bytes": "100000000"}
 _OF_ROWS = (
@@ -33,7 +33,6 @@ _OF_ROWS = (
 )
 """What a manifest may set that shows in the rows of a small batch."""
 _COMPRESSION = ("compression.codec", "compression.type")
-_BATCH_BYTES = 1_000_000
 _MANY_TOPICS = 1_000
 """With more of them `meta` may be too large for a topic's default limit, unless it is compressed."""
 _ROOM = 10 * 1024 * 1024
@@ -64,7 +63,7 @@ class ControlProducer(TransactionalProducer):
             of_rows = {name: value for name, value in of_rows.items() if name not in _COMPRESSION}
             of_rows["compression.type"] = "zstd"
         # The progress topic takes no more at once.
-        at_once = min(_BATCH_BYTES, int(of_rows.get("batch.size", _BATCH_BYTES)))
+        at_once = min(CLIENT_BATCH_BYTES, int(of_rows.get("batch.size", CLIENT_BATCH_BYTES)))
         super().__init__(connection, transactional_id, {**_LARGEST, **of_rows, "batch.size": str(at_once)})
 
     def deliver(

@@ -38,6 +38,9 @@ _DELIVERY_TIMEOUT_MS = 45_000
 _INIT_STEP_S = 0.03
 """One long init_transactions() takes half a second whenever it loses a race inside librdkafka; short ones don't."""
 
+CLIENT_BATCH_BYTES = 1_000_000
+"""The client's own `batch.size`."""
+
 _FLUSH_STEP_S = 1.0
 _PROOF_STEP_S = 0.01
 _CAUSE_S = 0.5

@@ -40,7 +40,7 @@ from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart
-from sinkpipeline.sinks.small_batches import Collected, SmallBatches
+from sinkpipeline.sinks.small_batches import Collected, Hold, SmallBatches
 from sinkpipeline.sinks.world import World
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -79,6 +79,7 @@ class SinkDelivery:
         self._starter = starter
         self._started = started
         self._control = started.control
+        self._hold: Hold = started.control
         self._holds = True
         self._on_progress = on_progress
         self.progress = started.progress
@@ -164,7 +165,7 @@ class SinkDelivery:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
-        return self._control.writes_like_tasks and self._small.takes(plan, certain=self._was_exact)
+        return self._hold.writes_like_tasks and self._small.takes(plan, certain=self._was_exact)
 
     def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         """Delivers a batch that it takes.
@@ -185,15 +186,13 @@ class SinkDelivery:
             return False
         records = encode(self._settings.id, Progress(partitions=prepared.progress))
         try:
-            self._control.deliver(prepared.rows, self._settings.progress.name, records)
+            self._hold.deliver(prepared.rows, self._settings.progress.name, records)
         except (Fenced, InDoubt) as trouble:
             self._small.failed(trouble)
-            if isinstance(trouble, Fenced):
-                self._let_a_newer_one_speak()
-            elif trouble.outage is not None:
+            if isinstance(trouble, InDoubt) and trouble.outage is not None:
                 # It is waited for, and opens no circuit.
                 raise trouble.outage from trouble
-            raise Restart(f"a small batch was not confirmed ({type(trouble).__name__})") from trouble
+            raise self._unconfirmed("a small batch", trouble) from trouble
         except (RecordRefused, SinkPipelineError) as refusal:
             self._small.failed(refusal)
             return False
@@ -340,6 +339,12 @@ class SinkDelivery:
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
 
+    def _unconfirmed(self, what: str, trouble: Fenced | InDoubt) -> Restart:
+        """What follows trouble with the control id."""
+        if isinstance(trouble, Fenced):
+            self._let_a_newer_one_speak()
+        return Restart(f"{what} was not confirmed ({type(trouble).__name__})")
+
     def _let_a_newer_one_speak(self) -> None:
         """Whoever took the control id says so in `meta` next. Fenced back before that, it would give way to us.
 
@@ -360,7 +365,5 @@ class SinkDelivery:
             records = encode(self._settings.id, progress)
             self._control.write(self._settings.progress.name, records)
         except (Fenced, InDoubt) as trouble:
-            if isinstance(trouble, Fenced):
-                self._let_a_newer_one_speak()
-            raise Restart(f"the control transaction was not confirmed ({type(trouble).__name__})") from trouble
+            raise self._unconfirmed("the control transaction", trouble) from trouble
         self._records_since_snapshot += len(records)

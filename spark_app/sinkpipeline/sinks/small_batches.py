@@ -32,13 +32,14 @@ from sinkpipeline.core.batch import (
     count_offsets,
     is_small,
 )
-from sinkpipeline.core.deadletter import Stage
+from sinkpipeline.core.deadletter import Stage, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
+from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.sinks.contract import BatchPlan, Limits, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.worker import Worker
 
@@ -48,8 +49,6 @@ _FIRST_PAUSE_S = 60.0
 _LONGEST_PAUSE_S = 3600.0
 """For so long tasks deliver after a batch that failed: where one record is refused there are often more, and tasks cut
 what is too much at once for a slow cluster. Each further failure doubles it."""
-_CLIENT_BATCH_BYTES = 1_000_000
-"""The client's own batch.size."""
 
 Collected = Iterable[tuple[SourcePartition, RowBatch]]
 """All rows of a batch; those of a partition in offset order."""
@@ -57,6 +56,9 @@ Collected = Iterable[tuple[SourcePartition, RowBatch]]
 
 class Hold(Protocol):
     """What a kind of sink gives a driver that holds the sink, so that it can deliver a batch."""
+
+    writes_like_tasks: bool
+    """Whether rows stand in their topic as a task would write them."""
 
     def deliver(
         self,
@@ -102,7 +104,7 @@ class SmallBatches:
 
     def _fits_topics(self, plan: BatchPlan) -> bool:
         """Whether no topic takes less at once than what the client sends at once."""
-        at_once = int(self._settings.properties.get("batch.size", _CLIENT_BATCH_BYTES))
+        at_once = int(self._settings.properties.get("batch.size", CLIENT_BATCH_BYTES))
         limits = [plan.data_limits] if self._settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
         return all(at_once <= each.message_bytes for each in limits)
 
@@ -143,13 +145,12 @@ class SmallBatches:
             bad = batch.bad_rows(limits)
             count = counts.setdefault(partition, Counted())
             if bad:
-                letters = self._letters(plan, partition, batch, bad, limits)
+                verdicts = [batch.verdict(index, limits) for index in bad]
+                letters = self._letters(plan, partition, batch, bad, verdicts)
                 if letters is None:
                     return None
                 rows.append(letters)
-                for index in bad:
-                    word = batch.verdict(index, limits).error_class.value
-                    count.dead_by_class[word] = count.dead_by_class.get(word, 0) + 1
+                count.dead_by_class.update(each.error_class.value for each in verdicts)
             rows += ((self._settings.data.name, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
             count.rows += len(batch) - len(bad)
         self._sizes.add(count_offsets(plan.ranges), size)
@@ -157,11 +158,10 @@ class SmallBatches:
         return Prepared(rows=rows, progress=progress, delivered=sum(count.rows for count in counts.values()))
 
     def _letters(
-        self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch, bad: list[int], limits: Limits
+        self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch, bad: list[int], verdicts: list[Verdict]
     ) -> tuple[str, list[Row]] | None:
         """The dead letters of bad rows; None where they are not known without a look at Kafka."""
         settings = plan.settings.dead_letter
-        verdicts = [batch.verdict(index, limits) for index in bad]
         if settings is None or any(each.error_class.stage not in _MADE_OF_ROWS for each in verdicts):
             return None
         letters = DeadLetters(plan, settings, partition, self._worker)

@@ -6,14 +6,10 @@ the driver. `make hunt-operator` goes on with new seeds.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import itertools
 import json
 import logging
-import secrets
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,6 +22,7 @@ from sinkpipeline.core import resume
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Ref
 from sinkpipeline_operator.observe.switchboard import Line
 from support.kube.hostile import Hostile, Object
+from support.runs.hunting import asked
 
 RUNS = 50
 """Of each case, with one seed."""
@@ -326,13 +323,9 @@ def run(case: str, runs: int, with_seed: int | None = None, *, small: bool = Tru
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
-    parser = argparse.ArgumentParser(prog="hunt-operator", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="for how long (600); Ctrl-C ends it too")
-    parser.add_argument("--seed", type=int, help="the first one; by default any")
-    asked = parser.parse_args(arguments)
+    asked_for = asked("hunt-operator", __doc__, arguments)
     logging.disable(logging.CRITICAL)
-    end = time.monotonic() + asked.seconds
-    for each in itertools.count(secrets.randbits(32) if asked.seed is None else asked.seed):
+    for each in asked_for.seeds:
         for case in CASES:
             try:
                 run(case, RUNS, each)
@@ -340,7 +333,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], object] = 
                 say(f"{traceback.format_exc()}\nfound by {case} with seed {each}")
                 return 1
         say(f"seed {each}: nothing")
-        if time.monotonic() > end:
+        if asked_for.is_over:
             break
     return 0
 

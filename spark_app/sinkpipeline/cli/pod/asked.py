@@ -38,6 +38,7 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
@@ -284,7 +285,7 @@ def _write(path: Path, answer: Mapping[str, Any]) -> None:
 def _cut(value: Any, length: int) -> Any:
     if isinstance(value, Mapping):
         return {key: each if key == "resolved" else _cut(each, length) for key, each in value.items()}
-    return value if not isinstance(value, str) or len(value) <= length else f"{value[: length - 1]}…"
+    return shortened(value, length) if isinstance(value, str) else value
 
 
 def main() -> None:
