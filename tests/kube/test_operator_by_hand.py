@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.status import condition_of
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script, SinkScript
 
@@ -119,21 +120,34 @@ def test_a_foreign_application_of_its_name_is_neither_taken_over_nor_deleted(lab
     lab.until_ready(name)
 
 
+def reasons_since(lab: OperatorLab, name: str, number: int) -> set[str]:
+    """Why it was not Ready, in all changes since that many."""
+    told = [each.new.get("status", {}) for each in lab.history("sinkpipeline", name)[number:]]
+    conditions = [condition_of(each, "Ready") for each in told]
+    return {each["reason"] for each in conditions if each and each["status"] != "True"}
+
+
 def test_a_driver_pod_that_is_deleted_is_started_again_at_once(lab: OperatorLab, running: str) -> None:
+    number = len(lab.history("sinkpipeline", running))
     lab.delete("pod", f"{running}-driver", "--wait=false")
     lab.until_started(running, 2)
     lab.until_ready(running)
     told = lab.status(running)["restarts"]
     assert (told["total"], told["lastExitCode"], told["lastReason"]) == (1, 0, "Stopped")
+    assert "NotYetKnown" not in reasons_since(lab, running, number)
 
 
 def test_a_driver_pod_that_is_deleted_by_force_is_lost(lab: OperatorLab, running: str) -> None:
+    number = len(lab.history("sinkpipeline", running))
     lab.delete("pod", f"{running}-driver", "--force", "--grace-period=0")
     lab.until_started(running, 2)
     lab.until_ready(running)
     told = lab.status(running)["restarts"]
     assert (told["total"], told["lastReason"]) == (1, "DriverPodLost")
     assert "lastExitCode" not in told
+    found = reasons_since(lab, running, number)
+    assert "DriverPodLost" in found
+    assert "NotYetKnown" not in found
 
 
 # --- what it mounts ---
