@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -179,8 +181,10 @@ def test_clients_are_shared_bounded_and_go() -> None:
 # --- files of Secrets ---
 
 
-def test_secrets_that_nobody_has_any_more_are_gone() -> None:
+def test_secrets_that_nobody_has_any_more_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = SecretFiles()
+    assert list(tmp_path.iterdir()) == [], "who needs no Secret leaves nothing, however it ends"
     first, second = Ref("shop", "a"), Ref("shop", "b")
     old, new = {"s": {"k": "b2xk"}}, {"s": {"k": "bmV3"}}
     try:
@@ -198,7 +202,7 @@ def test_secrets_that_nobody_has_any_more_are_gone() -> None:
         assert list(there.parent.iterdir()) == []
     finally:
         files.close()
-    assert not there.parent.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- drivers ---
