@@ -12,7 +12,6 @@ The order of the faults repeats with the seed; their moments don't.
 
 from __future__ import annotations
 
-import datetime as dt
 import signal
 import tempfile
 import time
@@ -141,10 +140,9 @@ class Run:
             wait_until(condition, "it comes", deadline_s)
 
     def _look_at_the_operator(self) -> None:
-        with suppress(LookupError, OSError, ControlPlaneError):
+        with suppress(LookupError, OSError, ValueError, ControlPlaneError):
+            self._lived_s = max(self._lived_s, self._installed.operator_age_s())
             for pod in self._installed.operators():
-                lived = dt.datetime.now(dt.timezone.utc) - dt.datetime.fromisoformat(pod["status"]["startTime"])
-                self._lived_s = max(self._lived_s, lived.total_seconds())
                 self._memory.append(resident_bytes(pod["metadata"]["uid"]))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import re
@@ -83,8 +84,8 @@ class Installation:
         field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
         sources = [token, authority, {"downwardAPI": {"items": [field]}}]
         mount = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+        # Where something is mounted already, the API server mounts no token of its own.
         spec = {
-            "automountServiceAccountToken": False,
             "volumes": [{"name": "token", "projected": {"sources": sources}}],
             "containers": [{"name": "operator", "volumeMounts": [mount]}],
         }
@@ -95,6 +96,11 @@ class Installation:
 
     def operators(self) -> list[Object]:
         return self.pods("app.kubernetes.io/name=sinkpipeline-operator", SYSTEM)
+
+    def operator_age_s(self) -> float:
+        """Of its oldest pod."""
+        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators()]
+        return (dt.datetime.now(dt.timezone.utc) - min(begun)).total_seconds()
 
     def operator_memory(self) -> str:
         """As the kernel counts it, where the node runs on this machine."""
