@@ -157,7 +157,6 @@ class Lab:
                 small_offsets=self.small_offsets,
             ),
             starter=SinkStarter(settings=settings, source_admin=admin, admin=admin),
-            memory=None,
             policy=FailurePolicy(max_consecutive_failures=1),
             on_change=lambda: None,
         )

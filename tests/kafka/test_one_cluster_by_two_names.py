@@ -40,7 +40,7 @@ def start(settings: SinkSettings, claims: Claims | None = None) -> None:
         admin=admins[settings.connection],
         claims=claims or Claims(),
     )
-    starter.start(None).control.close()
+    starter.start().control.close()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def tells(refused: SinkPipelineError, right: Right) -> bool:
 
 def run(sink: Secured) -> None:
     sink.feed(range(2))
-    started = sink.starter().start(None)
+    started = sink.starter().start()
     with closing(started.control):
         sink.write(started, range(2))
     assert sink.delivered() == ["0", "1"]
@@ -74,7 +74,7 @@ def run(sink: Secured) -> None:
 
 def run_at_least_once(sink: Secured) -> None:
     sink.feed(range(2))
-    started = sink.starter(exactly_once=False).start(None)
+    started = sink.starter(exactly_once=False).start()
     with closing(started.control):
         writer = AtLeastOnceWriter(plan_of(sink, started, 2), sink.at(), Worker())
         writer.write(rows(range(2)))
@@ -318,13 +318,13 @@ def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, se
     secured.revoke(hidden)
 
     for remembers in (None, memory):
-        refused = fails(lambda remembers=remembers: secured.starter("run-3").start(remembers))
+        refused = fails(lambda remembers=remembers: secured.starter("run-3", remembers).start())
         assert f"Describe on topic {hidden[0].name}" in refused.message
     assert hidden[0].name in fails(lambda: validate(secured)).message
 
     secured.grant(hidden)
     assert topics.topic_id(secured.servers, hidden[0].name) == before
-    started = secured.starter("run-4").start(memory)
+    started = secured.starter("run-4", memory).start()
     with closing(started.control):
         assert not started.recreated_progress_topic
         secured.write(started, range(2, 4))
@@ -343,7 +343,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
         if each.operation is AclOperation.WRITE and each.name == names.get(what, f"sinkpipeline/v1/{secured.name}/")
     ]
     secured.feed(range(4))
-    started = secured.starter().start(None)
+    started = secured.starter().start()
     worker = Worker()
     with closing(started.control):
         secured.write(started, range(2), worker)
@@ -359,7 +359,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
     assert secured.frontier() == {0: 2}
 
     secured.grant([write])
-    again = secured.starter("run-2").start(None)
+    again = secured.starter("run-2").start()
     with closing(again.control):
         secured.write(again, range(2, 4))
     assert secured.delivered() == ["0", "1", "2", "3"]
@@ -391,10 +391,10 @@ def test_a_topic_of_a_pattern_that_is_hidden_stops_the_sink(secured: Secured) ->
     topics.create_topic(secured.servers, other)
     seen = Right(ResourceType.TOPIC, other, AclOperation.READ)
     secured.grant([*secured.rights("run", creating=True), seen])
-    secured.starter(source=pattern).start(None).control.close()
+    secured.starter(source=pattern).start().control.close()
     secured.revoke([seen])
 
-    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start(None).control).close())
+    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start().control).close())
 
     assert f"Describe on topic {other}" in refused.message
 
@@ -409,7 +409,7 @@ def test_each_cluster_has_a_principal_of_its_own(secured: Secured) -> None:
 
     settings = secured.settings(source={"connection": source})
     starter = SinkStarter(settings=settings, source_admin=Admin(source), admin=Admin(secured.connection))
-    started = starter.start(None)
+    started = starter.start()
     with closing(started.control):
         secured.write(started, range(2))
 
@@ -421,7 +421,7 @@ def test_following_the_progress_needs_no_right_on_groups(secured: Secured) -> No
     """The client looks for the group's coordinator from time to time; that it may not is no reason to stop."""
     secured.grant(secured.rights("run", creating=True))
     secured.feed(range(2))
-    started = secured.starter().start(None)
+    started = secured.starter().start()
     settings = secured.settings()
     with (
         closing(started.control),

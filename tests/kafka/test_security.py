@@ -24,8 +24,9 @@ from sinkpipeline.cli.run import run
 from sinkpipeline.cli.validate import validate
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.admin import Admin, check_not_refused
 from sinkpipeline.kafka.connection import Connection, Sasl, Tls
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.resolve import resolve_sinks
@@ -369,6 +370,20 @@ def test_a_broker_that_goes_away_in_the_middle_of_a_log_in_has_refused_nobody(ho
             admin.brokers(2.0)
 
     assert refused.value.reason is Reason.BROKER_UNREACHABLE
+
+
+def test_a_driver_that_runs_takes_nothing_at_a_broker_s_address_for_a_refusal(house: House) -> None:
+    """While a cluster is down anything may answer there. Who waits for a connection is told what it is."""
+    connection = house.connection(Entrance(door=Door.SASL))
+    with pytest.raises(SinkPipelineError) as outage:
+        Admin(connection).cluster(2.0)
+    with pytest.raises(SinkPipelineError) as refused:
+        connect(Admin(connection), 2.0)
+    check_not_refused(connection)
+
+    assert outage.value.reason is Reason.BROKER_UNREACHABLE
+    assert refused.value.reason is Reason.AUTHENTICATION_FAILED
+    assert "asks for a log-in" in refused.value.message
 
 
 @pytest.mark.thorough("waits until a log-in is tried again")

@@ -455,6 +455,26 @@ class Losses(LateTasks, Deletions):
             self.world.scheduler.step(starter, Fate.LOST)
 
 
+class WriteBacks(Calm):
+    """A driver that writes its frontier back is overtaken meanwhile, and that progress is deleted, too."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, remembers=True, sinks=1), records)
+
+    @rule(label=st.sampled_from(["init", "send", "commit"]), nth=nths, seconds=st.sampled_from([1.0, 3.0]))
+    def overtaken_in_a_write_back(self, label: str, nth: int, seconds: float) -> None:
+        self.world.scheduler.run(seconds=3.0)
+        self.world.delete_progress(create=False)
+        starter = self.hold(("runner", label), nth)
+        self.start_another()
+        self.world.produce(0, [Kind.KEPT, Kind.KEPT])
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_progress(create=False)
+        self.release(starter)
+        self.world.scheduler.run(seconds=5.0)
+
+
 class FirstStarts(Calm):
     """Two drivers start for the first time; one delivers, and its progress is deleted before the other looks again."""
 

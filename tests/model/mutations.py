@@ -24,6 +24,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
+from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
 from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
 from sinkpipeline.kafka.control import ControlProducer
@@ -423,13 +424,12 @@ def snapshot_in_doubt() -> list[Patch]:
 
 @mutation("a driver's own memory is taken for exact, though an outcome is in doubt", machine.Losses)
 def memory_is_always_exact() -> list[Patch]:
-    original = SinkRunner._remember
+    original = Remembered.left
 
-    def remember(self: Any, query: SinkQuery) -> None:
-        original(self, query)
-        self._held = self._held or query.delivery.hand_over()
+    def left(self: Remembered, progress: Progress, control: ControlId, *, certain: bool) -> None:  # noqa: ARG001
+        original(self, progress, control, certain=True)
 
-    return [put(SinkRunner, "_remember", remember)]
+    return [put(Remembered, "left", left)]
 
 
 @mutation("a driver's own memory is exact though an attempt that was given up may go on", machine.Losses)
@@ -452,7 +452,35 @@ def seeds_are_forgotten() -> list[Patch]:
 
 @mutation("what a driver remembers is exact though another one may have taken the sink", machine.Losses)
 def nobody_proves_to_hold_the_sink() -> list[Patch]:
-    return [put(SinkStarter, "_prove", lambda *_: True)]
+    return [put(ControlProducer, "still_holds", lambda *_: True)]
+
+
+@mutation("one proof is enough for all attempts of a start, and for those that follow it", machine.WriteBacks)
+def proved_once_is_proved() -> list[Patch]:
+    is_proved, started = Remembered.is_proved, Remembered.started
+    proved: set[Remembered] = set()
+
+    def once(self: Remembered, progress_topic: str) -> bool:
+        if self not in proved and is_proved(self, progress_topic):
+            proved.add(self)
+        return self in proved
+
+    def forget(self: Remembered, progress: Progress) -> None:
+        proved.discard(self)
+        started(self, progress)
+
+    return [put(Remembered, "is_proved", once), put(Remembered, "started", forget)]
+
+
+@mutation("an attempt's control id proves before the attempt has read who came in between", machine.WriteBacks)
+def proves_before_it_has_read() -> list[Patch]:
+    original = SinkStarter._read
+
+    def read(self: SinkStarter, hold: Any) -> Progress:
+        self.remembered.taken_again(hold.control)
+        return original(self, hold)
+
+    return [put(SinkStarter, "_read", read)]
 
 
 @mutation("a first start forgets that it has met a progress topic which is gone", machine.FirstStarts)

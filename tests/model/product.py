@@ -23,7 +23,7 @@ from typing_extensions import Self
 from model import clients, little_spark
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.cuts import CutPolicy
-from sinkpipeline.kafka import diagnosis, producers, progress_log, reading, starting
+from sinkpipeline.kafka import producers, progress_log, reading, starting
 from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
 from sinkpipeline.spark import query, runner, task
 
@@ -46,7 +46,6 @@ def product_on_the_model() -> Iterator[None]:
         confluent_kafka.Producer: clients.Producer,
         confluent_kafka.Consumer: clients.Consumer,
         AdminClient: clients.AdminClient,
-        diagnosis.diagnose: lambda _connection: None,
     }
     with contextlib.ExitStack() as patches:
 

@@ -14,6 +14,7 @@ from model.machine import (
     Protocol,
     SmallBatches,
     TwoNames,
+    WriteBacks,
 )
 from model.rules import Calm
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
         (TwoNames, 10),
         (FirstStarts, 30),
         (SmallBatches, 60),
+        (WriteBacks, 30),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

@@ -426,7 +426,7 @@ class World:
 
     def _has_started(self, thread: Thread, sink: str) -> bool:
         return any(
-            thread.process is driver.process and driver.starters[sink].started_before
+            thread.process is driver.process and driver.starters[sink].remembered.is_ours
             for driver in self.drivers
             if thread.role == "runner"
         )

@@ -114,6 +114,7 @@ def test_work_that_raises_ends_no_lane(make: Callable[..., Work]) -> None:
 
 
 KAFKA = Connection(bootstrap_servers="kafka:9092")
+NOWHERE = Connection(bootstrap_servers="127.0.0.1:1")
 NO_ANSWER = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
 
 
@@ -128,9 +129,9 @@ class Cluster:
 
     def _make(self, _: Connection) -> Admin:
         self.clients += 1
-        return cast(Admin, SimpleNamespace(brokers=self._brokers))
+        return cast(Admin, SimpleNamespace(connection=NOWHERE, cluster=self._cluster))
 
-    def _brokers(self, _: float) -> int:
+    def _cluster(self, _: float, *, why: object) -> int:  # noqa: ARG002 - it does not answer, or refuses
         self.asked += 1
         if self.error is not None:
             raise self.error

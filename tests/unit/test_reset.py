@@ -27,6 +27,7 @@ from sinkpipeline.core.reset import (
     reset_progress,
 )
 from sinkpipeline.core.starting import SourceView, partition_counts
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import Topic, remember
 
@@ -42,7 +43,7 @@ def frontier(offsets: Mapping[SourcePartition, int], *, epoch: int = 3) -> Progr
     """Progress with rows, deaths and losses, of a sink that has delivered."""
     partitions = {
         partition: PartitionProgress(
-            epoch=epoch, next=offset, rows=offset, dead=1, dropped=2, lost=3, at=4, dead_by_class=(("WrongType", 1),)
+            epoch=epoch, next=offset, rows=offset, dead=1, dropped=2, lost=3, at=4, by_class=checked({"WrongType": 1})
         )
         for partition, offset in offsets.items()
     }
@@ -573,7 +574,7 @@ def test_any_reset(world: tuple[Progress, SourceView, Targets], remembered_epoch
     check(new)
     assert new.meta.epoch > max(found.meta.epoch, remembered_epoch)
     assert all(state.rows == state.dead == state.dropped == state.lost == 0 for state in new.partitions.values())
-    assert not any(state.dead_by_class or state.dropped_by_class for state in new.partitions.values())
+    assert not any(state.by_class for state in new.partitions.values())
     # Every partition of the source is in it, at an offset that the source has.
     assert source.beginnings.keys() <= new.partitions.keys()
     assert all(

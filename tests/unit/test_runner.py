@@ -13,6 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.spark import runner
 
@@ -66,7 +67,6 @@ class Query:
         self._world, self._began, self._patience_s = world, world.now, patience_s
         self._on_trigger = on_trigger
         world.patience.append(patience_s)
-        self.delivery = SimpleNamespace(progress=Progress(), exact=False)
         self.error: SinkPipelineError | None = None
         self.batches = 0
 
@@ -96,7 +96,7 @@ class Query:
 def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     """A sink with a record that waits, until its thread ends."""
 
-    def start(_memory: object, **_held: object) -> Any:
+    def start() -> Any:
         world.starts += 1
         if world.refusals:
             raise SinkPipelineError(world.refusals.pop(0), "refused", "lift it")
@@ -118,7 +118,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     identity = SimpleNamespace(sink="out")
     source = SimpleNamespace(properties={})
     settings = SimpleNamespace(id=identity, owner=None, exactly_once=True, source=source)
-    starter: Any = SimpleNamespace(settings=settings, start=start)
+    starter: Any = SimpleNamespace(settings=settings, start=start, remembered=Remembered())
 
     def note() -> None:
         if world.proved[-1:] != [sink.report.proved]:
@@ -126,9 +126,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
 
     nothing: Any = None
     query: Any = SimpleNamespace(small_offsets=0)
-    sink = runner.SinkRunner(
-        spark=nothing, query=query, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
-    )
+    sink = runner.SinkRunner(spark=nothing, query=query, starter=starter, policy=FailurePolicy(), on_change=note)
     sink._stop = Stop(world)
     sink.set_ends({SourcePartition("in", 0): 10}, None)
     sink._run()

@@ -13,7 +13,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
-from sinkpipeline.core.tally import tally
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
@@ -35,7 +35,7 @@ SETTINGS = SinkSettings(
     progress=TopicRequest(name="progress"),
     dead_letter=DeadLetterSettings(topic=TopicRequest(name="dead")),
 )
-BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, dead_by_class=tally({"WrongType": 2}))
+BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, by_class=checked({"WrongType": 2}))
 PLAN = BatchPlan(
     settings=SETTINGS,
     run="r",
@@ -135,7 +135,7 @@ def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
     assert sent(prepared) == [("dead", [b"11"]), ("data", [b"10"]), ("data", [b"12"]), ("data", [b"15", b"16"])]
     assert prepared.delivered == 4
     assert prepared.progress == {
-        P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, dead_by_class=tally({"WrongType": 2, "MalformedJson": 1})),
+        P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, by_class=checked({"WrongType": 2, "MalformedJson": 1})),
         P1: replace(BEFORE, next=14, at=5),
     }
     nothing = SmallBatches(SETTINGS).prepared(PLAN, [], at=5)

@@ -19,7 +19,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
-from sinkpipeline.core.tally import entries, total
+from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.purify import preflight
@@ -103,9 +103,7 @@ def _by_class(lines: Sequence[_Line]) -> Table:
         table.add_column(name, justify="right")
     for sink in dict.fromkeys(line.sink for line in lines):
         of_sink = [line for line in lines if line.sink == sink]
-        dead = total(tuple(line.dead_by_class.items()) for line in of_sink)
-        dropped = total(tuple(line.dropped_by_class.items()) for line in of_sink)
-        for each in entries(dead, dropped):
+        for each in entries(total(checked(line.dead_by_class, line.dropped_by_class) for line in of_sink)):
             table.add_row(sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"]))
     return table
 
@@ -126,8 +124,8 @@ def _lines(sink: SinkSettings) -> list[_Line]:
             dropped=state.dropped,
             lost=state.lost,
             at=timestamp(state.at),
-            dead_by_class=dict(state.dead_by_class),
-            dropped_by_class=dict(state.dropped_by_class),
+            dead_by_class=dead_of(state.by_class),
+            dropped_by_class=dropped_of(state.by_class),
         )
         for partition, state in sorted(found.partitions.items())
     ]

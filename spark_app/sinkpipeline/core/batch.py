@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, advance
 from sinkpipeline.core.progress_records import decode_partition, encode_partition
-from sinkpipeline.core.tally import plus
+from sinkpipeline.core.tally import Counting, plus
 
 SMALL_OFFSETS = 10_000
 """The most source offsets of a batch that the driver delivers itself, unless the manifest says otherwise."""
@@ -196,7 +196,7 @@ class Counted:
     """What a batch has of one source partition."""
 
     rows: int = 0
-    dead_by_class: Counter[str] = dataclasses.field(default_factory=Counter)
+    by_class: Counting = dataclasses.field(default_factory=Counting)
 
 
 def completed(
@@ -214,8 +214,8 @@ def completed(
             state,
             next=offsets.end,
             rows=state.rows + count.rows,
-            dead=state.dead + count.dead_by_class.total(),
-            dead_by_class=plus(state.dead_by_class, count.dead_by_class),
+            dead=state.dead + count.by_class.sums.dead,
+            by_class=plus(state.by_class, count.by_class),
             at=at,
         )
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,8 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.diagnosis import LogIn, diagnose, unreachable
-from sinkpipeline.kafka.errors import error_of, made, repeated, translate
+from sinkpipeline.kafka.errors import error_of, is_refused_log_in, made, repeated, translate
 
 T = TypeVar("T")
 
@@ -59,6 +58,18 @@ class Creation:
     """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
 
 
+class _LogIn:
+    """Remembers a refused log-in until a request succeeds: that a client only tells to its error callback."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def remember(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        if is_refused_log_in(error):
+            self.error = error
+
+
 class Admin:
     """One admin client of one cluster. Safe to share between threads.
 
@@ -67,9 +78,9 @@ class Admin:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._servers = connection.bootstrap_servers
-        self._log_in = LogIn()
+        self._log_in = _LogIn()
         config = connection.client_config({"socket.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1000))})
         config["error_cb"] = self._log_in.remember
         # Else it connects to a broker that is gone without a pause, and so takes a whole core while it waits.
@@ -94,7 +105,7 @@ class Admin:
         """Whether there is no answer because we are refused."""
         self._client.poll(0)  # error callbacks are served only here
         told = self._log_in.error
-        return diagnose(self._connection) or (None if told is None else translate(told, doing, self._servers))
+        return None if told is None else translate(told, doing, self._servers)
 
     def _answered(self) -> None:
         """What was wrong with a log-in before is over."""
@@ -127,18 +138,22 @@ class Admin:
         """The number of brokers."""
         return self.cluster(timeout_s).brokers
 
-    def cluster(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Cluster:
-        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once."""
+    def cluster(
+        self, timeout_s: float = REQUEST_TIMEOUT_S, *, why: Callable[[], SinkPipelineError | None] = lambda: None
+    ) -> Cluster:
+        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once.
+
+        `why`: is asked why there is no answer.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
                 found = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S)))
             except KafkaException as exception:
-                refusal = self._refusal("connecting")
+                refusal = why() or self._refusal("connecting")
                 if refusal is not None or left <= _REFUSAL_S:
-                    unreached = refusal or unreachable(self._connection)
-                    raise unreached or translate(exception, "connecting", self._servers) from exception
+                    raise refusal or translate(exception, "connecting", self._servers) from exception
                 time.sleep(_POLL_S)
             else:
                 self._answered()

@@ -26,6 +26,7 @@ from sinkpipeline.core.topics import (
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
@@ -77,11 +78,11 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     for sink in sinks:
         _check_properties(sink)
     source = sinks[0].source.connection
-    found = {source: Admin(source).cluster(_PREFLIGHT_S)}
+    found = {source: connect(Admin(source), _PREFLIGHT_S)}
     errors = []
     for connection in dict.fromkeys(sink.connection for sink in sinks if sink.connection != source):
         try:
-            found[connection] = Admin(connection).cluster(_PREFLIGHT_S)
+            found[connection] = connect(Admin(connection), _PREFLIGHT_S)
         except SinkPipelineError as error:
             errors.append(error)
     if not any(sink.connection in found for sink in sinks):
@@ -104,8 +105,8 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     """`before`: the topics of the sinks before it, to which its own are added."""
     _check_properties(sink)
     source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
-    found = {sink.source.connection: source_admin.cluster(_PREFLIGHT_S)}
-    found[sink.connection] = cluster = admin.cluster(_PREFLIGHT_S)
+    found = {sink.source.connection: connect(source_admin, _PREFLIGHT_S)}
+    found[sink.connection] = cluster = connect(admin, _PREFLIGHT_S)
     brokers = cluster.brokers
     # Before anything is asked of topics: a topic that isn't there yet would make the loop.
     check_source(places_of(sink.source, found[sink.source.connection].id), uses_of(sink, cluster.id))

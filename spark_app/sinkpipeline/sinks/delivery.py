@@ -35,7 +35,7 @@ from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
@@ -80,7 +80,6 @@ class SinkDelivery:
         self._started = started
         self._control = started.control
         self._hold: Hold = started.control
-        self._holds = True
         self._on_progress = on_progress
         self.progress = started.progress
         self.exact = True
@@ -109,14 +108,9 @@ class SinkDelivery:
         return {each: state for each, state in self.progress.partitions.items() if each.topic in self._started.source}
 
     def close(self) -> None:
+        """Leaves to the next start what this driver knows."""
         self._follower.close()
-        if self._holds:
-            self._control.close()
-
-    def hand_over(self) -> TransactionalProducer:
-        """The control id as this start took it, for the next start's proof; who asks for it closes it."""
-        self._holds = False
-        return self._control
+        self._starter.remembered.left(self.progress, self._control, certain=self.exact)
 
     def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
         """The plan for the tasks of a batch; empty ranges get none. A range that starts below 0 is of a new partition.

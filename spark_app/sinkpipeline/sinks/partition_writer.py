@@ -14,7 +14,6 @@ import logging
 import math
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
@@ -26,7 +25,7 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.core.tally import plus
+from sinkpipeline.core.tally import Counting, plus
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import (
@@ -68,9 +67,8 @@ class PartitionWriter(abc.ABC):
         """Source offsets below it are open, or count already."""
         self._sent = self._state.next
         """Source offsets below it may have been sent since the last cut."""
-        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
-        self._open_dead_by_class: Counter[str] = Counter()
-        self._open_dropped_by_class: Counter[str] = Counter()
+        self._open_rows = self._open_size = 0
+        self._open_by_class = Counting()
         self._opened_at = 0.0
         self._delivered = 0
         self._limits_read_at = -math.inf
@@ -100,7 +98,7 @@ class PartitionWriter(abc.ABC):
 
     @property
     def _open_handled(self) -> int:
-        return self._open_rows + self._open_dead + self._open_dropped
+        return self._open_rows + sum(self._open_by_class.sums)
 
     def _hold(self, batch: RowBatch) -> None:
         self._held.append(Held(batch, self._limits))
@@ -111,14 +109,14 @@ class PartitionWriter(abc.ABC):
 
     def _advanced(self, next_offset: int) -> PartitionProgress:
         """The progress once what is open counts."""
+        undelivered = self._open_by_class.sums
         return replace(
             self._state,
             next=next_offset,
             rows=self._state.rows + self._open_rows,
-            dead=self._state.dead + self._open_dead,
-            dropped=self._state.dropped + self._open_dropped,
-            dead_by_class=plus(self._state.dead_by_class, self._open_dead_by_class),
-            dropped_by_class=plus(self._state.dropped_by_class, self._open_dropped_by_class),
+            dead=self._state.dead + undelivered.dead,
+            dropped=self._state.dropped + undelivered.dropped,
+            by_class=plus(self._state.by_class, self._open_by_class),
             at=int(time.time() * 1000),
         )
 
@@ -130,9 +128,8 @@ class PartitionWriter(abc.ABC):
         self._held = [held for held in self._held if held.batch.offsets[-1] >= state.next]
 
     def _forget_open(self) -> None:
-        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
-        self._open_dead_by_class.clear()
-        self._open_dropped_by_class.clear()
+        self._open_rows = self._open_size = 0
+        self._open_by_class.clear()
 
     def _start_over(self) -> None:
         """Behind what counts: what was open is sent again."""
@@ -206,8 +203,7 @@ class PartitionWriter(abc.ABC):
             raise stopped(self._partition, offset, verdict)
         try:
             self._send_dead_letter(self._letters, held, index)
-            self._open_dead += 1
-            self._open_dead_by_class[verdict.error_class.value] += 1
+            self._open_by_class.add(verdict.error_class.value, dead=1)
         except NoDeadLetter as failure:
             self._look_at_limits()
             if not self._letters.drop:
@@ -215,8 +211,7 @@ class PartitionWriter(abc.ABC):
                 raise not_dead_lettered(self._partition, offset, verdict, failure) from failure
             self._letters.dropped(offset, verdict, failure)
             self._begin()
-            self._open_dropped += 1
-            self._open_dropped_by_class[verdict.error_class.value] += 1
+            self._open_by_class.add(verdict.error_class.value, dropped=1)
         except SinkPipelineError:
             self._cut(offset)
             raise
@@ -304,7 +299,7 @@ class PartitionWriter(abc.ABC):
 
     def _can_do_without_letters(self, error: SinkPipelineError) -> bool:
         """Whether only the open dead letters may not be written any more: `onFailure` says what becomes of them."""
-        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open_dead > 0
+        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open_by_class.sums.dead > 0
         return is_theirs and self._letters is not None and self._letters.are_refused()
 
     def _isolate(self, refusal: RecordRefused) -> None:

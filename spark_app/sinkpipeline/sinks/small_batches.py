@@ -150,7 +150,8 @@ class SmallBatches:
                 if letters is None:
                     return None
                 rows.append(letters)
-                count.dead_by_class.update(each.error_class.value for each in verdicts)
+                for each in verdicts:
+                    count.by_class.add(each.error_class.value, dead=1)
             rows += ((self._settings.data.name, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
             count.rows += len(batch) - len(bad)
         self._sizes.add(count_offsets(plan.ranges), size)

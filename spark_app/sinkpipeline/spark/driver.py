@@ -16,6 +16,7 @@ from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.served import Observation, RunCounts
@@ -116,8 +117,8 @@ class Driver:
                         source_admin=admins[sink.source.connection],
                         admin=admins[sink.connection],
                         claims=claims,
+                        remembered=Remembered(self.resume.memories.get(sink.id.sink)),
                     ),
-                    memory=self.resume.memories.get(sink.id.sink),
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
                     on_change=self._wake,
                     circuit=self._open_circuits().get(sink.id.sink),

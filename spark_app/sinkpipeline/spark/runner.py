@@ -24,9 +24,8 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory, recall, remember
+from sinkpipeline.core.topics import Memory, recall
 from sinkpipeline.core.work import proves
-from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.contract import OversizedRecord, Restart
@@ -61,7 +60,6 @@ class SinkRunner:
         spark: SparkSession,
         query: QuerySettings,
         starter: SinkStarter,
-        memory: Memory | None,
         policy: FailurePolicy,
         on_change: Callable[[], None],
         circuit: OpenCircuit | None = None,
@@ -71,9 +69,6 @@ class SinkRunner:
         self._spark = spark
         self._query_settings = query
         self._starter = starter
-        self._memory = memory
-        self._held: TransactionalProducer | None = None
-        """The control id of the last start, where the memory is exact."""
         self._policy = policy
         self._failures = Failures()
         self._health = Health()
@@ -102,7 +97,7 @@ class SinkRunner:
         self.id = settings.id
         self._circuit = circuit
         self._closing = closing
-        self._report = first_report(settings, memory, circuit)
+        self._report = first_report(settings, starter.remembered.memory, circuit)
         self.rows_this_run = 0
         self._query: SinkQuery | None = None
         self._batches = 0
@@ -209,7 +204,7 @@ class SinkRunner:
             self._count_failure(bug)
             self._change(state=SinkState.FAILED, error=bug)
         finally:
-            self._let_go()
+            self._starter.remembered.let_go()
 
     def _start_again(self, restart: Restart) -> bool:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
@@ -225,8 +220,7 @@ class SinkRunner:
     def _start_and_run(self) -> None:
         self._health, self._works, self._idled = Health(), False, False
         self._owes_a_start = False
-        started = self._starter.start(self._memory, held=self._held)
-        self._let_go()
+        started = self._starter.start()
         if started.recreated_progress_topic:
             _LOG.warning(
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
@@ -263,7 +257,6 @@ class SinkRunner:
             self._follow(query)
         finally:
             query.stop()
-            self._remember(query)
             query.close()
             with self._lock:
                 self._batches += query.batches
@@ -320,16 +313,6 @@ class SinkRunner:
         if not report.proved and proves(idled=self._idled, lag=report.lag, executors=self._executors):
             self._change(proved=True)
 
-    def _remember(self, query: SinkQuery) -> None:
-        """This driver's own frontier is the memory of its next start."""
-        self._memory = remember(query.delivery.progress)
-        self._held = query.delivery.hand_over() if query.delivery.exact else None
-
-    def _let_go(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.close()
-
     def _wait_for_others(self, error: SinkPipelineError) -> bool:
         """A refusal that somebody may have lifted, as by granting a right, is looked at again while other sinks go on.
 
@@ -364,7 +347,7 @@ class SinkRunner:
             self._change(state=SinkState.FAILED, error=error, proved=False)
             return error.reason.heals and self._wait_for_others(error)
         # An address that has never answered may be wrong; a sink that has worked waits for its cluster.
-        counted = error.reason.counted or not (self._started or self._memory is not None)
+        counted = error.reason.counted or not (self._started or self._starter.remembered.memory is not None)
         self._failures = self._failures.after_failure(self._policy, self._health, counted=counted)
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(

@@ -91,4 +91,4 @@ class Secured(OneSink):
         connection = Connection(bootstrap_servers=self.servers)
         admin = Admin(connection)
         settings = self.settings(connection=connection, source={"connection": connection})
-        SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None).control.close()
+        SinkStarter(settings=settings, source_admin=admin, admin=admin).start().control.close()

@@ -24,6 +24,7 @@ from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
 from sinkpipeline.sinks.return_to_source import check_returnable, returning
@@ -57,7 +58,7 @@ def redrive_letters(
     if how.to_source:
         check_returnable(sinks)
     redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
-    redrive.admin.brokers(CONNECT_S)
+    connect(redrive.admin, CONNECT_S)
     survey = redrive.survey()
     if survey is None:
         click.echo(missing(settings), err=True)
