@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm crds manifests format lock clean
+.PHONY: help install control-plane servers helm prometheus dashboard crds manifests format lock clean
 .PHONY: check lint test test-rest test-all costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock
@@ -24,6 +24,12 @@ servers: ## Both of them, side by side
 helm: ## Helm, which renders the chart for tests, likewise where there is none
 	@dev/install.sh helm
 
+prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
+	@dev/install.sh prometheus
+
+dashboard: install ## Write the chart's Grafana dashboard anew
+	PYTHONPATH=dev $(RUN) -m dashboard
+
 lint: install
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
@@ -31,7 +37,7 @@ lint: install
 	.venv/bin/lint-imports
 
 check: lint ## Linters, types, import contracts and the tests that start nothing
-	$(RUN) -m pytest --numprocesses 2 -m "not helm" tests/unit tests/contract
+	$(RUN) -m pytest --numprocesses 2 -m "not helm and not prometheus" tests/unit tests/contract
 
 crds: install ## Write crds/ anew, and the chart's copy of it
 	PYTHONPATH=dev $(RUN) -m crd
@@ -46,10 +52,10 @@ WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
 
-test: servers lint helm ## What check does, and every capability once on its real part
+test: servers lint helm prometheus ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
-test-rest: servers helm ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm prometheus ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one

@@ -47,6 +47,7 @@ def parse(arguments: Sequence[str]) -> Settings:
             spark_version=found.spark_version,
             service_account=found.driver_service_account,
             image_pull_policy=found.image_pull_policy,
+            open_metrics=found.open_driver_metrics,
         ),
         namespaces=tuple(dict.fromkeys(found.namespace)),
         kafka_access=found.kafka_access,
@@ -86,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="replace a CustomResourceDefinition of an older release; without it that is waited for",
     )
+    add("--open-driver-metrics", action="store_true", help="drivers that start answer /metrics without their token")
     add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
     add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")
     add("--poll", type=_seconds, default=5.0, metavar="SECONDS", help="ask a driver that runs that often")

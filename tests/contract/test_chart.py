@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -51,6 +52,12 @@ EVERYTHING: Object = {
             "relabelings": [{"action": "labeldrop", "regex": "pod"}],
             "metricRelabelings": [{"sourceLabels": ["__name__"], "action": "drop", "regex": "process_.*"}],
         },
+        "drivers": {
+            "open": True,
+            "podMonitor": {"create": True, "interval": "15s", "relabelings": [{"action": "lowercase"}]},
+        },
+        "alerts": {"create": True, "labels": {"release": "prometheus"}, "runbooks": "https://example.com/runbooks"},
+        "dashboard": {"create": True, "annotations": {"grafana_folder": "Kafka"}},
     },
     "networkPolicy": {
         "create": True,
@@ -179,6 +186,7 @@ def test_a_wrong_value_is_refused(values: Object, told: str) -> None:
     [
         ({"serviceMonitor": {"create": True}, "podMonitor": {"create": True}}, "create one of them"),
         ({"serviceMonitor": {"create": True}, "service": {"create": False}}, "or a metrics.podMonitor"),
+        ({"drivers": {"podMonitor": {"create": True}}}, "set metrics.drivers.open"),
     ],
 )
 def test_monitors_that_make_no_sense_are_refused(metrics: Object, told: str) -> None:
@@ -220,7 +228,7 @@ def test_a_pod_without_a_service_is_asked_for_its_metrics() -> None:
     objects = render({"metrics": {"service": {"create": False}, "podMonitor": {"create": True, "interval": "1m"}}})
     [monitor], [deployment] = of_kind(objects, "PodMonitor"), of_kind(objects, "Deployment")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m"}
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m", "honorLabels": True}
     assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
 
 
@@ -229,9 +237,39 @@ def test_the_service_is_asked_for_metrics_as_the_values_say() -> None:
     [monitor], [service] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "Service")
     asked = EVERYTHING["metrics"]["serviceMonitor"]
     given = {name: asked[name] for name in ("interval", "scrapeTimeout", "relabelings", "metricRelabelings")}
-    assert monitor["spec"]["endpoints"] == [{"port": service["spec"]["ports"][0]["name"], "path": "/metrics", **given}]
+    port = service["spec"]["ports"][0]["name"]
+    # A pipeline's namespace is not that of the operator's pod.
+    assert monitor["spec"]["endpoints"] == [{"port": port, "path": "/metrics", "honorLabels": True, **given}]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_drivers_are_asked_for_metrics_with_the_name_of_their_pipeline() -> None:
+    [monitor] = of_kind(render(EVERYTHING), "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    named, *theirs = endpoint["relabelings"]
+    meta = re.sub(r"[./]", "_", f"__meta_kubernetes_pod_label_{builder.PIPELINE_LABEL}")
+    assert named == {"action": "replace", "sourceLabels": [meta], "targetLabel": "pipeline"}
+    assert theirs == [{"action": "lowercase"}]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("sinkpipeline", "/metrics", "15s")
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "stock"]}
+    assert parse(operator_arguments(EVERYTHING)).runtime.open_metrics
+    open_everywhere = {"metrics": {"drivers": {"open": True, "podMonitor": {"create": True}}}}
+    [monitor] = of_kind(render(open_everywhere), "PodMonitor")
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert not parse(operator_arguments()).runtime.open_metrics
+
+
+def test_alerts_and_dashboard_are_those_of_the_chart() -> None:
+    objects = render(EVERYTHING)
+    [rule] = of_kind(objects, "PrometheusRule")
+    alerts = (CHART / "files" / "alerts.yaml").read_text()
+    assert rule["spec"] == yaml.safe_load(alerts.replace("docs/runbooks.md", "https://example.com/runbooks"))
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    [board] = of_kind(objects, "ConfigMap")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["metadata"]["annotations"] == {"grafana_folder": "Kafka"}
+    assert json.loads(board["data"]["sinkpipelines.json"]) == json.loads((CHART / "files/dashboard.json").read_text())
 
 
 def test_a_policy_lets_in_who_asks_for_metrics_and_out_what_the_operator_needs() -> None:
@@ -508,6 +546,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--namespace=stock",
         "--no-kafka-access",
         "--no-crd-upgrade",
+        "--open-driver-metrics",
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
         "--progress-deadline=90",

@@ -165,7 +165,13 @@ def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, nam
         "serviceAccount": {"annotations": {"a": "1"}},
         "driver": {"serviceAccount": {"annotations": {"b": "2"}}},
         "crds": {"upgrade": False},
-        "metrics": {"service": {"annotations": {"c": "3"}}, "serviceMonitor": asking},
+        "metrics": {
+            "service": {"annotations": {"c": "3"}},
+            "serviceMonitor": asking,
+            "drivers": {"open": True, "podMonitor": asking},
+            "alerts": {"create": True, "labels": {"release": "prometheus"}, "runbooks": "https://example.com/runbooks"},
+            "dashboard": {"create": True, "annotations": {"grafana_folder": "Kafka"}},
+        },
         "networkPolicy": {
             "create": True,
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.naming import SourcePartition
@@ -68,7 +69,7 @@ class Query:
         self._on_trigger = on_trigger
         world.patience.append(patience_s)
         self.error: SinkPipelineError | None = None
-        self.batches = 0
+        self.counts = BatchCounts()
 
     def wait(self, timeout_s: float) -> bool:
         self._world.now += timeout_s
@@ -77,7 +78,7 @@ class Query:
             self.error = SinkPipelineError(Reason.SOURCE_SLOW, "no record in time", "x")
             return True
         if ran < self._world.commits_s:
-            self.batches += 1
+            self.counts = self.counts.with_batch(0.1, [])
             self._on_trigger(found_records=True)
         elif ran >= self._world.commits_s + self._world.batch_s:
             self.error = SinkPipelineError(Reason.BATCH_FAILED, "a worker was killed, four times", "x")

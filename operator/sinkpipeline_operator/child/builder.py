@@ -123,6 +123,7 @@ def arguments(order: Order) -> list[str]:
         *("--termination-log", "/dev/termination-log"),
         *("--owner-cluster", order.cluster),
         *("--config-hash", order.run.hash),
+        *(["--open-metrics"] if order.runtime.open_metrics else []),
     ]
 
 

@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
@@ -105,8 +107,8 @@ class SinkQuery:
         self.delivery = SinkDelivery(starter, started, on_progress, small)
         self.error: Exception | None = None
         """Why the query ended by itself."""
-        self.batches = 0
-        """How many were delivered."""
+        self.counts = BatchCounts()
+        """What those batches cost that were delivered."""
         self._lock = threading.Lock()
         self._stopping = False
         self._abandoned = False
@@ -227,13 +229,16 @@ class SinkQuery:
                 raise
 
     def _run_batch(self, wire: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
+        receipts: list[Receipt] = []
         if not (self.delivery.takes(plan) and self.delivery.deliver(plan, self._collected(wire, plan))):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
-            self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
-        self.batches += 1
+            receipts = [Receipt.from_json(row.receipt) for row in told]
+            self.delivery.end(plan, receipts)
+        self.counts = self.counts.with_batch(time.monotonic() - began, receipts)
         self._on_trigger(found_records=bool(plan.ranges))
 
     def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
@@ -100,7 +101,7 @@ class SinkRunner:
         self._report = first_report(settings, starter.remembered.memory, circuit)
         self.rows_this_run = 0
         self._query: SinkQuery | None = None
-        self._batches = 0
+        self._batches = BatchCounts()
         """Of the queries before the current one."""
         self._failed: Counter[str] = Counter()
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
@@ -121,7 +122,7 @@ class SinkRunner:
     def counts(self) -> RunCounts:
         """What this sink did since the driver began."""
         with self._lock:
-            batches = self._batches + (0 if self._query is None else self._query.batches)
+            batches = self._batches if self._query is None else self._batches + self._query.counts
             return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed))
 
     @property
@@ -259,18 +260,18 @@ class SinkRunner:
             query.stop()
             query.close()
             with self._lock:
-                self._batches += query.batches
+                self._batches += query.counts
                 self._query = None
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""
-        checked, batches = time.monotonic(), 0
+        checked, before = time.monotonic(), query.counts
         while not query.wait(_WAIT_S):
             if self._stop.is_set():
                 self._end(query)
                 return
-            if query.batches > batches:
-                batches = query.batches
+            if query.counts is not before:
+                before = query.counts
                 self._health = self._health.seen_at(time.monotonic())
             self._prove_idle()
             if time.monotonic() - checked >= _CHECK_EVERY_S:

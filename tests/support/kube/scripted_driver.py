@@ -312,6 +312,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(name, type=Path, required=True)
     for name in ("--listen", "--owner-cluster", "--config-hash"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--open-metrics", action="store_true")
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--secrets-dir", type=Path)
     return parser.parse_args()
