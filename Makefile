@@ -11,6 +11,7 @@ export PYTHON
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# SPARK_VERSION=4.0.4 takes that Spark instead of the one of requirements.lock.
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
 	@dev/install.sh
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+import pyspark
 from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
@@ -30,7 +31,7 @@ from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
-from sinkpipeline.spark.session import CHECKPOINT_FILES, PLAIN_FILES, spark_session
+from sinkpipeline.spark.session import CHECKPOINT_FILES, plain_files, spark_session
 from sinkpipeline.spark.source import broker_waits_s, read_stream
 from support.app.command import manifest
 from support.kafka.topics import create_topic, produce, unique
@@ -115,7 +116,7 @@ class Lab:
         name = unique("spark")
         pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
         settings = resolve_sinks(pipeline, None)[0]
-        self._set_checkpoint_files(None if variant == SPARK else PLAIN_FILES)
+        self._set_checkpoint_files(None if variant == SPARK else plain_files(pyspark.__version__))
         self._note(variant, {}, {"source": {**self._document("any", AT_LEAST_ONCE)["spec"]["source"]}})
         create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
         ends = self._ends()
@@ -144,7 +145,7 @@ class Lab:
         name = unique(guarantee.lower())
         pipeline = parse_manifest(self._document(name, guarantee))
         settings = resolve_sinks(pipeline, None)[0]
-        self._set_checkpoint_files(PLAIN_FILES)
+        self._set_checkpoint_files(plain_files(pyspark.__version__))
         self._note(guarantee, settings.properties, self._document("any", guarantee))
         admin = Admin(settings.connection)
         trigger = pipeline.spec.trigger

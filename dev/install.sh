@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
+#   SPARK_VERSION=4.0.4 takes another Spark than that of requirements.lock, SINKPIPELINE_VENV=DIRECTORY another place than .venv.
 # `make lock`: resolves every dependency afresh into requirements.lock.
 # `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
@@ -12,10 +13,11 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 PIP_VERSION=26.3 # --group needs 25.1, and environments of Python 3.11 start with an older one
 DISTRIBUTIONS=(-e . -e "spark_app[spark]" --group dev)
-VENV=.venv
+VENV=${SINKPIPELINE_VENV:-.venv} # below this directory
 KAFKA_POM=dev/maven/kafka/pom.xml
 KAFKA_TOOLS_POM=dev/maven/kafka-tools/pom.xml
 SPARK_POM=dev/maven/spark/pom.xml
+SPARK_VERSION=${SPARK_VERSION:-$(sed -n 's/^pyspark==//p' requirements.lock)}
 CACHE=${SINKPIPELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinkpipeline}
 KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$KAFKA_POM")
 KAFKA_TOOLS=$CACHE/kafka-tools-${KAFKA##*-}
@@ -43,8 +45,9 @@ fail() {
 }
 
 # The path is an input: editable installs name it, and a copied checkout must not test the original.
-python_inputs() { pwd && cksum dev/install.sh pyproject.toml spark_app/pyproject.toml requirements.lock; }
+python_inputs() { pwd && echo "$SPARK_VERSION" && cksum dev/install.sh pyproject.toml spark_app/pyproject.toml requirements.lock; }
 spark_inputs() { python_inputs && cksum "$SPARK_POM"; }
+constraints() { sed "s/^pyspark==.*/pyspark==$SPARK_VERSION/" requirements.lock; }
 fresh() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
 require_python() {
@@ -74,7 +77,8 @@ python_packages() {
   say "installing Python packages into $VENV"
   rm -f "$PYTHON_STAMP"
   "$VENV/bin/python" -m pip install --quiet "pip==$PIP_VERSION"
-  "$VENV/bin/python" -m pip install --quiet --constraint requirements.lock "${DISTRIBUTIONS[@]}"
+  constraints >"$VENV/constraints.txt"
+  "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" "${DISTRIBUTIONS[@]}"
   python_inputs >"$PYTHON_STAMP"
 }
 
@@ -97,7 +101,7 @@ spark_connector() {
   jars=$("$VENV/bin/python" -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')/jars
   staging=$(mktemp -d "$PWD/$VENV/.jars.XXXXXX")
   # Maven's own layout, .../<artifact>/<version>/<file>, tells a name from its version.
-  copy_jars "$SPARK_POM" "$staging" -Dmdep.useRepositoryLayout=true
+  copy_jars "$SPARK_POM" "$staging" -Dmdep.useRepositoryLayout=true "-Dspark.version=$SPARK_VERSION"
 
   # What an earlier run added may be of another version now.
   if [[ -f $SPARK_ADDED ]]; then

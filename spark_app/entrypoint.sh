@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What Spark on Kubernetes starts as `driver` or `executor`, with the arguments and the environment that Spark 4.0 gives
+# What Spark on Kubernetes starts as `driver` or `executor`, with the arguments and the environment that Spark 4.0 and 4.1 give
 # (DriverCommandFeatureStep, BasicDriverFeatureStep, BasicExecutorFeatureStep); anything else is run as it stands.
 #
 # A driver is Python, which starts the JVM. With the entry point of Spark's own images it is the other way round, and

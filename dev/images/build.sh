@@ -3,6 +3,7 @@
 #
 #   REGISTRY=registry.example.com TAG=0.1.0 dev/images/build.sh [--push]
 #
+# SPARK_VERSION is another Spark than that of requirements.lock (4.0.4; then say so to the chart: spark.version).
 # BUILDER names the tool to take; PYTHON_IMAGE and MAVEN_IMAGE other base images (Debian with a Python 3.11, and Maven);
 # TRAINING an image that has the archive of Spark's classes already; BUILD_OPTIONS what else the tool is to be given, such
 # as "--network host".
@@ -32,7 +33,7 @@ builder() {
 
 BUILDER=${BUILDER:-$(builder)}
 arguments=()
-for name in PYTHON_IMAGE MAVEN_IMAGE TRAINING; do
+for name in PYTHON_IMAGE MAVEN_IMAGE TRAINING SPARK_VERSION; do
   [[ -z ${!name:-} ]] || arguments+=(--build-arg "$name=${!name}")
 done
 read -r -a options <<<"${BUILD_OPTIONS:-}"

@@ -4,6 +4,8 @@
 #
 #   dev/images/local.sh PROGRAMS OUT     PROGRAMS has `pause` and `spark-operator` (dev/install.sh node)
 #
+# SPARK_VERSION is another Spark than that of requirements.lock, as for dev/images/build.sh.
+#
 # A step whose inputs did not change takes a moment. Needs root, buildah and debootstrap.
 set -euo pipefail
 programs=$(cd "$1" && pwd)
@@ -75,6 +77,7 @@ pause() {
 
 spark_app=("${options[@]}" --build-arg PYTHON_IMAGE=localhost/python:3.11 --build-arg MAVEN_IMAGE=localhost/maven:3
   --file ../../spark_app/Dockerfile)
+[[ -z ${SPARK_VERSION:-} ]] || spark_app+=(--build-arg "SPARK_VERSION=$SPARK_VERSION")
 
 # Everything of Spark's image but our code, and the archive of its classes. Making that one takes as long as all the rest
 # after an edit, and what it holds hangs on the modules that drive Spark: of the others it may be older.

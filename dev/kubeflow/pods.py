@@ -1,7 +1,7 @@
 """The driver pod as spark-submit creates it and as a kubelet reports it, without I/O.
 
 Read in resource-managers/kubernetes/core/src/main/scala/org/apache/spark/deploy/k8s/ of Spark ("Spark": the source of
-3.4, its names compared with the classes of spark-kubernetes_2.13-4.0.4.jar); in internal/controller/sparkapplication/
+3.4, its names compared with the classes of spark-kubernetes_2.13-4.1.1.jar); in internal/controller/sparkapplication/
 of github.com/kubeflow/spark-operator/v2 v2.5.1 ("submission.go"); in pkg/kubelet of k8s.io/kubernetes v1.34.4
 ("kubelet").
 """
@@ -21,7 +21,7 @@ NODE: Final = "local-process"
 APP_NAME_LABEL: Final = "sparkoperator.k8s.io/app-name"
 SUBMISSION_LABEL: Final = "sparkoperator.k8s.io/submission-id"
 LAUNCHED_LABEL: Final = "sparkoperator.k8s.io/launched-by-spark-operator"
-_PORTS: Final = {"driver-rpc-port": 7078, "blockmanager": 7079, "spark-ui": 4040}
+_PORTS: Final = {"driver-rpc-port": 7078, "blockmanager": 7079, "spark-ui": 4040, "spark-connect": 15002}
 _KUEUE_PREFIX: Final = "kueue.x-k8s.io/"
 
 

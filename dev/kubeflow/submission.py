@@ -1,6 +1,6 @@
 """What spark-submit writes where the API server refuses the driver's pod: Kubeflow's operator stores all of it.
 
-Its shape is that of Spark 4.0 with fabric8's client: a log with times, the exception with the API server's sentence and
+Its shape is that of Spark 4 with fabric8's client: a log with times, the exception with the API server's sentence and
 its whole Status, the stack, the log's last lines.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sinkpipeline_operator.child.runconfig import Runtime
 
-SPARK_VERSION = "4.0.4"
+SPARK_VERSION = "4.1.1"
 DRIVER_SERVICE_ACCOUNT = "sinkpipeline-driver"
 
 

@@ -527,7 +527,7 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
     assert operator_arguments() == [
         operator_arguments()[0],
         "--image-pull-policy=IfNotPresent",
-        "--spark-version=4.0.4",
+        "--spark-version=4.1.1",
         "--driver-service-account=sinkpipeline-driver",
         "--listen=0.0.0.0:8080",
         "--resync=60",

@@ -10,8 +10,10 @@ from typing import Any
 
 import tomllib
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from deployed.chart import CHART, Object
+from sinkpipeline_operator.settings import SPARK_VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +68,13 @@ def test_the_chart_has_the_version_of_what_it_installs() -> None:
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert (described["version"], described["appVersion"]) == (version, version)
-    application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
+
+
+def test_one_spark_is_named_everywhere() -> None:
     spark = yaml.safe_load((CHART / "values.yaml").read_text())["spark"]["version"]
-    assert f"pyspark=={spark}" in application["optional-dependencies"]["spark"]
+    assert spark == SPARK_VERSION
+    assert f"pyspark=={spark}" in (ROOT / "requirements.lock").read_text().splitlines()
+    assert f"<spark.version>{spark}</spark.version>" in (ROOT / "dev" / "maven" / "spark" / "pom.xml").read_text()
+    application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
+    [asked] = [each for each in application["optional-dependencies"]["spark"] if each.startswith("pyspark")]
+    assert SpecifierSet(asked.removeprefix("pyspark")).contains(spark)

@@ -100,7 +100,7 @@ def test_the_child_is_owned_labelled_and_explicit(lab: OperatorLab, name: str) -
     assert status["sparkApplication"] == {"name": name, "state": "RUNNING", "configHash": run}
     assert child["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "sinkpipeline-operator"
     spec = child["spec"]
-    assert (spec["type"], spec["mode"], spec["sparkVersion"]) == ("Python", "cluster", "4.0.4")
+    assert (spec["type"], spec["mode"], spec["sparkVersion"]) == ("Python", "cluster", "4.1.1")
     assert (spec["image"], spec["imagePullPolicy"]) == (IMAGE, "IfNotPresent")
     assert spec["restartPolicy"] == {"type": "Never"}
     assert (spec["driver"]["cores"], spec["driver"]["memory"], spec["driver"]["serviceAccount"]) == (1, "1g", ACCOUNT)

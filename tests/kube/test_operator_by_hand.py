@@ -100,7 +100,7 @@ def test_a_foreign_application_of_its_name_is_neither_taken_over_nor_deleted(lab
     spec: Object = {
         "type": "Scala",
         "mode": "cluster",
-        "sparkVersion": "4.0.4",
+        "sparkVersion": "4.1.1",
         "suspend": True,
         "mainApplicationFile": "local:///x.jar",
         "image": "registry.invalid/other:1",

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 TOKEN = "a-t0ken"
-RUNTIME = Runtime(image="registry.invalid/x:1", spark_version="4.0.4", service_account="default")
+RUNTIME = Runtime(image="registry.invalid/x:1", spark_version="4.1.1", service_account="default")
 Object = dict[str, Any]
 
 

@@ -30,7 +30,7 @@ def application(state: str = "", **more: Any) -> dict[str, Any]:
         "spec": {
             "restartPolicy": more.pop("policy", {"type": "Never"}),
             "driver": more.pop("driver", {}),
-            "sparkVersion": "4.0.4",
+            "sparkVersion": "4.1.1",
             "mainApplicationFile": "local:///main.py",
             "image": "app:1",
             **more.pop("spec", {}),

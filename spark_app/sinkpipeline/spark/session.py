@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -36,14 +37,24 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
-PLAIN_FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
-"""Spark's default starts some 42 processes a batch, for the permissions of files that outlive the query. Ours don't."""
+_MOVED = (4, 1)
+"""Since then what writes checkpoints stands in a package of its own."""
 
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
 """It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
 
 _TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
+
+
+def plain_files(spark: str) -> str:
+    """The manager of checkpoint files, of that version of Spark, which only writes files.
+
+    Spark's default starts some 42 processes a batch, for the permissions of files that outlive the query. Ours don't.
+    """
+    version = tuple(int(each) for each in spark.split(".")[:2])
+    package = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if version >= _MOVED else "")
+    return f"{package}.FileSystemBasedCheckpointFileManager"
 
 
 def with_task_attempts(master: str) -> str:
@@ -83,7 +94,7 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
         JAVA_OPTIONS: " ".join(java_options),
         # Checkpoints are of one query start, and never resumed from.
         "spark.sql.streaming.minBatchesToRetain": "2",
-        CHECKPOINT_FILES: PLAIN_FILES,
+        CHECKPOINT_FILES: plain_files(pyspark.__version__),
         "spark.sql.streaming.stopTimeout": "30000",
     }
 

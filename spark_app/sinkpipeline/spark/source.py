@@ -156,7 +156,7 @@ class Checkpoint:
         """The source offsets of a batch.
 
         Raises:
-            SinkPipelineError: SparkFailed where the files are not as Spark 4.0 writes them.
+            SinkPipelineError: SparkFailed where the files are not as Spark 4.0 and 4.1 write them.
         """
         ends = self._offsets(self.directory / "offsets" / str(batch_id), skip=2)
         if batch_id == 0:

@@ -60,7 +60,7 @@ class SparkApplications:
             "spec": {
                 "type": "Python",
                 "mode": "cluster",
-                "sparkVersion": "4.0.4",
+                "sparkVersion": "4.1.1",
                 "image": "registry.invalid/app:1",
                 "mainApplicationFile": "local:///app/main.py",
                 "arguments": [code],

@@ -579,7 +579,7 @@ UNSERVED: list[tuple[Steps, Any]] = [
     ((*SINK, "transform"), {"where": "a"}),
     ((*SINK, "kafka", "key"), "id"),
     (("spec", "spark", "image"), "x"),
-    (("spec", "spark", "version"), "4.0.4"),
+    (("spec", "spark", "version"), "4.1.1"),
     (("spec", "spark", "serviceAccount"), "x"),
     (("spec", "decode", "format"), "avro"),
     (("spec", "decode", "format"), "protobuf"),
