@@ -10,8 +10,10 @@ from model.machine import (
     DeadLetters,
     Everything,
     FirstStarts,
+    LostEnds,
     OldAnswers,
     Protocol,
+    SlowLinks,
     SmallBatches,
     TwoNames,
     WriteBacks,
@@ -33,6 +35,8 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
         (FirstStarts, 30),
         (SmallBatches, 60),
         (WriteBacks, 30),
+        (LostEnds, 30),
+        (SlowLinks, 20),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:
