@@ -61,3 +61,13 @@ def test_modules_stay_small() -> None:
     too_long = {str(path): lines for path in sources if (lines := len(path.read_text().splitlines())) > 400}
 
     assert too_long == {}
+
+
+def test_the_threat_model_names_tests_that_are_there() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    file = ""
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", text):
+        file = path or file
+        if file:
+            assert (ROOT / file).is_file(), file
+            assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
