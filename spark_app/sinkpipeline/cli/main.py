@@ -1,4 +1,8 @@
-"""The `sinkpipeline` command: arguments, exit codes, and the last line on stderr."""
+"""The `sinkpipeline` command: arguments, exit codes, and the last line on stderr.
+
+What a command does is imported when it runs: a shell asks for completions at each press of a key, and Spark alone takes
+half a second.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,7 @@ from pathlib import Path
 
 import click
 
-from sinkpipeline.cli import progress as progress_command
-from sinkpipeline.cli import reset as reset_command
-from sinkpipeline.cli import run as run_command
-from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.dlq.command import dlq
-from sinkpipeline.cli.endings import lines, told
 from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
@@ -44,9 +43,19 @@ def cli(context: click.Context) -> None:
 @FILE
 @SECRETS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
-def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: all problems as one document, each with path, message and remedy.",
+)
+def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
-    validate_command.validate(manifest, secrets_dir, offline=offline)
+    from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
+
+    validate_command.validate(manifest, secrets_dir, output, offline=offline)
 
 
 @cli.command(short_help="Run a pipeline on this machine.")
@@ -74,6 +83,8 @@ def run(
     until_idle: bool,
 ) -> None:
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
+    from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
+
     run_command.run(manifest, secrets_dir, status_file, master, log_file, until_idle=until_idle)
 
 
@@ -87,9 +98,14 @@ def run(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The status of a run: says on stderr whether somebody still writes it.",
 )
-def progress(manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None) -> None:
+@click.option("-w", "--watch", is_flag=True, help="Again every two seconds, with rates.")
+def progress(
+    manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None, *, watch: bool
+) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
-    progress_command.progress(manifest, secrets_dir, output, status_file, sink)
+    from sinkpipeline.cli import progress as progress_command  # noqa: PLC0415 - see above
+
+    progress_command.progress(manifest, secrets_dir, output, status_file, sink, watch=watch)
 
 
 @cli.command(short_help="Say where a sink goes on.")
@@ -129,6 +145,8 @@ def reset(
     the way out where a sink refuses to start: DataTopicLost, SourceRecreated, SourceDataLost, ProgressLost,
     ProgressCorrupt, ProgressRegressed.
     """
+    from sinkpipeline.cli import reset as reset_command  # noqa: PLC0415 - see above
+
     reset_command.reset(manifest, secrets_dir, sink, to, status_file, output, yes=yes, dry_run=dry_run)
 
 
@@ -147,10 +165,14 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last resort; the class is told, the stack is in the log
+        from sinkpipeline.cli.endings import told  # noqa: PLC0415 - see above
+
         _fail(told(error))
 
 
 def _fail(error: SinkPipelineError) -> None:
+    from sinkpipeline.cli.endings import lines  # noqa: PLC0415 - see above
+
     try:
         click.echo("\n".join(lines(error)), err=True)
     except OSError:

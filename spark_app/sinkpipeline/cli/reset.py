@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.status_file import read_status
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.asked import epochs, told
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.memory import memory_of
@@ -23,8 +22,6 @@ from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-
-_PIPED_WIDTH = 250
 
 
 def reset(
@@ -81,17 +78,9 @@ def _show(plan: ResetPlan, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(lines, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("SINK", "TOPIC"):
-        table.add_column(name)
-    for name in ("PARTITION", "FROM", "TO", "AGAIN", "SKIPPED"):
-        table.add_column(name, justify="right")
-    table.add_column("NOTE")
-    for line in lines:
-        table.add_row(*("-" if value is None else str(value) for value in line.values()))
-    console = Console()
-    # Piped, a table is as wide as it needs to be.
-    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)
+    names = ("sink", "topic", "partition", "from", "to", "again", "skipped", "note")
+    rows = [["-" if line[name] is None else str(line[name]) for name in names] for line in lines]
+    click.echo(table(names, rows, right=names[2:7], heads=3, width=terminal_width()))
 
 
 def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:

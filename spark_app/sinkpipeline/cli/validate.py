@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import SinkPipelineError
-from sinkpipeline.kafka.purify import purify
+from sinkpipeline.core.manifest import ManifestError, SinkPipeline
+from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.driver import row_plan
+from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
 _FAST_START = {JAVA_OPTIONS: SHORT_LIVED}
 
 
-def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
-    """Checks sink by sink, and raises the first refusal after all were told; then the expressions, which need Spark."""
+def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
+    """Raises the first refusal after all were told."""
+    if output == "json":
+        _validate_for_programs(manifest, secrets_dir, offline=offline)
+    else:
+        _validate(manifest, secrets_dir, offline=offline)
+
+
+def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
     click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []
@@ -35,8 +50,63 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     if errors:
         click.echo("expressions: not checked", err=True)
         raise errors[0]
-    with tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-") as directory:
-        log_file = Path(directory) / "spark.log"
-        with spark_session(f"validate {pipeline.identity}", "local[1]", _FAST_START, log_file) as spark:
-            analyse(spark, row_plan(pipeline))
+    _check_expressions(pipeline)
     click.echo("expressions: valid")
+
+
+def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
+    errors: list[tuple[str | None, SinkPipelineError]] = []
+    findings: list[Finding] = []
+    try:
+        pipeline = read_manifest(manifest)
+        if not offline:
+            try:
+                findings = list(purify(resolve_sinks(pipeline, secrets_dir)))
+            except SinkPipelineError as error:
+                errors.append(("spec", error))
+            names = [sink.name for sink in pipeline.spec.sinks]
+            errors += [
+                (f"spec.sinks[{names.index(each.sink.sink)}]", each.error)
+                for each in findings
+                if each.error is not None
+            ]
+        _check_expressions(pipeline)
+    except SinkPipelineError as error:
+        errors.append((None, error))
+    document = {
+        "valid": not errors,
+        "problems": [problem for path, error in errors for problem in _problems(path, error)],
+        "warnings": [{"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings],
+        "sinks": [{"name": each.sink.sink, "plan": each.plan} for each in findings],
+    }
+    click.echo(json.dumps(document, indent=2))
+    if errors:
+        raise errors[0][1]
+
+
+def _problems(path: str | None, error: SinkPipelineError) -> Iterator[dict[str, Any]]:
+    """Each by its path in the manifest; null where it is of no part of it."""
+    if isinstance(error, ManifestError):
+        for problem in error.problems:
+            yield _problem(problem.path, problem.reason.value, problem.wrong, problem.right)
+    elif isinstance(error, ExpressionsInvalid):
+        for each in error.problems:
+            yield _problem(each.path, error.reason.value, each.fact, each.remedy)
+    else:
+        yield _problem(path, error.reason.value, error.message, error.remedy)
+
+
+def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[str, Any]:
+    return {"path": path, "reason": reason, "message": message, "remedy": remedy}
+
+
+def _check_expressions(pipeline: SinkPipeline) -> None:
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-"))
+        with telling("starting Spark, which checks the expressions", lambda line: click.echo(line, err=True)):
+            log_file = Path(directory) / "spark.log"
+            spark = stack.enter_context(
+                spark_session(f"validate {pipeline.identity}", "local[1]", _FAST_START, log_file)
+            )
+        analyse(spark, row_plan(pipeline))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from sinkpipeline.core import manifest
 from sinkpipeline.core.batch import SMALL_OFFSETS
@@ -28,6 +31,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source_ends import SourceEnds
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
+from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
 from sinkpipeline.spark.session import spark_session
@@ -97,7 +101,7 @@ class Driver:
         targets = SourceEnds(source, admins[source.connection]).read() if self.until_idle else {}
         rows = row_plan(self.pipeline)
         with (
-            spark_session(f"sinkpipeline {self.pipeline.identity}", self.master, self._conf(), self.log_file) as spark,
+            self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
             analyse(spark, rows)
@@ -136,6 +140,15 @@ class Driver:
             finally:
                 self._stop_all()
         self._raise_outcome()
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
+        with ExitStack() as stack:
+            with telling("starting Spark", _LOG.info):
+                name = f"sinkpipeline {self.pipeline.identity}"
+                session = stack.enter_context(spark_session(name, self.master, self._conf(), self.log_file))
+            _LOG.info("Spark runs; the sinks start")
+            yield session
 
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
         """Those that stay open, by sink."""

@@ -18,10 +18,10 @@ from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.expressions import (
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
+    ExpressionsInvalid,
     check_expressions,
     check_schema,
     header_entries,
-    invalid,
     parse_schema,
     source_frame,
 )
@@ -84,11 +84,11 @@ def analyse(spark: SparkSession, plan: RowPlan) -> None:
         schema, problems = check_schema(spark, plan.schema)
         if problems:
             # Without its columns no expression has a meaning.
-            raise invalid(problems)
+            raise ExpressionsInvalid(problems)
     error = _hidden("error", schema)
     visible = _decoded(source, plan, schema, error).drop(error)
     if problems := check_expressions(visible, plan.expressions()):
-        raise invalid(problems)
+        raise ExpressionsInvalid(problems)
 
 
 def _hidden(purpose: str, schema: StructType | None) -> str:

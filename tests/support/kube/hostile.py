@@ -50,6 +50,16 @@ def _status_schema() -> Object:
     return schema
 
 
+@functools.cache
+def _root() -> Object:
+    return {"type": "object", "x-kubernetes-validations": crd.resource_schema()["x-kubernetes-validations"]}
+
+
+def _unruly(document: Object) -> list[str]:
+    """By the rules about the whole object, which are checked at each write: its name, and its status."""
+    return admit(_root(), {key: document.get(key) or {} for key in ("metadata", "status")})[1]
+
+
 class Api:
     """Objects by kind, namespace and name; what is in `refused` (a verb and a plural) it refuses."""
 
@@ -130,6 +140,7 @@ class Api:
             raise Conflict
         if kind is PIPELINE:
             _, errors = admit(_status_schema(), document["status"])
+            errors += _unruly({**there, "status": document["status"]})
             errors += ["by a policy"] if self.refuses_status(document["status"]) else []
             if errors:
                 raise ApiRefused(422, f"SinkPipeline is invalid: {'; '.join(errors)}")
@@ -140,7 +151,10 @@ class Api:
         there = self.objects.get((kind.plural, ref))
         if there is None:
             raise NotFound(404, "not found")
-        return self.put(kind, _merged(there, patch))
+        changed = _merged(there, patch)
+        if kind is PIPELINE and (errors := _unruly(changed)):
+            raise ApiRefused(422, f"SinkPipeline is invalid: {'; '.join(errors)}")
+        return self.put(kind, changed)
 
     def _check(self, verb: str, kind: Kind) -> None:
         error = self.refused.get((verb, kind.plural))

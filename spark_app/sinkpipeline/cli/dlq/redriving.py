@@ -14,12 +14,12 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, the_one, with_letters
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.run import writable_log
 from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
@@ -166,12 +166,9 @@ def _show(summary: Summary, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(numbers, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("DELIVERED", "RETURNED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
-        table.add_column(name, justify="right")
-    table.add_row(*(str(number) for number in numbers.values()))
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
+    names = ("delivered", "returned", "filtered", "dead-lettered again", "kept", "pending")
+    row = [str(number) for number in numbers.values()]
+    click.echo(table(names, [row], right=names, heads=0, width=terminal_width()))
 
 
 @contextmanager
