@@ -132,7 +132,9 @@ def _by_class(lines: Sequence[_Line]) -> list[list[str]]:
     for sink in dict.fromkeys(line.sink for line in lines):
         of_sink = [line for line in lines if line.sink == sink]
         counts = total(checked(line.dead_by_class, line.dropped_by_class) for line in of_sink)
-        rows += ([sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"])] for each in entries(counts))
+        rows += (
+            [sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"])] for each in entries(counts)
+        )
 
 
 def _lines(sink: SinkSettings) -> list[_Line]:
