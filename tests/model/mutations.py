@@ -20,20 +20,21 @@ from model.rules import Calm
 from sinkpipeline.core import reset as core_reset
 from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
+from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, source_marks, starting
 from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.sinks import delivery, small_batches
+from sinkpipeline.sinks import at_least_once, delivery, small_batches
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -397,6 +398,22 @@ def no_delivery_callback() -> list[Patch]:
     return [put(deliveries.Deliveries, "report", nothing)]
 
 
+@mutation("what goes out over a slow link has so long for all of it, not for each row", machine.SlowLinks)
+def patience_is_absolute() -> list[Patch]:
+    original = PlainProducer.flush
+
+    def flush(self: Any, *_: Any) -> None:
+        self._producer.flush(producers.COMMIT_DEADLINE_S)
+        original(self, 0.1)
+
+    return [put(PlainProducer, "flush", flush)]
+
+
+@mutation("AtLeastOnce writes its progress at the end of a batch only", machine.SlowLinks)
+def a_batch_of_at_least_once_is_one_cut() -> list[Patch]:
+    return [put(at_least_once, "CutPolicy", CutPolicy)]
+
+
 @mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)
 def progress_before_acknowledgement() -> list[Patch]:
     return [put(AtLeastOnceWriter, "_acknowledge", nothing)]
@@ -658,6 +675,26 @@ def one_look_is_a_verdict() -> list[Patch]:
 @mutation("clusters are told apart by their addresses", machine.TwoNames)
 def addresses_are_clusters() -> list[Patch]:
     return [put(starting, "check_names_apart", nothing), put(starting, "check_ids_apart", nothing)]
+
+
+@mutation("marks in the source are written, and not compared", machine.LostEnds)
+def marks_are_not_compared() -> list[Patch]:
+    return [put(source_marks, "check_marks", nothing)]
+
+
+@mutation("marks are noted anew before they are compared", machine.LostEnds)
+def marks_are_renewed_first() -> list[Patch]:
+    original = source_marks.where_to_look
+
+    def renewed_first(frontier: Any, beginnings: Any, _known: Any) -> Any:
+        return original(frontier, beginnings, {})
+
+    return [put(source_marks, "check_marks", nothing), put(source_marks, "where_to_look", renewed_first)]
+
+
+@mutation("a driver that has seen the source lose an end forgets by what it saw that", machine.LostEnds)
+def noted_marks_are_forgotten() -> list[Patch]:
+    return [put(starting, "newest", lambda written, _noted: dict(written))]
 
 
 # Dead letters

@@ -31,6 +31,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import (
     Beginning,
@@ -169,7 +170,9 @@ class SinkStarter(SinkTakeover):
                 skip_lost=settings.source.skip_lost,
                 at=now_ms(),
             )
-            marks = {} if seeding is not None else progress.meta.marks if progress.meta is not None else {}
+            written = {} if seeding is not None or progress.meta is None else progress.meta.marks
+            # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
+            marks = newest(written, {} if memory is None else memory.marks)
             source_marks = SourceMarks(settings.source.connection, settings.group_id)
             marks = source_marks.renewed(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
