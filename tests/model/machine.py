@@ -28,8 +28,11 @@ from model.rules import (
     zombies,
 )
 from model.scheduler import Fate
-from model.world import PROGRESS, Kind, Shape
+from model.world import PROGRESS, SOURCE, Kind, Shape
 from sinkpipeline.core.targets import Targets
+
+_FEW = 15
+"""Records, for links that take seconds for each."""
 
 
 class Drivers(Calm):
@@ -392,13 +395,18 @@ class SlowLinks(Calm):
     def begin(self, shape: Shape, records: list[Kind], *, exactly_once: bool = False) -> None:
         # A cut of ExactlyOnce has to come through before its transaction times out.
         row_s = 15.0 if exactly_once else 25.0
-        super().begin(replace(shape, exactly_once=exactly_once, sinks=1, small=0, row_s=row_s), records)
+        super().begin(replace(shape, exactly_once=exactly_once, partitions=1, sinks=1, small=0, row_s=row_s), records)
         for judge in self.world.judges.values():
             judge.may_repeat_cuts = 0
 
+    def produce(self, partition: int, records: list[Kind]) -> None:
+        """Not too much: it takes its time."""
+        if self.world.broker.log(SOURCE, partition).high < _FEW:
+            super().produce(partition, records)
+
     @rule(records=records, seconds=st.sampled_from([20.0, 50.0, 80.0, 110.0]), worker=st.booleans())
     def kill_in_a_batch(self, records: list[Kind], seconds: float, *, worker: bool) -> None:
-        self.world.produce(0, records)
+        self.produce(0, records)
         self.world.scheduler.run(seconds=seconds)
         processes = [each.process for each in (self.world.workers() if worker else self.world.alive())]
         for process in processes:

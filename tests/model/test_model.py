@@ -34,9 +34,9 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
         (TwoNames, 10),
         (FirstStarts, 30),
         (SmallBatches, 60),
-        (WriteBacks, 30),
-        (LostEnds, 30),
-        (SlowLinks, 20),
+        (WriteBacks, 15),
+        (LostEnds, 20),
+        (SlowLinks, 15),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

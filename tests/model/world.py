@@ -83,7 +83,9 @@ class World:
     def __init__(self, shape: Shape | None = None) -> None:
         self.shape = shape or Shape()
         self.broker = Broker(marker_delay_s=self.shape.marker_delay_s)
-        self.scheduler = Scheduler(pass_time=self.broker.pass_time)
+        # Over a slow link clients ask often for what comes late.
+        limit = 200_000 if self.shape.row_s else 50_000
+        self.scheduler = Scheduler(pass_time=self.broker.pass_time, limit=limit)
         self.broker.on_commit = self._judge
         self.broker.refuses = _is_refused
         self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
