@@ -135,6 +135,7 @@ def _by_class(lines: Sequence[_Line]) -> list[list[str]]:
         rows += (
             [sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"])] for each in entries(counts)
         )
+    return rows
 
 
 def _lines(sink: SinkSettings) -> list[_Line]:

@@ -11,6 +11,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render, timestamp
+from sinkpipeline.core.tally import Count
 from sinkpipeline.core.topics import data_topic_lost
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child import remedies
@@ -41,7 +42,7 @@ class _Made:
 
 
 def healthy() -> Scene:
-    letters = (("MalformedJson", 2),)
+    letters = (("MalformedJson", Count(dead=2)),)
     partitions = {
         SourcePartition("orders-raw", number): PartitionProgress(
             epoch=0,
@@ -49,7 +50,7 @@ def healthy() -> Scene:
             rows=offset - (2 if number == 1 else 0),
             dead=2 if number == 1 else 0,
             at=NOW - 4_000,
-            dead_by_class=letters if number == 1 else (),
+            by_class=letters if number == 1 else (),
         )
         for number, offset in enumerate((50_012, 49_377, 50_609))
     }
