@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.exploring import explore
+from model.exploring import LONGER, explore
 from model.machine import (
     AtLeastOnce,
     DeadLetters,
@@ -20,7 +20,7 @@ from model.machine import (
 )
 from model.rules import Calm
 
-pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minutes
+pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing run small takes minutes
 
 
 @pytest.mark.parametrize(
