@@ -134,7 +134,7 @@ def test_programs_are_told_of_brokers_and_expressions_at_once(tmp_path: Path) ->
         ("ExpressionInvalid", "spec.transform.select.key"),
     ]
     assert all(each["message"] and each["remedy"] for each in told["problems"])
-    assert told["sinks"] == [{"name": "copy", "plan": "would be refused"}]
+    assert told["sinks"] == [{"name": "wrong", "plan": "would be refused"}]
     assert done.returncode == 1
     assert last_line(done.stderr).startswith("BrokerUnreachable: ")
 
