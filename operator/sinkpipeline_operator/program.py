@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from sinkpipeline_operator.act.asking import of_bug
 from sinkpipeline_operator.act.definitions import Definitions, own
+from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
 from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
@@ -68,6 +69,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             metrics=metrics,
             kafka=kafka if settings.kafka_access else None,
             bench=bench,
+            turns=Turns(settings.max_concurrent_restarts, patience_s=settings.start_deadline_s, tell=running.touch),
         )
 
         def make_queue() -> WorkQueue:
@@ -75,6 +77,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
                 look=reconciler.reconcile,
                 poll=reconciler.poll,
                 executor=executor,
+                has_seen=reconciler.has_seen,
                 took=metrics.took,
                 failed=metrics.failed,
             )
@@ -82,7 +85,12 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             return queue
 
         registry, kopf_settings = handlers.build(
-            running.until_served, make_queue, observer.child_kind.api, settings.namespaces, lambda: cluster.access
+            running.until_served,
+            make_queue,
+            observer.child_kind.api,
+            settings.namespaces,
+            lambda: cluster.access,
+            settings.selector,
         )
         handlers.run(registry, kopf_settings, settings.namespaces)
     _LOG.info("stopped; drivers go on without their operator")

@@ -239,9 +239,12 @@ def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation)
 
 @contextlib.contextmanager
 def own_namespace(installed: Installation, name: str) -> Iterator[None]:
-    """With the drivers' account, as docs/install.md says for one that comes later."""
+    """With what docs/install.md says for one that comes later: the drivers' account, and the right on Secrets."""
+    operator = "sinkpipeline-system:sinkpipeline-operator"
     account = (
         f"kubectl create namespace {name}\n"
+        f"kubectl create rolebinding sinkpipeline-operator --namespace {name}"
+        f" --clusterrole={operator}:secrets --serviceaccount={operator}\n"
         "kubectl get serviceaccount,role,rolebinding sinkpipeline-driver --namespace shop -o yaml |"
         f" sed 's/namespace: shop/namespace: {name}/' | kubectl apply -f -"
     )

@@ -33,8 +33,11 @@ EVERYTHING: Object = {
     "imagePullSecrets": ["registry"],
     "spark": {"version": "4.0.5", "image": {"repository": "example.com:5000/spark", "digest": f"sha256:{'0f' * 32}"}},
     "watchNamespaces": ["shop", "stock"],
+    "selector": "shard=a,!test",
     "kafkaAccess": False,
     "resync": 12.5,
+    "resyncAtRest": 600,
+    "maxConcurrentRestarts": 3,
     "progressDeadline": 90,
     "startDeadline": 45,
     "crds": {"upgrade": False},
@@ -90,10 +93,10 @@ IN_NAMESPACES: Rights = {
     ("batch", "jobs", ""): {"get", "create", "delete"},
     ("sparkoperator.k8s.io", "sparkapplications", ""): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "configmaps", ""): {"list", "create", "patch", "delete"},
-    ("", "secrets", ""): {"get", "create", "patch"},
     ("", "pods", ""): {"list", "watch"},
     ("", "events", ""): {"create", "patch"},
 }
+OF_SECRETS: Rights = {("", "secrets", ""): {"get", "create", "patch"}}
 IN_THE_CLUSTER: Rights = {
     ("", "namespaces", "kube-system"): {"get"},
     **{("apiextensions.k8s.io", "customresourcedefinitions", path.stem): {"get", "patch"} for path in chart.crds()},
@@ -218,6 +221,8 @@ def test_what_is_rendered_by_default() -> None:
         ("ServiceAccount", NAMESPACE, operator),
         ("ClusterRole", "", f"{NAMESPACE}:{operator}"),
         ("ClusterRoleBinding", "", f"{NAMESPACE}:{operator}"),
+        ("ClusterRole", "", f"{NAMESPACE}:{operator}:secrets"),
+        ("RoleBinding", NAMESPACE, operator),
         ("ServiceAccount", NAMESPACE, driver),
         ("Role", NAMESPACE, driver),
         ("RoleBinding", NAMESPACE, driver),
@@ -325,12 +330,26 @@ def test_no_object_of_the_chart_is_a_crd() -> None:
 
 
 def test_all_namespaces_are_watched_with_a_cluster_role() -> None:
-    [role] = of_kind(render(), "ClusterRole")
+    role, of_secrets = of_kind(render({"driver": {"namespaces": ["shop", "stock"]}}), "ClusterRole")
     assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES
+    assert rights(of_secrets) == OF_SECRETS
+
+
+def test_secrets_are_read_where_drivers_run() -> None:
+    objects = render({"driver": {"namespaces": ["shop", "stock"]}})
+    bound = [each for each in of_kind(objects, "RoleBinding", "ClusterRoleBinding") if not is_drivers(each)]
+    name = f"{NAMESPACE}:sinkpipeline-operator"
+    assert {(*where(each)[:2], each["roleRef"]["name"]) for each in bound} == {
+        ("ClusterRoleBinding", "", name),
+        ("RoleBinding", "shop", f"{name}:secrets"),
+        ("RoleBinding", "stock", f"{name}:secrets"),
+    }
+    [role] = of_kind(render({"rbac": {"secrets": "Everywhere"}}), "ClusterRole")
+    assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES | OF_SECRETS
 
 
 def test_the_crd_is_replaced_by_who_may() -> None:
-    [role] = of_kind(render({"crds": {"upgrade": False}}), "ClusterRole")
+    [role, _] = of_kind(render({"crds": {"upgrade": False}}), "ClusterRole")
     of_crds = [verbs for (_, resource, name), verbs in rights(role).items() if name and resource.startswith("custom")]
     assert of_crds == [{"get"}] * len(chart.crds())
 
@@ -340,7 +359,8 @@ def test_named_namespaces_are_watched_with_roles_of_theirs() -> None:
     [role] = of_kind(objects, "ClusterRole")
     assert rights(role) == IN_THE_CLUSTER
     mine = {where(each): rights(each) for each in of_kind(objects, "Role") if not is_drivers(each)}
-    assert mine == {("Role", namespace, "sinkpipeline-operator"): IN_NAMESPACES for namespace in ("shop", "stock")}
+    theirs = IN_NAMESPACES | OF_SECRETS
+    assert mine == {("Role", namespace, "sinkpipeline-operator"): theirs for namespace in ("shop", "stock")}
 
 
 def is_drivers(each: Object) -> bool:
@@ -369,7 +389,8 @@ def test_every_role_is_bound_to_one_account_that_is_there(values: Object) -> Non
         account = accounts[subject["namespace"], subject["name"]]
         assert is_drivers(account) == is_drivers(binding), "the operator's rights are the operator's"
         ref = binding["roleRef"]
-        bound.add((ref["kind"], binding["metadata"].get("namespace", ""), ref["name"]))
+        where_it_is = binding["metadata"].get("namespace", "") if ref["kind"] == "Role" else ""
+        bound.add((ref["kind"], where_it_is, ref["name"]))
     assert bound == roles
     assert len(bindings) == len(roles)
 
@@ -531,6 +552,8 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--driver-service-account=sinkpipeline-driver",
         "--listen=0.0.0.0:8080",
         "--resync=60",
+        "--resync-at-rest=3600",
+        "--max-concurrent-restarts=10",
         "--progress-deadline=600",
         "--start-deadline=300",
         "--log-format=json",
@@ -544,11 +567,14 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--driver-service-account=driver",
         "--namespace=shop",
         "--namespace=stock",
+        "--selector=shard=a,!test",
         "--no-kafka-access",
         "--no-crd-upgrade",
         "--open-driver-metrics",
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
+        "--resync-at-rest=600",
+        "--max-concurrent-restarts=3",
         "--progress-deadline=90",
         "--start-deadline=45",
         "--log-format=text",

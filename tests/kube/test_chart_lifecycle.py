@@ -71,7 +71,7 @@ class Release:
 
     @property
     def values(self) -> Object:
-        return {"watchNamespaces": [self.namespace], "resync": 5}
+        return {"watchNamespaces": [self.namespace], "resync": 5, "resyncAtRest": 5}
 
     def upgrade(self) -> None:
         self.helm("upgrade", str(CHART), "--reset-then-reuse-values")

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import crd
+from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.kube.client import (
@@ -188,6 +189,7 @@ class Hostile:
             metrics=self.metrics,
             kafka=None,
             bench=cast(Any, SimpleNamespace(is_busy=lambda _: False)),
+            turns=Turns(1, patience_s=300, tell=lambda _: None),
         )
         self.says: Callable[[Line], bytes | None] = lambda _: None
 
