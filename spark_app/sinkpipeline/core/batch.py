@@ -193,10 +193,36 @@ def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, 
 
 @dataclass
 class Counted:
-    """What a batch has of one source partition."""
+    """What is written of one source partition and doesn't count yet."""
 
     rows: int = 0
     dead_by_class: Counter[str] = dataclasses.field(default_factory=Counter)
+    dropped_by_class: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    @property
+    def dead(self) -> int:
+        return self.dead_by_class.total()
+
+    @property
+    def dropped(self) -> int:
+        return self.dropped_by_class.total()
+
+    @property
+    def handled(self) -> int:
+        return self.rows + self.dead + self.dropped
+
+    def on(self, state: PartitionProgress, next_offset: int, *, at: int) -> PartitionProgress:
+        """The progress once it counts."""
+        return replace(
+            state,
+            next=next_offset,
+            rows=state.rows + self.rows,
+            dead=state.dead + self.dead,
+            dropped=state.dropped + self.dropped,
+            dead_by_class=plus(state.dead_by_class, self.dead_by_class),
+            dropped_by_class=plus(state.dropped_by_class, self.dropped_by_class),
+            at=at,
+        )
 
 
 def completed(
@@ -207,15 +233,7 @@ def completed(
     at: int,
 ) -> dict[SourcePartition, PartitionProgress]:
     """The progress of all ranges of a batch, those in which nothing survived included, once all of it counts."""
-    found = {}
-    for partition, offsets in ranges.items():
-        state, count = frontier[partition], counts.get(partition, Counted())
-        found[partition] = replace(
-            state,
-            next=offsets.end,
-            rows=state.rows + count.rows,
-            dead=state.dead + count.dead_by_class.total(),
-            dead_by_class=plus(state.dead_by_class, count.dead_by_class),
-            at=at,
-        )
-    return found
+    return {
+        partition: counts.get(partition, Counted()).on(frontier[partition], offsets.end, at=at)
+        for partition, offsets in ranges.items()
+    }
