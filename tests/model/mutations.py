@@ -377,7 +377,7 @@ def time_out_is_failure() -> list[Patch]:
             raise SinkPipelineError(Reason.TRANSACTION_FAILED, str(trouble), "")
         self._producer = TransactionalProducer(self._settings.connection, self._id)
         self._produced = self._state.next
-        self._open_rows = self._open_size = 0
+        self._forget_open()
 
     return [put(ExactlyOnceWriter, "_recover", recover)]
 

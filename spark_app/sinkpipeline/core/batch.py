@@ -193,10 +193,31 @@ def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, 
 
 @dataclass
 class Counted:
-    """What a batch has of one source partition."""
+    """What is written of one source partition and doesn't count yet."""
 
     rows: int = 0
     by_class: Counting = dataclasses.field(default_factory=Counting)
+
+    @property
+    def dead(self) -> int:
+        return self.by_class.sums.dead
+
+    @property
+    def handled(self) -> int:
+        return self.rows + sum(self.by_class.sums)
+
+    def on(self, state: PartitionProgress, next_offset: int, *, at: int) -> PartitionProgress:
+        """The progress once it counts."""
+        undelivered = self.by_class.sums
+        return replace(
+            state,
+            next=next_offset,
+            rows=state.rows + self.rows,
+            dead=state.dead + undelivered.dead,
+            dropped=state.dropped + undelivered.dropped,
+            by_class=plus(state.by_class, self.by_class),
+            at=at,
+        )
 
 
 def completed(
@@ -207,15 +228,7 @@ def completed(
     at: int,
 ) -> dict[SourcePartition, PartitionProgress]:
     """The progress of all ranges of a batch, those in which nothing survived included, once all of it counts."""
-    found = {}
-    for partition, offsets in ranges.items():
-        state, count = frontier[partition], counts.get(partition, Counted())
-        found[partition] = replace(
-            state,
-            next=offsets.end,
-            rows=state.rows + count.rows,
-            dead=state.dead + count.by_class.sums.dead,
-            by_class=plus(state.by_class, count.by_class),
-            at=at,
-        )
-    return found
+    return {
+        partition: counts.get(partition, Counted()).on(frontier[partition], offsets.end, at=at)
+        for partition, offsets in ranges.items()
+    }

@@ -84,8 +84,6 @@ class SinkDelivery:
         self.progress = started.progress
         self.exact = True
         """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
-        self._was_exact = True
-        """Whether it was before the batch that runs."""
         self._owners: dict[SourcePartition, str] = {}
         self._records_since_snapshot = 0
         self._follower = ProgressFollower(
@@ -125,7 +123,7 @@ class SinkDelivery:
         check_contiguous(ranges, self.progress.partitions)
         ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
         # 3. From here on somebody may write rows and progress.
-        self._was_exact, self.exact = self.exact, False
+        certain, self.exact = self.exact, False
         frontier = self.progress.partitions
         return BatchPlan(
             settings=self._settings,
@@ -138,6 +136,7 @@ class SinkDelivery:
             ranges=ranges,
             frontier={partition: frontier[partition] for partition in ranges},
             owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
+            certain=certain,
         )
 
     def end(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
@@ -159,7 +158,7 @@ class SinkDelivery:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
-        return self._hold.writes_like_tasks and self._small.takes(plan, certain=self._was_exact)
+        return self._hold.writes_like_tasks and self._small.takes(plan)
 
     def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         """Delivers a batch that it takes.

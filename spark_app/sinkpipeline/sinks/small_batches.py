@@ -92,10 +92,9 @@ class SmallBatches:
         self._pause_s = _FIRST_PAUSE_S
         self._worker = Worker()
 
-    def takes(self, plan: BatchPlan, *, certain: bool) -> bool:
-        """`certain`: whether the frontier of the plan was all that is, and can be, delivered so far."""
+    def takes(self, plan: BatchPlan) -> bool:
         return (
-            certain
+            plan.certain
             and self._most_offsets > 0
             and is_small(plan.ranges, self._sizes, most_offsets=self._most_offsets)
             and self._fits_topics(plan)
