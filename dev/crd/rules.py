@@ -178,6 +178,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(f"self.matches({_text(FEW_GROUPS)})", f"use at most {MAX_GROUPS} groups"),
         Rule(f"self.matches({_text(FEW_COUNTED)})", f"use at most {MAX_COUNTED} counted repetitions"),
     ),
+    "spec.source.kafka.startFrom.group": _bytes(249),
     "spec.source.kafka.properties": _properties(SOURCE),
     "spec.source.kafka.auth.sasl.username": _bytes(256),
     "spec.decode": (

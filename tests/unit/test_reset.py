@@ -119,10 +119,34 @@ def test_targets_are_read() -> None:
     assert to("a.b_c-d:07=008").partitions == {SourcePartition("a.b_c-d", 7): 8}
 
 
+def test_times_are_targets_until_they_are_resolved() -> None:
+    source = view({A0: (5, 20), A1: (0, 9), B0: (0, 7)})
+    targets = to("1970-01-01T00:00:01Z,b=latest,a:1=1970-01-01T01:00:00.002+01:00")
+    assert targets.moments(source) == {A0: 1000, A1: 2}
+    resolved = targets.resolved({A0: 12, A1: 3})
+    assert [resolved.of(each, source) for each in (A0, A1, B0)] == [12, 3, 7]
+    with pytest.raises(SinkPipelineError, match="a day that there is not"):
+        to("a=2026-02-29T00:00:00Z")
+
+
+def test_positions_of_others_may_be_beyond_what_is_committed_and_are_overruled() -> None:
+    source = view({A0: (5, 20), A1: (0, 9)}, open_records=4)
+    found = frontier({A0: 12, A1: 3})
+    shown = plan(found, source, replace(to("latest,a:1=1"), imported={A0: 23, A1: 2}))
+    assert [move.new for move in shown.moves] == [23, 1]
+    assert shown.imported == {A0}
+    check_unmoved(shown, found, source, doubt=None, remembered_epoch=0)
+    with pytest.raises(SinkPipelineError, match="which has 5 to 24"):
+        plan(found, source, Targets(imported={A0: 25}))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "2026-01-01T24:00:00Z",
         "earliest,",
         "soon",
         "a",

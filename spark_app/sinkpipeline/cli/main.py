@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -114,11 +115,21 @@ def progress(
 @click.option("--sink", required=True, help="The sink's name.")
 @click.option(
     "--to",
-    required=True,
     multiple=True,
-    metavar="earliest|latest|OFFSETS",
-    help="Where it goes on: earliest, latest, or a list of TOPIC=earliest|latest and TOPIC:PARTITION=OFFSET. The "
-    "narrowest one that fits a partition decides. A partition that fits none of them stays where it is.",
+    metavar="earliest|latest|TIME|OFFSETS",
+    help="Where it goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list of TOPIC=earliest|latest|"
+    "TIME and TOPIC:PARTITION=OFFSET. The narrowest one that fits a partition decides. A partition that fits none of "
+    "them stays where it is.",
+)
+@click.option(
+    "--to-checkpoint",
+    metavar="DIR",
+    help="After the last committed batch of this checkpoint of Spark's; a TOPIC:PARTITION of --to overrules it.",
+)
+@click.option(
+    "--to-group",
+    metavar="NAME",
+    help="Where this consumer group stands, which must have no members; a TOPIC:PARTITION of --to overrules it.",
 )
 @click.option(
     "--status-file",
@@ -128,17 +139,7 @@ def progress(
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @OUTPUT
-def reset(
-    manifest: Path,
-    secrets_dir: Path | None,
-    sink: str,
-    to: tuple[str, ...],
-    status_file: Path | None,
-    output: str,
-    *,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def reset(**options: Any) -> None:
     """Say where a sink goes on: back, so that records are delivered again, or ahead, so that some never are.
 
     Shows what it would do, asks, and does exactly that or nothing. A driver that runs ends with exit code 4. It is also
@@ -147,7 +148,7 @@ def reset(
     """
     from sinkpipeline.cli import reset as reset_command  # noqa: PLC0415 - see above
 
-    reset_command.reset(manifest, secrets_dir, sink, to, status_file, output, yes=yes, dry_run=dry_run)
+    reset_command.reset(reset_command.Request(**options))
 
 
 cli.add_command(dlq)

@@ -42,6 +42,8 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     if not offline:
         for finding in purify(resolve_sinks(pipeline, secrets_dir)):
             click.echo(f"sink {finding.sink.sink}: {finding.plan}")
+            for line in finding.begins:
+                click.echo(f"sink {finding.sink.sink}: {line}")
             for warning in finding.warnings:
                 click.echo(f"sink {finding.sink.sink}: warning: {warning}")
             if finding.error is not None:

@@ -13,6 +13,7 @@ from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
     Beginning,
@@ -27,10 +28,11 @@ from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
+from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
+from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics, view_source
 
 _PREFLIGHT_S = 5.0
 
@@ -44,6 +46,8 @@ class Finding:
     error: SinkPipelineError | None
     warnings: tuple[str, ...] = ()
     creates_dead_letters: bool = False
+    begins: tuple[str, ...] = ()
+    """Of a first start that goes on for somebody else: where, and what is delivered again."""
 
     @property
     def plan(self) -> str:
@@ -142,6 +146,10 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         refuse_existing_data=sink.refuse_existing_data,
     )
     dead_letter_topic, dead_letters = _dead_letters(sink, admin)
+    begins: tuple[str, ...] = ()
+    if sink.source.start_from is not None and decision.beginning is Beginning.FIRST_START:
+        view = view_source(sink.source, source_admin)
+        begins = tuple(describe_positions(read_positions(sink.source.start_from, sink.source, source_admin, view)))
     for request, create in (
         (sink.data, decision.create_data),
         (sink.progress, decision.create_progress),
@@ -162,7 +170,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     # One broker alone is for trying things out, and has no other replicas to give.
     fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
     warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
-    return Finding(sink.id, decision, None, warnings, creates_dead_letters=dead_letters.create)
+    return Finding(sink.id, decision, None, warnings, begins=begins, creates_dead_letters=dead_letters.create)
 
 
 def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:

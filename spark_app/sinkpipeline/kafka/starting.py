@@ -28,6 +28,7 @@ from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.remembered import Remembered
@@ -46,6 +47,7 @@ from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.looks import VERDICTS, agreed
+from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
@@ -92,6 +94,9 @@ class SinkStarter(SinkTakeover):
     _created: str | None = field(default=None, init=False)
     """The id of the data topic that this driver has created last, for certain."""
 
+    _told: tuple[str, ...] = field(default=(), init=False)
+    """What was told of the positions at which a first start begins."""
+
     def start(self) -> StartedSink:
         """Steps 0 to 6.
 
@@ -123,6 +128,7 @@ class SinkStarter(SinkTakeover):
             check(progress)
             decision, data_topic = self._decide(progress, progress_topic, view, memory)
             self.remembered.taken_again(hold.control)
+            imported = self._imported(decision, view)
             seeding = memory if decision.beginning is Beginning.SEED else None
             if seeding is not None and self.remembered.is_ours and not exact:
                 raise SinkPipelineError(
@@ -169,6 +175,7 @@ class SinkStarter(SinkTakeover):
                 discovered=settings.source.pattern is not None and bool(known),
                 skip_lost=settings.source.skip_lost,
                 at=now_ms(),
+                imported=imported,
             )
             written = {} if seeding is not None or progress.meta is None else progress.meta.marks
             # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
@@ -231,6 +238,8 @@ class SinkStarter(SinkTakeover):
         recreated = needs_proof = False
         if progress_topic is None:
             decision, _ = self._decide(Progress(), None, view, memory)
+            # What would be refused later creates nothing.
+            self._imported(decision, view)
             recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
             self._compare_met(progress_topic)
@@ -272,6 +281,22 @@ class SinkStarter(SinkTakeover):
         if self._vanished:
             starting.check_vanished(settings.id, decision, data_topic)
         return decision, data_topic
+
+    def _imported(self, decision: TopicDecision, view: SourceView) -> Mapping[SourcePartition, int]:
+        """Where a first start begins, as somebody else has committed it; nothing, where the manifest doesn't say so.
+
+        Read by each attempt anew: nothing was delivered yet, and only the newest positions are true. Each is told.
+        """
+        source = self.settings.source
+        if source.start_from is None or decision.beginning is not Beginning.FIRST_START:
+            return {}
+        found = read_positions(source.start_from, source, self.source_admin, view)
+        told = tuple(describe_positions(found))
+        if told != self._told:
+            for line in told:
+                _LOG.warning("%s: %s", self.settings.id, line)
+            self._told = told
+        return found.next
 
     @override
     def _meet(self, meta: Meta | None) -> None:

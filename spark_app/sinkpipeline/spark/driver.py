@@ -28,6 +28,7 @@ from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source_ends import SourceEnds
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
@@ -83,8 +84,12 @@ class Driver:
     _executors: Executors | None = field(default=None, init=False)
     _still: StillClock = field(default_factory=StillClock, init=False)
     _abandoned: bool = field(default=False, init=False)
+    _groups: LagGroups = field(init=False)
     completed: bool = field(default=False, init=False)
     """Whether it has ended because `until_idle` was reached, not because it was stopped."""
+
+    def __post_init__(self) -> None:
+        self._groups = LagGroups(self.sinks)
 
     def run(self) -> None:
         """Runs until done or stopped.
@@ -181,6 +186,7 @@ class Driver:
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
         over = threading.Event()
         threading.Thread(target=self._follow_lag, args=(source_admin, over), name="lag", daemon=True).start()
+        threading.Thread(target=self._commit_groups, args=(over,), name="groups", daemon=True).start()
         try:
             while not self.stop.is_set():
                 self._publish()
@@ -200,6 +206,14 @@ class Driver:
         while not over.is_set():
             self._update_lag(ends, over)
             over.wait(_LAG_EVERY_S)
+
+    def _commit_groups(self, over: threading.Event) -> None:
+        """Likewise in a thread of its own. After the progress: what a report has is committed there."""
+        while not over.wait(EVERY_S):
+            self._groups.write(self._frontiers())
+
+    def _frontiers(self) -> dict[str, Mapping[SourcePartition, int]]:
+        return {runner.id.sink: runner.frontier for runner in self._runners}
 
     def _wake(self) -> None:
         self._changed.set()
@@ -291,8 +305,11 @@ class Driver:
         source = self.sinks[0].source
         ends = SourceEnds(source, Admin(source.connection))
         last = threading.Thread(target=self._update_lag, args=(ends,), daemon=True)
-        last.start()
-        last.join(_LAST_LAG_S)
+        groups = threading.Thread(target=LagGroups(self.sinks).write, args=(self._frontiers(),), daemon=True)
+        for thread in (last, groups):
+            thread.start()
+        for thread in (last, groups):
+            thread.join(_LAST_LAG_S)
         self._publish()
 
     def _abandon(self) -> None:

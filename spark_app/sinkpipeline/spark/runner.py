@@ -119,6 +119,12 @@ class SinkRunner:
         return replace(report, lag=lag)
 
     @property
+    def frontier(self) -> Mapping[SourcePartition, int]:
+        """Where it has come to; nothing before its first start."""
+        progress = self.report.progress if self._started else None
+        return {} if progress is None else {each: state.next for each, state in progress.partitions.items()}
+
+    @property
     def counts(self) -> RunCounts:
         """What this sink did since the driver began."""
         with self._lock:

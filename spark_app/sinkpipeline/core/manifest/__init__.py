@@ -37,7 +37,14 @@ from sinkpipeline.core.manifest.sinks import (
     ProgressTopic,
     Sink,
 )
-from sinkpipeline.core.manifest.source import IsolationLevel, KafkaSource, OnDataLoss, Source, StartingOffsets
+from sinkpipeline.core.manifest.source import (
+    IsolationLevel,
+    KafkaSource,
+    OnDataLoss,
+    Source,
+    StartFrom,
+    StartingOffsets,
+)
 
 __all__ = [
     "API_VERSION",
@@ -81,6 +88,7 @@ __all__ = [
     "Source",
     "Spark",
     "Spec",
+    "StartFrom",
     "StartingOffsets",
     "StringMap",
     "Tls",
