@@ -4,12 +4,12 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm prometheus dashboard crds manifests format lock clean
-.PHONY: check lint test test-rest test-all costs soak chaos hunt hunt-operator demo
+.PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-operator
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # SPARK_VERSION=4.0.4 takes that Spark instead of the one of requirements.lock.
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
@@ -61,6 +61,11 @@ test-rest: servers helm prometheus ## What test-all has beside test: each varian
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
+
+# In no other target: it fetches a Spark of its own.
+test-spark-4.0: install ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
+	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
+	build/spark-4.0/bin/python -m pytest --stage test -m each_spark tests/e2e
 
 # A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
 e2e-if-possible:
