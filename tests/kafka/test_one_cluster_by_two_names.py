@@ -48,7 +48,7 @@ def cluster_without_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As a proxy would hide it."""
     cluster = Admin.cluster
     with monkeypatch.context() as patched:
-        patched.setattr(Admin, "cluster", lambda *args: Cluster(id=None, brokers=cluster(*args).brokers))
+        patched.setattr(Admin, "cluster", lambda *of, **how: Cluster(id=None, brokers=cluster(*of, **how).brokers))
         yield
 
 
