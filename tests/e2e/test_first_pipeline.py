@@ -55,4 +55,4 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
     assert "expressions: valid" in out
     ids = sorted(int(each) for each in re.findall(r'"id":(\d+)', (tmp_path / "rows.txt").read_text()))
     assert ids == list(range(900, 1001))
-    assert "`wc` says 101" in text
+    assert "`grep` says 101" in text
