@@ -14,6 +14,10 @@ _LONGEST_POLL = 3
 """So many intervals at most lie between two questions to a driver that always says the same."""
 
 
+_SILENT_RESYNCS = 10
+"""So many pass before all of a pipeline is looked at whose driver is silent: that its pod has gone, a watch tells."""
+
+
 @dataclass(kw_only=True)
 class Remembered:
     """Of one pipeline, for as long as this process lives. Nothing of it is needed to go on."""
@@ -47,7 +51,7 @@ class Remembered:
         """
         if self.look_at is not None and now >= self.look_at:
             return True
-        return now - self.looked_at >= (at_rest_s if self.answers else resync_s)
+        return now - self.looked_at >= (at_rest_s if self.answers else min(at_rest_s, _SILENT_RESYNCS * resync_s))
 
     def poll_s(self, poll_s: float) -> float:
         """When its driver is asked again: later, where it has said the same for a while."""

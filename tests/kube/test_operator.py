@@ -115,7 +115,9 @@ def test_the_child_is_owned_labelled_and_explicit(lab: OperatorLab, name: str) -
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     managers = {(each["manager"], each["operation"]) for each in child["metadata"]["managedFields"]}
-    assert ("sinkpipeline-operator", "Apply") in managers
+    # Created, and never written again: a second operator's write would have it submitted twice.
+    assert ("sinkpipeline-operator", "Update") in managers
+    assert child["metadata"]["generation"] == 1
 
 
 def test_what_the_driver_is_given_is_owned_and_immutable(lab: OperatorLab, name: str) -> None:

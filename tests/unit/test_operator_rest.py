@@ -112,6 +112,16 @@ def test_a_secret_that_was_changed_restarts_the_driver(rest: Rest) -> None:
     )
 
 
+def test_a_silent_driver_costs_a_look_in_ten_minutes(rest: Rest) -> None:
+    rest.hostile.says = lambda _: None
+    rest.poll_for(300)
+    assert rest.hostile.status["phase"] == "Degraded", "it is told"
+    rest.calls.clear()
+    rest.poll_for(1800)
+    assert rest.calls["get", "sparkapplications"] <= 3
+    assert rest.calls["get", "secrets"] <= 40
+
+
 def test_once_an_hour_everything_is_looked_at(rest: Rest) -> None:
     rest.poll_for(3700)
     assert rest.others[("get", "sparkapplications")] == 1
