@@ -62,7 +62,7 @@ def preview(asked: Request) -> None:
     begins = "as --from says" if targets is not None else "at its progress" if outlook.resumes else "as a first start"
     click.echo(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
     if not rows and targets is None:
-        click.echo("--from earliest shows rows that were delivered before, or that `where` keeps", err=True)
+        click.echo("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
 
 
 def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
