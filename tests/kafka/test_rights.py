@@ -22,10 +22,15 @@ from sinkpipeline.cli.dlq.selection import find_topic
 from sinkpipeline.cli.progress import progress as show_progress
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
+from sinkpipeline.kafka.groups import Groups
+from sinkpipeline.kafka.lag_groups import LagGroups
+from sinkpipeline.kafka.positions import read_group
+from sinkpipeline.kafka.preview import look
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
@@ -59,7 +64,7 @@ def describing(right: Right) -> list[Right]:
 def tells(refused: SinkPipelineError, right: Right) -> bool:
     """Whether the message names a right; of a transaction that wrote to two topics it names both."""
     operation = right.operation.name.title().replace("_", "")
-    where = "topic" if right.resource is ResourceType.TOPIC else "transactional id"
+    where = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}.get(right.resource, "transactional id")
     return bool(re.match(rf"{operation} on {where} (\S+ or )?{re.escape(right.name)}", refused.message))
 
 
@@ -121,12 +126,29 @@ def reset(sink: Secured) -> None:
     resetting.carry_out(resetting.plan(parse_targets(["latest"])))
 
 
+def reset_to_group(sink: Secured) -> None:
+    group = f"{sink.name}-imported"
+    Groups(Connection(bootstrap_servers=sink.servers)).commit(group, {sink.at(): 0})
+    admin = Admin(sink.connection)
+    resetting = SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    resetting.carry_out(resetting.plan(Targets(), read_group(group, sink.connection)))
+
+
+def preview(sink: Secured) -> None:
+    """What it does before Spark reads the source."""
+    look(sink.settings(), None)
+
+
 COMMANDS: dict[str, Callable[[Secured], None]] = {
     "run": run,
     "validate": validate,
     "progress": progress,
     "reset": reset,
+    "reset --to-group": reset_to_group,
+    "preview": preview,
 }
+OF_PROGRESS = frozenset({"progress", "reset", "reset --to-group", "preview"})
+"""Commands that look at, or change, what a run has left."""
 
 
 def lettered(sink: Secured) -> SinkSettings:
@@ -246,7 +268,7 @@ def test_exactly_these_rights_suffice(command: Callable[[Secured], None], secure
     command(secured)
 
 
-@pytest.mark.parametrize("command", ["progress", "reset"])
+@pytest.mark.parametrize("command", sorted(OF_PROGRESS))
 @pytest.mark.thorough("each command", after=1)
 def test_exactly_these_rights_suffice_to_look_and_to_reset(command: str, secured: Secured) -> None:
     secured.feed(range(3))
@@ -264,7 +286,7 @@ MISSING = [
     for need in NEEDS
     if command in need.commands
     # Only Spark reads the source: tests/e2e/test_secured.py.
-    and (command, need.cluster, need.operation) != ("run", "source", AclOperation.READ)
+    and not (command in ("run", "preview") and (need.cluster, need.operation) == ("source", AclOperation.READ))
 ]
 
 
@@ -272,14 +294,14 @@ MISSING = [
 @pytest.mark.thorough("each right of each command", after=3)
 def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) -> None:
     creating = need.operation is AclOperation.CREATE
-    if command in ("progress", "reset"):
+    if command in OF_PROGRESS:
         secured.start_by_somebody_else()
     elif not creating:
         secured.create_topics()
     missing = secured.right(need)
     granted = {*secured.rights(command, creating=creating), *describing(missing)} - {missing}
     secured.grant(granted)
-    before = topics.progress_truth(secured.servers, secured.progress) if command in ("progress", "reset") else None
+    before = topics.progress_truth(secured.servers, secured.progress) if command in OF_PROGRESS else None
 
     refused = fails(lambda: COMMANDS[command](secured))
 
@@ -292,6 +314,35 @@ def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) 
         known = {key for key in before if key.startswith(secured.id.prefix)}
         after = topics.progress_truth(secured.servers, secured.progress)
         assert {key: after[key] for key in known if "/p/" in key} == {key: before[key] for key in known if "/p/" in key}
+
+
+@pytest.mark.thorough("the rights that suffice are granted beside it; here each is taken away", after=1)
+@pytest.mark.parametrize(
+    "missing",
+    [None, *(need for need in NEEDS if "commitGroupOffsets" in need.commands)],
+    ids=lambda need: str(need)[:60],
+)
+def test_without_a_right_on_its_group_a_driver_only_warns(
+    missing: Need | None, secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    secured.feed(range(2))
+    held_back = [] if missing is None else [secured.right(missing)]
+    granted = {*secured.rights("commitGroupOffsets"), *(each for right in held_back for each in describing(right))}
+    secured.grant(granted - set(held_back))
+    settings = secured.settings(source={"commit_group_offsets": True, "group_id_prefix": secured.name})
+    groups = LagGroups([settings])
+
+    for offset in (1, 2):
+        groups.write({"out": {secured.at(): offset}})
+
+    seen = Groups(Connection(bootstrap_servers=secured.servers)).offsets(settings.group_id)
+    told = [record.getMessage() for record in caplog.records if record.name == "sinkpipeline.groups"]
+    if missing is None:
+        assert (seen, told) == ({secured.at(): 2}, [])
+    else:
+        assert (seen, len(told)) == ({}, 1), told
+        assert f"{held_back[0].name}" in told[0]
+        assert "AuthorizationFailed" in told[0]
 
 
 def test_a_right_that_is_missing_for_at_least_once_rows(secured: Secured) -> None:

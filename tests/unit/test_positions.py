@@ -129,9 +129,10 @@ def test_what_is_no_directory_of_a_checkpoint_is_refused(path: str) -> None:
 
 
 def test_a_group_that_is_in_use_or_unknown_is_refused() -> None:
-    for state, committed in (("STABLE", {A0: 1}), ("PREPARING_REBALANCING", {A0: 1}), ("EMPTY", {}), (None, {})):
-        with pytest.raises(SinkPipelineError) as caught:
-            of_group("g", state, committed)
+    cases = (("STABLE", {A0: 1}), ("PREPARING_REBALANCING", {A0: 1}), ("EMPTY", {}), (None, {}))
+    for state, committed in cases:
+        with pytest.raises(SinkPipelineError, match="is in use" if committed else "no committed offsets") as caught:
+            within(of_group("g", state, committed), view({A0: (0, 9)}))
         assert caught.value.reason is Reason.POSITIONS_REFUSED
     assert of_group("g", "EMPTY", {A0: 1}).next == {A0: 1}
     assert of_group("g", None, {A0: 1}).next == {A0: 1}, "a broker need not list a group that has only offsets"

@@ -59,6 +59,29 @@ def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: 
     validate_command.validate(manifest, secrets_dir, output, offline=offline)
 
 
+@cli.command(short_help="Show rows as they would be written; write nothing.")
+@FILE
+@SECRETS
+@click.option("--sink", help="The sink's name, where there are several.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="At most so many rows.")
+@click.option(
+    "--from",
+    "begin",
+    multiple=True,
+    metavar="earliest|TIME|OFFSETS",
+    help="Where to begin, as --to of `reset` has it; by default where the sink would go on.",
+)
+@OUTPUT
+def preview(**options: Any) -> None:
+    """Show rows as they would be written: key, value, headers, timestamp, partition; and what would be dead-lettered.
+
+    Nothing is written: no topic is created, no progress, no consumer group.
+    """
+    from sinkpipeline.cli import preview as preview_command  # noqa: PLC0415 - see above
+
+    preview_command.preview(preview_command.Request(**options))
+
+
 @cli.command(short_help="Run a pipeline on this machine.")
 @FILE
 @SECRETS

@@ -111,7 +111,7 @@ def of_group(group: str, state: str | None, committed: Mapping[SourcePartition, 
     Args:
         group: its id.
         state: as the brokers spell it, in capitals; None where they don't list it.
-        committed: all offsets that it has committed.
+        committed: all offsets that it has committed, of topics that may be described.
 
     Raises:
         SinkPipelineError: PositionsRefused.
@@ -120,11 +120,6 @@ def of_group(group: str, state: str | None, committed: Mapping[SourcePartition, 
         raise refused(
             f"consumer group {group} is in use (state {state}): its offsets move on while they are read",
             "stop its consumers (a connector: PUT /connectors/NAME/stop), and try again",
-        )
-    if not committed:
-        raise refused(
-            f"consumer group {group} has no committed offsets",
-            "correct its name (a connector's is connect-NAME), and grant Describe on the group",
         )
     return Positions(
         origin=f"consumer group {group}",
@@ -140,9 +135,15 @@ def within(positions: Positions, view: SourceView) -> Positions:
         SinkPipelineError: PositionsRefused where nothing is left.
     """
     found = {partition: offset for partition, offset in positions.next.items() if partition in view.beginnings}
+    # Only now: without the right to describe a topic, its offsets are not shown either, which a view has told before.
+    if not positions.next:
+        raise refused(
+            f"{positions.origin} has no committed offsets",
+            "correct its name: the group of a connector is connect-NAME",
+        )
     if not found:
         raise refused(
-            f"{positions.origin} has no offset of the source's topics: it is of {_listed(positions.topics) or 'none'}",
+            f"{positions.origin} has no offset of the source's topics: it is of {_listed(positions.topics)}",
             "correct source.kafka.topics, or name another one",
         )
     return replace(

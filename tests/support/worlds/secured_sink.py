@@ -51,6 +51,8 @@ class Secured(OneSink):
             "data topic": self.data,
             "progress topic": self.progress,
             "dead-letter topic": self.dead,
+            "imported group": f"{self.name}-imported",
+            "group of the sink": f"{self.name}.out",
         }
         return need.right({**names, "identity": self.name})
 
