@@ -36,6 +36,18 @@ def read_stream(
 
     `patience_s`: how long a task waits for the next records, before it fails.
     """
+    options = source_options(source, group_id_prefix, frontier, max_offsets_per_trigger, patience_s)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def source_options(
+    source: SourceSettings,
+    group_id_prefix: str,
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    max_offsets_per_trigger: int,
+    patience_s: float,
+) -> dict[str, str]:
+    """What Spark's Kafka source is told."""
     offsets: dict[str, dict[str, int]] = {}
     for partition, state in sorted(frontier.items()):
         offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
@@ -44,7 +56,7 @@ def read_stream(
     patience_ms = str(int(patience_s * 1000))
     timeouts = {} if set(_TIMEOUTS) & source.properties.keys() else dict.fromkeys(_TIMEOUTS, patience_ms)
     properties = {**timeouts, **source.properties}
-    options = {
+    return {
         # Spark asks for the offsets twice with every poll; the client's default of 500 records makes that often.
         "kafka.max.poll.records": "10000",
         **{f"kafka.{name}": value for name, value in properties.items()},
@@ -65,7 +77,6 @@ def read_stream(
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def broker_waits_s(source: SourceSettings) -> float:
