@@ -6,7 +6,7 @@ export PYTHON
 .PHONY: help install control-plane servers helm prometheus dashboard crds manifests format lock clean
 .PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-operator
+.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ hunt: install ## Look for a run of the model that breaks the protocol, with new 
 
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
+
+bench: install ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
+	@dev/install.sh plots
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m suite $(BENCH)
 
 bench-start: install ## What a start costs, with and without the archive of Spark's classes
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m start $(BENCH)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
 #   SPARK_VERSION=4.0.4 takes another Spark than that of requirements.lock, SINKPIPELINE_VENV=DIRECTORY another place than .venv.
+# `dev/install.sh plots`: what draws the plots of benchmarks, into .venv.
 # `make lock`: resolves every dependency afresh into requirements.lock.
 # `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
@@ -80,6 +81,14 @@ python_packages() {
   constraints >"$VENV/constraints.txt"
   "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" "${DISTRIBUTIONS[@]}"
   python_inputs >"$PYTHON_STAMP"
+}
+
+plot_packages() {
+  local stamp=$VENV/.plots-stamp
+  fresh "$stamp" "$(python_inputs)" && return
+  say "installing what draws plots into $VENV"
+  "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" --group bench
+  python_inputs >"$stamp"
 }
 
 # copy_jars POM DIRECTORY [OPTION...]
@@ -378,7 +387,8 @@ lock() {
     fail "lock with the oldest Python that is supported, 3.11: a newer one chooses versions which that one cannot install"
   say "resolving every dependency afresh"
   "$VENV/bin/python" -m pip install --quiet "pip==$PIP_VERSION"
-  "$VENV/bin/python" -m pip install --quiet --dry-run --ignore-installed --report "$VENV/report.json" "${DISTRIBUTIONS[@]}"
+  "$VENV/bin/python" -m pip install --quiet --dry-run --ignore-installed --report "$VENV/report.json" \
+    "${DISTRIBUTIONS[@]}" --group bench
   "$VENV/bin/python" - "$VENV/report.json" >requirements.lock.part <<'PYTHON'
 import json, sys
 
@@ -402,6 +412,7 @@ install)
   class_archive
   kafka_broker
   ;;
+plots) plot_packages ;;
 control-plane)
   other_crds
   control_plane

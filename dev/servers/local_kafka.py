@@ -332,12 +332,16 @@ def _java_executable() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
-def _jars(name: str) -> Path:
+def version(name: str = "kafka") -> str:
     pom = Path(__file__).parents[1] / "maven" / name / "pom.xml"
-    version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
-    if version is None:
+    found = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
+    if found is None:
         raise LocalKafkaError(f"{pom} names no kafka.version")
-    jars = cache_directory() / f"{name}-{version[1]}"
+    return found[1]
+
+
+def _jars(name: str) -> Path:
+    jars = cache_directory() / f"{name}-{version(name)}"
     if not jars.is_dir():
         raise LocalKafkaError(f"there are no jars of Kafka in {jars}: run `make install`")
     return jars

@@ -36,7 +36,19 @@ def read_stream(
 
     `patience_s`: how long a task waits for the next records, before it fails.
     """
-    options = {
+    options = source_options(source, group_id_prefix, frontier, max_offsets_per_trigger, patience_s)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def source_options(
+    source: SourceSettings,
+    group_id_prefix: str,
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    max_offsets_per_trigger: int,
+    patience_s: float,
+) -> dict[str, str]:
+    """What Spark's Kafka source is told."""
+    return {
         **_options(source, group_id_prefix, patience_s),
         # Of a topicPattern too: Java would read it in its own way, and never finish with some. The driver looks itself
         # whether more topics match.
@@ -44,7 +56,6 @@ def read_stream(
         "startingOffsets": _offsets_json({partition: state.next for partition, state in frontier.items()}),
         "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def read_batch(
