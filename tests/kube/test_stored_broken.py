@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -58,11 +58,7 @@ def store(lab: OperatorLab, document: Object) -> bool:
 
 
 @pytest.mark.thorough("tests/unit/test_operator_fuzz has it, with an API server in memory that checks the same rules")
-def test_a_pipeline_that_today_would_be_refused_is_told_changed_and_deleted(
-    new_lab: Callable[..., OperatorLab], name: str
-) -> None:
-    # Whose operator sees it under today's CRD only.
-    lab = new_lab()
+def test_a_pipeline_that_today_would_be_refused_is_told_changed_and_deleted(lab: OperatorLab, name: str) -> None:
     dotted, long, spoiled = f"{name}.dotted", f"{name}-{'x' * 70}", f"{name}-spoiled"
     sinks = [{**lab.pipeline(spoiled)["spec"]["sinks"][0], "onExistingData": "Delete"}]
     documents = [broken(lab, dotted), broken(lab, long), broken(lab, spoiled, sinks=sinks)]
@@ -71,7 +67,6 @@ def test_a_pipeline_that_today_would_be_refused_is_told_changed_and_deleted(
             wait_until(lambda each=each: store(lab, each), "the looser CRD counts")  # type: ignore[misc]
     probe = {**broken(lab, f"{name}.probe")}
     wait_until(lambda: not _is_taken(lab, probe), "today's CRD counts")
-    lab.start()
     for each, words in ((dotted, "metadata.name"), (long, "metadata.name"), (spoiled, "spec.sinks[0].onExistingData")):
         told = lab.until_condition(each, "Stalled", "True", "ManifestInvalid")
         assert words in told["message"]
