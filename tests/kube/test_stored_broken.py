@@ -57,6 +57,7 @@ def store(lab: OperatorLab, document: Object) -> bool:
     return True
 
 
+@pytest.mark.thorough("tests/unit/test_operator_fuzz has it, with an API server in memory that checks the same rules")
 def test_a_pipeline_that_today_would_be_refused_is_told_changed_and_deleted(lab: OperatorLab, name: str) -> None:
     dotted, long, spoiled = f"{name}.dotted", f"{name}-{'x' * 70}", f"{name}-spoiled"
     sinks = [{**lab.pipeline(spoiled)["spec"]["sinks"][0], "onExistingData": "Delete"}]
