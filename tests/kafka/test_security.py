@@ -223,7 +223,7 @@ def test_what_bars_the_way(what: str, command: str, house: House, capsys: pytest
     path = house.manifest(entrance)
     status, log = house.directory / "status.json", house.directory / "log"
     commands = {
-        "validate": lambda: validate(path, house.secrets, offline=False),
+        "validate": lambda: validate(path, house.secrets, "text", offline=False),
         "run": lambda: run(path, house.secrets, status, "local[1]", log, until_idle=True),
     }
     began = time.monotonic()
@@ -295,7 +295,12 @@ def test_a_secret_that_is_missing(secret: str, key: str, command: Any, house: Ho
     (house.secrets / secret / key).unlink()
 
     with pytest.raises(SinkPipelineError) as refused:
-        command(path, house.secrets, **{"offline": False} if command is validate else {"output": "json"})
+        command(
+            path,
+            house.secrets,
+            *(["json"] if command is progress else ["text"]),
+            **{"offline": False} if command is validate else {},
+        )
 
     assert refused.value.reason is Reason.SECRET_NOT_FOUND
     assert f"key {key} of Secret {secret}" in refused.value.message
@@ -445,7 +450,7 @@ def test_properties_that_the_client_refuses(command: str, house: House) -> None:
     document["spec"]["sinks"][0]["kafka"]["properties"] = {"linger.ms": "999999"}
     path.write_text(json.dumps(document))
     commands = {
-        "validate": lambda: validate(path, None, offline=False),
+        "validate": lambda: validate(path, None, "text", offline=False),
         "run": lambda: run(path, None, None, "local[1]", house.directory / "log", until_idle=True),
     }
 
