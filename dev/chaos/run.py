@@ -204,9 +204,8 @@ def _running(seed: int, sink: str, console: Console) -> Iterator[Run]:
 
 def main() -> int:
     parser = command_line("chaos", "A real node is broken, and everything is counted.")
-    parser.add_argument(
-        "--sink", choices=sorted(OUT), default="sinkpipeline", help="whose; Spark's own to compare with"
-    )
+    parser.add_argument("--sink", choices=sorted(OUT), default="sinkpipeline", help="spark: its own, to compare with")
+    parser.add_argument("--fault", action="append", choices=sorted(LASTS_S), help="only this one; repeatable")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(soft_wrap=True)
