@@ -245,7 +245,11 @@ def test_a_position_may_be_beyond_what_is_committed(sink: OneSink, tmp_path: Pat
 def test_offsets_that_the_source_does_not_have_are_refused(sink: OneSink, tmp_path: Path) -> None:
     topics.produce_numbers(sink.servers, sink.source, 5)
     path = str(checkpoint(tmp_path / "c", {sink.source: {"0": 6}}, {sink.source: {"0": 6}}))
-    refusal(lambda: sink.start(source={"start_from": StartFrom(checkpoint=path)}), Reason.SOURCE_DATA_LOST)
+    source = {"start_from": StartFrom(checkpoint=path)}
+    [finding] = purify([sink.settings(source=source)])
+    assert finding.error is not None
+    assert finding.error.reason is Reason.SOURCE_DATA_LOST, "validate tells it before a run does"
+    refusal(lambda: sink.start(source=source), Reason.SOURCE_DATA_LOST)
     sink.start()
     plan: Callable[[], ResetPlan] = lambda: resetting(sink).plan(Targets(), read_checkpoint(path))  # noqa: E731
     refusal(plan, Reason.USAGE_INVALID)
