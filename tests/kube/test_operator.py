@@ -15,6 +15,7 @@ import crd
 from servers.control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline_operator.act.actions import FINALIZER
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from support.kube.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.kube.scripts import Script, SinkScript
 from support.resource.gitops import kstatus
@@ -51,6 +52,8 @@ def owners(found: Object) -> list[tuple[str, str, bool]]:
 
 
 def test_an_applied_pipeline_becomes_ready(lab: OperatorLab, name: str) -> None:
+    """Beside a pod whose label names no pipeline, as anybody may make one: its log is looked at in the end."""
+    lab.kubectl("run", f"{name}-nobody", f"--labels={PIPELINE_LABEL}=", "--image=registry.invalid/none")
     lab.drivers.play(
         (lab.namespace, name), Script(sinks={"copy": SinkScript(rows=350, dead=9, next=(120, 239), lag=3)})
     )

@@ -194,6 +194,9 @@ class Cluster:
 
     def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
         """None where it is not there."""
+        if not ref.name:
+            # A label may be empty: the API server would answer with a list of all there are.
+            return None
         try:
             return self._ask("GET", kind.path(ref.namespace, ref.name))
         except NotFound:
