@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark
 
 
 @pytest.mark.thorough("starts Spark; tests/kafka/test_lag_groups commits without it")
-def test_a_driver_commits_its_frontier_while_it_runs_and_at_its_end_unless_another_one_does(kafka: LocalKafka, tmp_path: Path) -> None:
+def test_a_driver_commits_its_frontier_while_it_runs_and_at_its_end_unless_another_one_does(
+    kafka: LocalKafka, tmp_path: Path
+) -> None:
     name = topics.unique("lag")
     source = Stream(kafka.bootstrap_servers, f"{name}-in", partitions=2).create()
     document = manifest(kafka.bootstrap_servers, name, [source.topic])

@@ -97,7 +97,10 @@ WRONG: dict[str, tuple[CheckpointFiles, str]] = {
     "nothing": (replace(TWO_BATCHES, offsets={}, commits={}), "no committed batch"),
     "no commits of several batches": (replace(TWO_BATCHES, commits={}), "2 batches in offsets, and none in commits"),
     "a nest": (replace(TWO_BATCHES, offsets={7: log("[" * 100_000)}), "no offsets of a Kafka source"),
-    "no initial offsets": (replace(TWO_BATCHES, offsets={0: log({"a": {"0": 8}})}, commits={}, initial=None), "no committed batch"),
+    "no initial offsets": (
+        replace(TWO_BATCHES, offsets={0: log({"a": {"0": 8}})}, commits={}, initial=None),
+        "no committed batch",
+    ),
 }
 
 

@@ -139,7 +139,7 @@ def within(positions: Positions, view: SourceView) -> Positions:
     Raises:
         SinkPipelineError: PositionsRefused where nothing is left.
     """
-    # Spark reads a topic that it met in the batch which it didn't commit from its beginning, whatever startingOffsets is.
+    # Spark read a topic that it met in that batch from its beginning, whatever startingOffsets is.
     met = {
         each: view.beginnings[each]
         for each in positions.overlap
