@@ -17,7 +17,7 @@ from sinkpipeline_operator.act.definitions import Definitions, own
 from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
-from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
+from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect, take_deep_objects
 from sinkpipeline_operator.observe.kafka_view import KafkaView
 from sinkpipeline_operator.observe.observer import Observer
 from sinkpipeline_operator.observe.switchboard import Switchboard
@@ -38,6 +38,7 @@ _LOG = logging.getLogger("sinkpipeline.operator")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until SIGTERM or SIGINT; 0 then, 1 where there is no API server."""
     settings = parse(sys.argv[1:] if arguments is None else arguments)
+    take_deep_objects()
     _log(settings)
     try:
         cluster = Cluster(connect())

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
 
 from servers.local_kafka import LocalKafka
@@ -18,6 +18,8 @@ from sinkpipeline.core.reset import ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.asked_reset import AskedReset
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.groups import Groups
 from sinkpipeline.kafka.positions import read_checkpoint, read_group
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
@@ -96,10 +98,41 @@ def test_a_first_start_goes_on_where_a_group_stands_once_nobody_is_in_it(two: On
     assert two.frontier() == {0: 4, 1: 0}, "progress decides, once there is some"
 
 
+def test_a_group_is_not_free_because_its_broker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client lists what the other brokers have, and beside it that one did not answer."""
+    monkeypatch.setattr("sinkpipeline.kafka.errors.REQUEST_TIMEOUT_S", 0)
+    monkeypatch.setattr("sinkpipeline.kafka.groups.ATTEMPT_S", 0.5)
+    nobody = Groups(Connection(bootstrap_servers="127.0.0.1:1"))
+    refusal(lambda: nobody.state("connect-orders"), Reason.BROKER_UNREACHABLE)
+
+
 def test_a_group_that_nobody_knows_starts_nothing(sink: OneSink) -> None:
     source = {"start_from": StartFrom(group=topics.unique("nobody"))}
     refusal(lambda: sink.start(source=source), Reason.POSITIONS_REFUSED)
     assert topics.topic_id(sink.servers, sink.data) is None
+
+
+def test_offsets_in_an_open_transaction_are_waited_for(two: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who delivers exactly once commits its offsets with its rows: those may stand there, and its offsets not yet."""
+    group = topics.unique("streams")
+    commit(two, group, {0: 4, 1: 4})
+    producer = Producer({"bootstrap.servers": two.servers, "transactional.id": topics.unique("foreign")})
+    producer.init_transactions()
+    producer.begin_transaction()
+    with consumer(two, group) as one:
+        producer.send_offsets_to_transaction([At(two.source, 0, 9)], one.consumer_group_metadata())
+    ended: list[str] = []
+
+    def end(_: float) -> None:
+        if not ended:
+            ended.append("committed")
+            producer.commit_transaction()
+
+    monkeypatch.setattr("sinkpipeline.kafka.errors.time.sleep", end)
+    positions = read_group(group, two.connection)
+    if not ended:
+        producer.abort_transaction()
+    assert (positions.next, ended) == ({two.at(0): 9, two.at(1): 4}, ["committed"])
 
 
 def test_a_first_start_that_dies_is_followed_by_one_from_the_newest_positions(
@@ -212,7 +245,11 @@ def test_a_position_may_be_beyond_what_is_committed(sink: OneSink, tmp_path: Pat
 def test_offsets_that_the_source_does_not_have_are_refused(sink: OneSink, tmp_path: Path) -> None:
     topics.produce_numbers(sink.servers, sink.source, 5)
     path = str(checkpoint(tmp_path / "c", {sink.source: {"0": 6}}, {sink.source: {"0": 6}}))
-    refusal(lambda: sink.start(source={"start_from": StartFrom(checkpoint=path)}), Reason.SOURCE_DATA_LOST)
+    source = {"start_from": StartFrom(checkpoint=path)}
+    [finding] = purify([sink.settings(source=source)])
+    assert finding.error is not None
+    assert finding.error.reason is Reason.SOURCE_DATA_LOST, "validate tells it before a run does"
+    refusal(lambda: sink.start(source=source), Reason.SOURCE_DATA_LOST)
     sink.start()
     plan: Callable[[], ResetPlan] = lambda: resetting(sink).plan(Targets(), read_checkpoint(path))  # noqa: E731
     refusal(plan, Reason.USAGE_INVALID)

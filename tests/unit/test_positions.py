@@ -67,6 +67,17 @@ def test_a_batch_that_was_begun_may_have_been_written() -> None:
     ]
 
 
+def test_a_topic_that_is_met_in_the_last_batch_is_read_from_its_beginning_as_spark_did() -> None:
+    at = view({A0: (0, 20), A1: (0, 20), A2: (0, 9), B0: (0, 9), (b1 := SourcePartition("b", 1)): (3, 9)})
+    found = within(of_checkpoint(BEGUN), at)
+    assert found.overlap[B0] == OffsetRange(0, 1)
+    start = plan_partitions(
+        {}, at, epoch=0, starting_offsets=StartingOffsets.LATEST, discovered=False, skip_lost=False, at=0,
+        imported=found.next,
+    )  # fmt: skip
+    assert {each: start[each].next for each in (A0, A2, B0, b1)} == {A0: 10, A2: 0, B0: 0, b1: 3}
+
+
 def test_before_the_first_commit_it_is_where_the_query_began() -> None:
     files = replace(TWO_BATCHES, offsets={0: log({"a": {"0": 8}})}, commits={}, initial='\0v1\n{"a":{"0":5}}')
     found = of_checkpoint(files)
@@ -84,7 +95,12 @@ WRONG: dict[str, tuple[CheckpointFiles, str]] = {
     "cut off": (replace(TWO_BATCHES, offsets={7: ""}), "begins with ''"),
     "a commit without its batch": (replace(TWO_BATCHES, offsets={}), "commits/7, and no offsets/7"),
     "nothing": (replace(TWO_BATCHES, offsets={}, commits={}), "no committed batch"),
-    "no initial offsets": (replace(TWO_BATCHES, commits={}, initial=None), "no committed batch"),
+    "no commits of several batches": (replace(TWO_BATCHES, commits={}), "2 batches in offsets, and none in commits"),
+    "a nest": (replace(TWO_BATCHES, offsets={7: log("[" * 100_000)}), "no offsets of a Kafka source"),
+    "no initial offsets": (
+        replace(TWO_BATCHES, offsets={0: log({"a": {"0": 8}})}, commits={}, initial=None),
+        "no committed batch",
+    ),
 }
 
 

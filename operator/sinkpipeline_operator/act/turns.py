@@ -50,7 +50,7 @@ class Turns:
             and child.state is ChildState.RUNNING
             and run.hash not in {child.config_hash, *observation.rejected}
             # Else somebody has changed the manifest, and waits for it.
-            and stored.run().document == run.document
+            and stored.is_of(run)
         )
         if not waits:
             self.leave(seen.ref)

@@ -54,8 +54,16 @@ class Config:
             document = json.loads(self.text)
             document["metadata"]["uid"] = uid
             return parse_manifest(document)
-        except (ValueError, KeyError, TypeError, ManifestError):
+        except (ValueError, KeyError, TypeError, RecursionError, ManifestError):
             return None
+
+    def is_of(self, run: RunConfig) -> bool:
+        """Whether it holds the same document."""
+        try:
+            return bool(json.loads(self.text) == run.document)
+        except (ValueError, RecursionError):
+            # Somebody has put another one in its place.
+            return False
 
     def run(self) -> RunConfig:
         return RunConfig(document=json.loads(self.text), hash=self.hash)
@@ -83,7 +91,7 @@ def _refusal(text: str | None) -> Refusal | None:
     try:
         found = json.loads(text or "null")
         return None if found is None else Refusal(**{key: found[key] for key in ("reason", "message", "nonce")})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

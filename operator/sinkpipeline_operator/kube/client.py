@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,6 +30,11 @@ _PROBE_S = (2.0, 2.0)
 _FRESH_S = 10.0
 """An answer is as good as another one for so long."""
 
+_DEEPEST = 50_000
+"""The API server takes objects of 10,000 levels, also in a pod template, of which it does not know what may be in it.
+Python reads a thousand: so one object of one person would end what reads those of all. A level costs a copy three."""
+_STACK_BYTES = 32 * 1024 * 1024
+"""Of a thread, for so many; taken only where it is used."""
 _CONFLICT = 409
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 _APPLY = "application/apply-patch+yaml"
@@ -99,6 +105,12 @@ POD = Kind("v1", "Pod", "pods")
 EVENT = Kind("v1", "Event", "events")
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
+
+
+def take_deep_objects() -> None:
+    """For a process that reads what anybody may have written, before it has threads."""
+    sys.setrecursionlimit(_DEEPEST)
+    threading.stack_size(_STACK_BYTES)
 
 
 def is_in_a_pod() -> bool:
@@ -194,6 +206,9 @@ class Cluster:
 
     def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
         """None where it is not there."""
+        if not ref.name:
+            # A label may be empty: the API server would answer with a list of all there are.
+            return None
         try:
             return self._ask("GET", kind.path(ref.namespace, ref.name))
         except NotFound:

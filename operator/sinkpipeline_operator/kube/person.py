@@ -10,7 +10,15 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from sinkpipeline_operator.kube.client import POD, ApiUnavailable, Cluster, Ref, answer_of, is_in_a_pod
+from sinkpipeline_operator.kube.client import (
+    POD,
+    ApiUnavailable,
+    Cluster,
+    Ref,
+    answer_of,
+    is_in_a_pod,
+    take_deep_objects,
+)
 
 MANAGER = "kubectl-sinkpipeline"
 """Who changed a field, in its managedFields."""
@@ -39,6 +47,7 @@ class Session(Cluster):
         Raises:
             ApiUnavailable: none of them is there, or it has no such context.
         """
+        take_deep_objects()
         configuration = client.Configuration()
         try:
             if kubeconfig is None and context is None and is_in_a_pod():

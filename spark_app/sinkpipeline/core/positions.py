@@ -76,6 +76,11 @@ def of_checkpoint(files: CheckpointFiles) -> Positions:
         position = _offsets(files.offsets[committed], f"{files.directory}/offsets/{committed}")
         origin = f"{where} (after batch {committed})"
     else:
+        if len(files.offsets) > 1:
+            raise refused(
+                f"{where} has {len(files.offsets)} batches in offsets, and none in commits",
+                "copy its folder commits too; Spark commits a batch before it begins the next one",
+            )
         if files.initial is None or 0 not in files.offsets:
             raise refused(
                 f"{where} has no committed batch: neither commits/ nor sources/0/0 tells where the query stands",
@@ -134,7 +139,13 @@ def within(positions: Positions, view: SourceView) -> Positions:
     Raises:
         SinkPipelineError: PositionsRefused where nothing is left.
     """
-    found = {partition: offset for partition, offset in positions.next.items() if partition in view.beginnings}
+    # Spark read a topic that it met in that batch from its beginning, whatever startingOffsets is.
+    met = {
+        each: view.beginnings[each]
+        for each in positions.overlap
+        if each.topic not in positions.topics and each in view.beginnings
+    }
+    found = {**met, **{each: offset for each, offset in positions.next.items() if each in view.beginnings}}
     # Only now: without the right to describe a topic, its offsets are not shown either, which a view has told before.
     if not positions.next:
         raise refused(
@@ -223,7 +234,7 @@ def _offsets_of(text: str, path: str, *, before: int) -> dict[SourcePartition, i
             for topic, partitions in document.items()
             for partition, offset in partitions.items()
         }
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise refused(
             f"{path} holds no offsets of a Kafka source: {sources[0][:80]}",
             "give the checkpoint of a query that reads from Kafka",

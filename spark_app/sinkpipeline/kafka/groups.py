@@ -22,13 +22,17 @@ class Groups(Admin):
             self._client.list_consumer_groups(request_timeout=ATTEMPT_S), "listing consumer groups", _of_group(group)
         )
         states = {each.group_id: each.state for each in found.valid}
+        if group not in states and found.errors:
+            # A broker did not answer, and the group may be its: that it is not in the list says nothing.
+            raise self._translate(found.errors[0], "listing consumer groups", _of_group(group))
         return states[group].name if group in states else None
 
     @repeated
     def offsets(self, group: str) -> dict[SourcePartition, int]:
         """All offsets that a consumer group has committed."""
+        # Stable: with rows that somebody has committed by a transaction, its offsets may be on their way.
         asked = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=ATTEMPT_S
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=ATTEMPT_S
         )[group]
         found = self._result(asked, f"reading the offsets of consumer group {group}", _of_group(group))
         for each in found.topic_partitions:

@@ -305,7 +305,9 @@ class Driver:
         source = self.sinks[0].source
         ends = SourceEnds(source, Admin(source.connection))
         last = threading.Thread(target=self._update_lag, args=(ends,), daemon=True)
-        groups = threading.Thread(target=LagGroups(self.sinks).write, args=(self._frontiers(),), daemon=True)
+        # A newer driver tells its own, which may be far ahead by now.
+        frontiers = {} if self._superseded() else self._frontiers()
+        groups = threading.Thread(target=LagGroups(self.sinks).write, args=(frontiers,), daemon=True)
         for thread in (last, groups):
             thread.start()
         for thread in (last, groups):
