@@ -139,7 +139,7 @@ def within(positions: Positions, view: SourceView) -> Positions:
     Raises:
         SinkPipelineError: PositionsRefused where nothing is left.
     """
-    # Spark read a topic that it met in that batch from its beginning, whatever startingOffsets is.
+    # A topic that Spark met only in its last batch was read from the beginning, whatever startingOffsets is.
     met = {
         each: view.beginnings[each]
         for each in positions.overlap
