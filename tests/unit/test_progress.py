@@ -220,7 +220,12 @@ def test_an_unknown_version_is_refused_and_never_guessed(key: str, good: dict[st
     assert refusal([(key, json.dumps(document).encode())]).reason is Reason.PROGRESS_VERSION_UNKNOWN
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"1", b"null", b'"text"', b"\xff"], ids=repr)
+TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"[]", b"1", b"null", b'"text"', b"\xff", TOO_DEEP], ids=lambda value: repr(value[:10])
+)
 @pytest.mark.parametrize("key", [SINK.partition_key(P0), SINK.meta_key])
 def test_what_is_no_json_object_is_corrupt(key: str, value: bytes) -> None:
     assert refusal([(key, value)]).reason is Reason.PROGRESS_CORRUPT

@@ -6,7 +6,6 @@ delivered again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Any
 
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.starting import SourceView
 
@@ -228,13 +228,13 @@ def _offsets_of(text: str, path: str, *, before: int) -> dict[SourcePartition, i
             "a pipeline has one source: give the checkpoint of a query with one, or begin at offsets of your own",
         )
     try:
-        document = json.loads(sources[0])
+        document = parse_json(sources[0])
         return {
             SourcePartition(str(topic), _number(partition)): _number(offset)
             for topic, partitions in document.items()
             for partition, offset in partitions.items()
         }
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise refused(
             f"{path} holds no offsets of a Kafka source: {sources[0][:80]}",
             "give the checkpoint of a query that reads from Kafka",

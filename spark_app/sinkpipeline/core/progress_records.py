@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
 from sinkpipeline.core.records import Headers
@@ -160,7 +161,7 @@ class ProgressFold:
 
 def _object(value: bytes, where: str) -> dict[str, Any]:
     try:
-        document = json.loads(value)
+        document = parse_json(value)
     except ValueError as error:
         raise corrupt(f"{where} is not JSON") from error
     if not isinstance(document, dict):
