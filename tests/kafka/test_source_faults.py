@@ -165,7 +165,7 @@ def test_logs_that_lost_their_ends(forgetful: LocalKafka, tmp_path: Path) -> Non
         forgetful.stop_broker(1)
         for topic, kept in ((source.source, 10), (progress.progress, end_of_progress)):
             for file in (tmp_path / "node-1" / "data" / f"{topic}-0").glob("[0-9]*"):
-                if int(file.stem) >= kept:
+                if int(file.name.partition(".")[0]) >= kept:
                     file.unlink()
         forgetful.start_broker(1)
 
