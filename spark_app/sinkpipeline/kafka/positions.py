@@ -75,7 +75,7 @@ def read_checkpoint(path: str) -> Positions:
 
 
 def _log(directory: Path) -> dict[int, str]:
-    """The newest entries of a log of Spark's; what it left half done has other names."""
+    """The entries of a log of Spark's, by batch; what it left half done has other names."""
     try:
         batches = sorted(int(file.name) for file in directory.iterdir() if file.name.isdecimal())
     except FileNotFoundError:

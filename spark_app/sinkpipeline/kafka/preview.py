@@ -16,7 +16,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import now_ms
+from sinkpipeline.kafka.starting import planned
 from sinkpipeline.kafka.views import read_limits, view_source
 
 
@@ -75,17 +75,8 @@ def _frontier(settings: SinkSettings, admin: Admin, view: SourceView, progress: 
     imported: Mapping[SourcePartition, int] = {}
     if source.start_from is not None and not progress.exists:
         imported = read_positions(source.start_from, source, admin, view).next
-    planned = starting.plan_partitions(
-        known,
-        view,
-        epoch=0,
-        starting_offsets=source.starting_offsets,
-        discovered=source.pattern is not None and bool(known),
-        skip_lost=source.skip_lost,
-        at=now_ms(),
-        imported=imported,
-    )
-    return {partition: state.next for partition, state in planned.items()}
+    begins = planned(source, known, view, epoch=0, imported=imported)
+    return {partition: state.next for partition, state in begins.items()}
 
 
 def _chosen(settings: SinkSettings, admin: Admin, view: SourceView, targets: Targets) -> dict[SourcePartition, int]:

@@ -32,7 +32,7 @@ from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import now_ms
+from sinkpipeline.kafka.starting import planned
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics, view_source
 
 _PREFLIGHT_S = 5.0
@@ -152,16 +152,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         view = view_source(sink.source, source_admin)
         found_positions = read_positions(sink.source.start_from, sink.source, source_admin, view)
         # As a start would: offsets that the source does not have are refused here already.
-        starting.plan_partitions(
-            {},
-            view,
-            epoch=0,
-            starting_offsets=sink.source.starting_offsets,
-            discovered=False,
-            skip_lost=sink.source.skip_lost,
-            at=now_ms(),
-            imported=found_positions.next,
-        )
+        planned(sink.source, {}, view, epoch=0, imported=found_positions.next)
         begins = tuple(describe_positions(found_positions))
     for request, create in (
         (sink.data, decision.create_data),

@@ -48,6 +48,7 @@ from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.looks import VERDICTS, agreed
 from sinkpipeline.kafka.positions import read_positions
+from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
@@ -167,16 +168,7 @@ class SinkStarter(SinkTakeover):
             ends = self.source_admin.end_offsets(view.beginnings, read_committed=False)
             view = replace(view, high_watermarks=MappingProxyType(ends))
             known = seeding.partitions if seeding is not None else progress.partitions
-            partitions = starting.plan_partitions(
-                known,
-                view,
-                epoch=epoch,
-                starting_offsets=settings.source.starting_offsets,
-                discovered=settings.source.pattern is not None and bool(known),
-                skip_lost=settings.source.skip_lost,
-                at=now_ms(),
-                imported=imported,
-            )
+            partitions = planned(settings.source, known, view, epoch=epoch, imported=imported)
             written = {} if seeding is not None or progress.meta is None else progress.meta.marks
             # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
             marks = newest(written, {} if memory is None else memory.marks)
@@ -323,6 +315,27 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
     announced = None if progress.meta is None else progress.meta.created
     return announced if seeding is None else seeding.created or announced
+
+
+def planned(
+    source: SourceSettings,
+    known: Mapping[SourcePartition, PartitionProgress],
+    view: SourceView,
+    *,
+    epoch: int,
+    imported: Mapping[SourcePartition, int],
+) -> dict[SourcePartition, PartitionProgress]:
+    """With what a start begins, as the manifest says; see `core.starting.plan_partitions`."""
+    return starting.plan_partitions(
+        known,
+        view,
+        epoch=epoch,
+        starting_offsets=source.starting_offsets,
+        discovered=source.pattern is not None and bool(known),
+        skip_lost=source.skip_lost,
+        at=now_ms(),
+        imported=imported,
+    )
 
 
 def now_ms() -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.partitioner import partition_of_key
@@ -67,7 +66,7 @@ def preview_rows(
 
 
 def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Iterator[PreviewRow]:
-    limits = _plan(settings, outlook, outlook.ranges).limits()
+    limits = _plan(settings, outlook).limits()
     for row in found:
         note = note_from_wire(row.notes)
         key, value = _bytes(row.key), _bytes(row.value)
@@ -99,7 +98,7 @@ def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Itera
         )
 
 
-def _plan(settings: SinkSettings, outlook: Outlook, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
+def _plan(settings: SinkSettings, outlook: Outlook) -> BatchPlan:
     """Of a batch that nobody runs: what it holds of limits is what a task goes by."""
     return BatchPlan(
         settings=settings,
@@ -109,7 +108,7 @@ def _plan(settings: SinkSettings, outlook: Outlook, ranges: Mapping[SourcePartit
         data_topic_id="",
         progress_topic_id="",
         verified=0,
-        ranges=ranges,
+        ranges=outlook.ranges,
         frontier={},
         owners={},
     )
