@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.main import cli, main
+from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
+from sinkpipeline.kafka.purify import Finding
 from support.resource.manifests import KAFKA, SINK, changed, smallest
 
 Call = Callable[..., tuple[int, list[str], list[str]]]
@@ -80,6 +83,23 @@ def test_wrong_arguments_of_a_reset_are_told_before_a_terminal_is_asked_for(call
     assert "the manifest has no sink nobody" in call(*reset, "--sink", "nobody")[2][-1]
     assert "has no sink nobody" in call("progress", "-f", str(manifest), "--sink", "nobody")[2][-1]
     assert "--yes" in call(*reset, "--sink", smallest()["spec"]["sinks"][0]["name"])[2][-1]
+
+
+def test_programs_are_told_where_a_first_start_begins(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = ("begins from consumer group old: t-0 at 7", "what it wrote since is delivered again")
+    found = [
+        Finding(SinkId("shop.orders", "first"), None, None, begins=told),
+        Finding(SinkId("shop.orders", "second"), None, None),
+    ]
+    monkeypatch.setattr(validate_command, "purify", lambda _: found)
+    monkeypatch.setattr(validate_command, "_check_expressions", lambda _: None)
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(smallest()))
+    code, out, _ = call("validate", "-f", str(manifest), "-o", "json")
+    assert code == 0
+    assert [each.get("begins") for each in json.loads("\n".join(out))["sinks"]] == [list(told), None]
 
 
 def test_a_shell_is_told_what_fits_before_anything_slow_is_imported() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,9 @@ from sinkpipeline.kafka.preview import look
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.driver import row_plan
-from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
-from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
 
@@ -47,12 +45,15 @@ def preview(asked: Request) -> None:
     preflight([settings])
     outlook = look(settings, targets)
     plan = row_plan(pipeline)
-    conf = {JAVA_OPTIONS: SHORT_LIVED, **pipeline.spec.spark.conf}
-    with tempfile.TemporaryDirectory(prefix="sinkpipeline-preview-") as directory:
-        log_file = Path(directory) / "spark.log"
-        with spark_session(f"preview {pipeline.identity}", "local[2]", conf, log_file) as spark:
-            analyse(spark, plan)
-            rows = preview_rows(spark, settings, plan, outlook, asked.limit)
+    with brief_session(
+        f"preview {pipeline.identity}",
+        "local[2]",
+        pipeline.spec.spark.conf,
+        what_for="reads the rows",
+        say=lambda line: click.echo(line, err=True),
+    ) as spark:
+        analyse(spark, plan)
+        rows = preview_rows(spark, settings, plan, outlook, asked.limit)
     if asked.output == "json":
         click.echo(json.dumps([_document(row, settings) for row in rows], indent=2))
     else:

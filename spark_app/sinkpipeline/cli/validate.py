@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,10 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.expressions import ExpressionsInvalid
-from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
-from sinkpipeline.spark.patience import telling
-from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
-
-_FAST_START = {JAVA_OPTIONS: SHORT_LIVED}
 
 
 def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
@@ -80,11 +74,17 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
         "valid": not errors,
         "problems": [problem for path, error in errors for problem in _problems(path, error)],
         "warnings": [{"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings],
-        "sinks": [{"name": each.sink.sink, "plan": each.plan} for each in findings],
+        "sinks": [_sink(each) for each in findings],
     }
     click.echo(json.dumps(document, indent=2))
     if errors:
         raise errors[0][1]
+
+
+def _sink(finding: Finding) -> dict[str, Any]:
+    """`begins` only of a first start that goes on where somebody else has stopped."""
+    begins = {"begins": list(finding.begins)} if finding.begins else {}
+    return {"name": finding.sink.sink, "plan": finding.plan, **begins}
 
 
 def _problems(path: str | None, error: SinkPipelineError) -> Iterator[dict[str, Any]]:
@@ -104,11 +104,11 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
 
 
 def _check_expressions(pipeline: SinkPipeline) -> None:
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-"))
-        with telling("starting Spark, which checks the expressions", lambda line: click.echo(line, err=True)):
-            log_file = Path(directory) / "spark.log"
-            spark = stack.enter_context(
-                spark_session(f"validate {pipeline.identity}", "local[1]", _FAST_START, log_file)
-            )
+    with brief_session(
+        f"validate {pipeline.identity}",
+        "local[1]",
+        {},
+        what_for="checks the expressions",
+        say=lambda line: click.echo(line, err=True),
+    ) as spark:
         analyse(spark, row_plan(pipeline))
