@@ -41,6 +41,11 @@ class LagGroups:
         self._written: dict[str, _Written] = {}
         self._warned: dict[str, str] = {}
 
+    @property
+    def wanted(self) -> bool:
+        """Whether any sink has such a group."""
+        return bool(self._groups)
+
     def write(self, frontiers: Mapping[str, Frontier]) -> None:
         """Commits what has moved, by sink. A refusal is a warning, told once."""
         for sink, frontier in frontiers.items():

@@ -186,7 +186,8 @@ class Driver:
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
         over = threading.Event()
         threading.Thread(target=self._follow_lag, args=(source_admin, over), name="lag", daemon=True).start()
-        threading.Thread(target=self._commit_groups, args=(over,), name="groups", daemon=True).start()
+        if self._groups.wanted:
+            threading.Thread(target=self._commit_groups, args=(over,), name="groups", daemon=True).start()
         try:
             while not self.stop.is_set():
                 self._publish()
