@@ -13,7 +13,6 @@ from sinkpipeline_operator.report.writes import Pace
 _LONGEST_POLL = 3
 """So many intervals at most lie between two questions to a driver that always says the same."""
 
-
 _SILENT_RESYNCS = 10
 """So many pass before all of a pipeline is looked at whose driver is silent: that its pod has gone, a watch tells."""
 

@@ -28,8 +28,8 @@ STAGES = [each.value for each in Stage]
     "--to",
     required=True,
     multiple=True,
-    metavar="earliest|latest|OFFSETS",
-    help="Such as orders:0=120,orders:1=latest.",
+    metavar="earliest|latest|TIME|OFFSETS",
+    help="Such as 2026-01-01T00:00:00Z, or orders:0=120,orders:1=latest.",
 )
 @YES
 @DRY_RUN

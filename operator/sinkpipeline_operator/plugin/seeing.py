@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,7 +40,9 @@ def status(work: Work, name: str | None, output: str, *, everywhere: bool, watch
         return page.overview(found, int(time.time() * 1000), everywhere=everywhere)
 
     def one(rates: Rates) -> str:
-        scene = work.scene(str(name), rates.of(work.pipeline(str(name))) if watch else None)
+        scene = work.scene(str(name))
+        if watch:
+            scene = replace(scene, rates=rates.of(scene.pipeline))
         return json.dumps(page.summary(scene), indent=2) if output == "json" else page.page(scene)
 
     _show(every if name is None else one, watch=watch)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from sinkpipeline_operator.child.builder import PIPELINE_LABEL
+from sinkpipeline_operator.child.builder import CONFIG_FILE, PIPELINE_LABEL, SECRETS_DIRECTORY
+from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, EXECUTOR_CONTAINER
 from sinkpipeline_operator.kube.client import EVENT, NAMESPACE, PIPELINE, POD, Ref
 from sinkpipeline_operator.kube.person import Session
 from sinkpipeline_operator.plugin.asking import Person, ask
@@ -15,8 +16,7 @@ from sinkpipeline_operator.plugin.failure import Failure
 from sinkpipeline_operator.plugin.page import Scene
 
 _POLL_S = 0.5
-_DRIVER, _EXECUTOR = "spark-kubernetes-driver", "spark-kubernetes-executor"
-_MOUNTED = ("-f", "/etc/sinkpipeline/config/pipeline.json", "--secrets-dir", "/etc/sinkpipeline/secrets")
+_MOUNTED = ("-f", CONFIG_FILE, "--secrets-dir", SECRETS_DIRECTORY)
 
 
 class Work:
@@ -61,14 +61,13 @@ class Work:
             )
         return found
 
-    def scene(self, name: str, rates: Mapping[str, float] | None = None) -> Scene:
+    def scene(self, name: str) -> Scene:
         of_it = {"involvedObject.kind": PIPELINE.kind, "involvedObject.name": name}
         return Scene(
             pipeline=self.pipeline(name),
             pods=self._pods(name),
             events=self.session.list(EVENT, self.namespace, {}, of_it),
             now_ms=int(time.time() * 1000),
-            rates=rates or {},
         )
 
     def _pods(self, name: str) -> list[dict[str, Any]]:
@@ -87,7 +86,7 @@ class Work:
             what = "no driver" if chosen is None else f"no pod {chosen}"
             have = f"it has {', '.join(there)}" if there else f"`kubectl sinkpipeline status {name}` says why"
             raise Failure("PodNotFound", f"{what} of {name} is there", have)
-        container = _DRIVER if there[chosen] == "driver" else _EXECUTOR
+        container = DRIVER_CONTAINER if there[chosen] == "driver" else EXECUTOR_CONTAINER
         return self.session.log(Ref(self.namespace, chosen), container, **how)
 
     # --- what is asked for ---
@@ -138,4 +137,4 @@ class Work:
                 "--dry-run` counts them without a driver",
             )
         command = ["sinkpipeline", *argv[:2], *_MOUNTED, *argv[2:]]
-        return podexec.run(self.session.api, Ref(self.namespace, drivers[0]), _DRIVER, command)
+        return podexec.run(self.session.api, Ref(self.namespace, drivers[0]), DRIVER_CONTAINER, command)
