@@ -102,7 +102,7 @@ hunt: install ## Look for a run of the model that breaks the protocol, with new 
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
 
-bench: install ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
+bench: servers helm ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
 	@dev/install.sh plots
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m suite $(BENCH)
 

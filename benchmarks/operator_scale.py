@@ -34,6 +34,7 @@ import psutil
 from typing_extensions import Self
 
 from deployed import chart
+from record import Record, recording
 from servers.control_plane import LocalControlPlane, spark_application_crds
 from servers.kube_api import KubeApi
 from servers.local_kafka import LocalKafka
@@ -51,7 +52,6 @@ EVERY_NTH_IS_SILENT = 20
 DEADLINE_S = 900.0
 SETTLED_S = 20.0
 """Nothing was written for so long: what was begun has ended."""
-_STORE = Path("build/bench")
 _READS = frozenset({"get", "list"})
 
 
@@ -172,6 +172,8 @@ class Bench:
         self._stack = contextlib.ExitStack()
         self._gone: dict[str, threading.Event] = {}
         self._audit = Audit(directory)
+        self.settings: dict[str, str] = {}
+        """What the operator runs with."""
 
     def __enter__(self) -> Self:
         with self._stack as stack:
@@ -179,6 +181,7 @@ class Bench:
             cluster = stack.enter_context(LocalControlPlane(crds=crds, flags=self._audit.flags))
             cluster.kubectl("create", "namespace", NAMESPACE)
             installed = install(cluster, NAMESPACE, {})
+            self.settings = {"arguments": " ".join(installed.arguments)}
             self._api = KubeApi(cluster.kubeconfig)
             stack.callback(self._api.close)
             self._fleet = stack.enter_context(
@@ -197,7 +200,7 @@ class Bench:
     def run(self, seconds: float, probes: int) -> Result:
         began, position, asked, cpu_s = time.monotonic(), self._audit.position(), self._fleet.asked, self._cpu_s()
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda each: self._api.create(PIPELINES, self._manifest(*each)), enumerate(self.names)))
+            list(pool.map(lambda each: self._api.create(PIPELINES, self.manifest(*each)), enumerate(self.names)))
         awake = [name for name in self.names if name not in self.silent]
         starting: list[float] = []
         while not self._is_up(awake):
@@ -239,7 +242,7 @@ class Bench:
             name in self._fleet.began for name in self.names
         )
 
-    def _manifest(self, number: int, name: str) -> Object:
+    def manifest(self, number: int, name: str) -> Object:
         return {
             "apiVersion": "sinkpipeline.io/v1alpha1",
             "kind": "SinkPipeline",
@@ -365,7 +368,7 @@ def _peak_mb(pid: int) -> float:
     return math.nan if found is None else int(found[1]) / 1024
 
 
-def _print(results: Sequence[Result]) -> None:
+def show(record: Record, results: Sequence[Result]) -> None:
     rows: list[tuple[str, list[str]]] = [
         ("pipelines, of which silent", [f"{each.pipelines}, {each.silent}" for each in results]),
         ("all have a child, s", [f"{each.children_s:.0f}" for each in results]),
@@ -391,8 +394,20 @@ def _print(results: Sequence[Result]) -> None:
             (f"{name}: MB, threads, descriptors, connections", [_held(each) for each in costs]),
         ]
     rows.append(("most MB (goal 200)", [f"{each.peak_rss_mb:.0f}" for each in results]))
-    for title, cells in rows:
-        print(f"| {title} | {' | '.join(cells)} |")
+    record.table(
+        "The operator", ["", *(f"{each.pipelines}" for each in results)], [[name, *cells] for name, cells in rows]
+    )
+    for each in results:
+        group = f"{each.pipelines} pipelines"
+        record.bar("The operator until all are Ready", "s", group, "all have a child", (each.children_s,))
+        record.bar("The operator until all are Ready", "s", group, "all are Ready", (each.ready_s,))
+        for name, reactions in (
+            ("starting", each.starting),
+            ("idle", each.idle_reactions),
+            ("live", each.live_reactions),
+        ):
+            if reactions.count:
+                record.bar("The operator's reactions, p99", "s", group, name, (reactions.p99_s,))
 
 
 def _held(each: Stretch) -> str:
@@ -406,21 +421,19 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=40, help="reactions while idle, and while live")
     arguments = parser.parse_args()
     results: list[Result] = []
-    for pipelines in arguments.pipelines:
-        with (
-            TemporaryDirectory(prefix="bench-") as directory,
-            LocalKafka() as kafka,
-            _silent_cluster() as silent,
-        ):
-            create_topic(kafka.bootstrap_servers, "numbers", partitions=1)
-            with Bench(pipelines, (kafka.bootstrap_servers, silent), Path(directory)) as bench:
-                results.append(bench.run(arguments.seconds, arguments.probes))
-        print(json.dumps(asdict(results[-1])), flush=True)
-    _STORE.mkdir(parents=True, exist_ok=True)
-    path = _STORE / f"operator-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps([asdict(each) for each in results], indent=1))
-    print(f"stored in {path}")
-    _print(results)
+    with recording("operator", arguments) as record:
+        for pipelines in arguments.pipelines:
+            with (
+                TemporaryDirectory(prefix="bench-") as directory,
+                LocalKafka() as kafka,
+                _silent_cluster() as silent,
+            ):
+                create_topic(kafka.bootstrap_servers, "numbers", partitions=1)
+                with Bench(pipelines, (kafka.bootstrap_servers, silent), Path(directory)) as bench:
+                    record.ran("operator", operator=bench.settings, manifest=bench.manifest(0, bench.names[0]))
+                    results.append(bench.run(arguments.seconds, arguments.probes))
+            record.line(json.dumps(asdict(results[-1])))
+        show(record, results)
 
 
 if __name__ == "__main__":
