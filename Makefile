@@ -47,11 +47,11 @@ crds: install ## Write crds/ anew, and the chart's copy of it
 manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the CRD
 	PYTHONPATH=dev $(RUN) -m deployed.manifest
 
-# WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them, and the
-# long ones come first, those that need a broker one after the other. What a run costs is printed, and kept below build/costs.
+# WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them. Half of
+# them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
+TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/kafka
 
 test: servers lint helm prometheus ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)

@@ -12,6 +12,7 @@ from hypothesis import settings
 from servers.local_kafka import LocalKafka
 from support.runs.costs import Measuring, Telling
 from support.runs.keeper import KEEPER, Ending
+from support.runs.sharing import Sharing
 from support.runs.stages import Choosing
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Choosing(config.getoption("stage")))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
+        config.pluginmanager.register(Sharing())
 
 
 @pytest.fixture(scope="module")

@@ -461,6 +461,7 @@ def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(
     newer.control.close()
 
 
+@pytest.mark.thorough("the other moment of the same race, which waits for a transaction's time-out", after=1)
 @pytest.mark.parametrize("overtaken", ["starting-after-control-init", "starting-before-first-start"])
 def test_a_driver_that_is_overtaken_while_it_writes_its_frontier_back_does_not_write_it_again(
     sink: OneSink, overtaken: str, monkeypatch: pytest.MonkeyPatch

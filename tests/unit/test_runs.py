@@ -1,4 +1,4 @@
-"""Which stage a test is in, and how long a shared server runs."""
+"""Which stage a test is in, which process runs it, and how long a shared server runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from xdist.remote import Producer
 
 from support.runs.keeper import Keeper
+from support.runs.sharing import BothEnds
 from support.runs.stages import Choosing
 
 LATER = pytest.mark.thorough("each variant", after=2).mark
@@ -52,6 +54,40 @@ def test_every_test_is_in_one_stage() -> None:
 def test_a_marker_without_its_reason_is_refused(mark: pytest.MarkDecorator) -> None:
     with pytest.raises(pytest.UsageError, match=r"test_it: use @pytest\.mark\.thorough"):
         chosen("test", Item("test_it", mark.mark))
+
+
+class Process:
+    """A worker of a parallel run, by the numbers of the tests that it was sent."""
+
+    shutting_down = False
+    gateway = SimpleNamespace(id="gw")
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.sent += numbers
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def test_half_of_the_processes_begin_with_the_last_file() -> None:
+    files = [f"tests/{name}.py::test_{number}" for name in "abcdef" for number in range(2)]
+    processes = [Process(), Process()]
+    config: Any = SimpleNamespace(
+        getvalue=lambda name: {"tx": ["popen"] * 2}[name], option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduler: Any = BothEnds(config, Producer("test", enabled=False))
+    for each in processes:
+        scheduler.add_node(each)
+        scheduler.add_node_collection(each, files)
+    scheduler.schedule()
+    for done in range(len(files) // 2):
+        for each in processes:
+            scheduler.mark_test_complete(each, each.sent[done])
+    assert processes[0].sent == [0, 1, 2, 3, 4, 5]
+    assert processes[1].sent == [10, 11, 8, 9, 6, 7]
 
 
 def test_a_server_runs_until_nobody_needs_it() -> None:
