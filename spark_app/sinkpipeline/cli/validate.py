@@ -10,9 +10,10 @@ import click
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.resolve import resolve_registry, resolve_sinks
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.schemas import Schemas, asked_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
@@ -35,8 +36,13 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     if errors:
         click.echo("expressions: not checked", err=True)
         raise errors[0]
+    if offline and pipeline.spec.decode.asks_registry:
+        click.echo("expressions: not checked: their columns are in the schema registry")
+        return
+    registry = None if offline else resolve_registry(pipeline, secrets_dir)
     with tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-") as directory:
         log_file = Path(directory) / "spark.log"
         with spark_session(f"validate {pipeline.identity}", "local[1]", _FAST_START, log_file) as spark:
-            analyse(spark, row_plan(pipeline))
+            rows = row_plan(pipeline)
+            analyse(spark, rows if registry is None else Schemas(spark, asked_of(registry), registry).plan(rows))
     click.echo("expressions: valid")

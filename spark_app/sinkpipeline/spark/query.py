@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.spark.schemas import Schemas
 
 _LOG = logging.getLogger("sinkpipeline.query")
 
@@ -66,6 +67,12 @@ class QuerySettings:
     max_offsets_per_trigger: int
     small_offsets: int = SMALL_OFFSETS
     """The most offsets of a batch that the driver delivers itself; 0: tasks deliver all."""
+    schemas: Schemas | None = None
+    """Where records name their schemas in a registry."""
+
+    def planned(self) -> RowPlan:
+        """With the schemas that are known now."""
+        return self.rows if self.schemas is None else self.schemas.plan(self.rows)
 
 
 class SinkQuery:
@@ -127,7 +134,7 @@ class SinkQuery:
                 self._query_settings.max_offsets_per_trigger,
                 self._patience_s,
             )
-            rows = self._query_settings.rows
+            rows = self._query_settings.planned()
             # Here and not in each batch, which would be planned twice, and its rows projected twice.
             wire = to_wire(
                 output_rows(stream, rows),
@@ -230,13 +237,14 @@ class SinkQuery:
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
-        if not (self.delivery.takes(plan) and self.delivery.deliver(plan, self._collected(wire, plan))):
+        collected = self._collected(wire, plan) if self.delivery.takes(plan) else None
+        if collected is None or not self.delivery.deliver(plan, collected):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
         self.batches += 1
         self._on_trigger(found_records=bool(plan.ranges))
 
-    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:
         try:
             return collected(wire, plan)
         except (PySparkException, Py4JError) as error:

@@ -29,6 +29,7 @@ from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
 from sinkpipeline.sinks.return_to_source import check_returnable, returning
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.redrive import LetterTransform
+from sinkpipeline.spark.schemas import Schemas, asked_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
@@ -113,8 +114,10 @@ def deliver_letters(
     rows = row_plan(pipeline)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
-        analyse(session, rows)
-        redrive.transform = LetterTransform(session, rows)
+        registry = redrive.settings.source.registry
+        schemas = None if registry is None else Schemas(session, asked_of(registry), registry)
+        analyse(session, rows if schemas is None else schemas.plan(rows))
+        redrive.transform = LetterTransform(session, rows, schemas)
         redrive.carry_out(survey)
 
 
