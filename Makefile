@@ -3,13 +3,13 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm crds manifests format lock clean
-.PHONY: check lint test test-rest test-all costs soak chaos hunt hunt-operator demo
+.PHONY: help install control-plane servers helm prometheus dashboard crds manifests format lock clean
+.PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock
+.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-operator
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # SPARK_VERSION=4.0.4 takes that Spark instead of the one of requirements.lock.
 install: ## What runs pipelines here: .venv, Spark's connector, a Kafka broker
@@ -25,6 +25,12 @@ servers: ## Both of them, side by side
 helm: ## Helm, which renders the chart for tests, likewise where there is none
 	@dev/install.sh helm
 
+prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
+	@dev/install.sh prometheus
+
+dashboard: install ## Write the chart's Grafana dashboard anew
+	PYTHONPATH=dev $(RUN) -m dashboard
+
 lint: install
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
@@ -32,7 +38,7 @@ lint: install
 	.venv/bin/lint-imports
 
 check: lint ## Linters, types, import contracts and the tests that start nothing
-	$(RUN) -m pytest --numprocesses 2 -m "not helm" tests/unit tests/contract
+	$(RUN) -m pytest --numprocesses 2 -m "not helm and not prometheus" tests/unit tests/contract
 
 crds: install ## Write crds/ anew, and the chart's copy of it
 	PYTHONPATH=dev $(RUN) -m crd
@@ -47,14 +53,19 @@ WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/kafka tests/contract tests/unit
 
-test: servers lint helm ## What check does, and every capability once on its real part
+test: servers lint helm prometheus ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
-test-rest: servers helm ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm prometheus ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
+
+# In no other target: it fetches a Spark of its own.
+test-spark-4.0: install ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
+	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
+	build/spark-4.0/bin/python -m pytest --stage test -m each_spark tests/e2e
 
 # A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
 e2e-if-possible:
@@ -91,6 +102,10 @@ hunt: install ## Look for a run of the model that breaks the protocol, with new 
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
 
+bench: servers helm ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
+	@dev/install.sh plots
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m suite $(BENCH)
+
 bench-start: install ## What a start costs, with and without the archive of Spark's classes
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m start $(BENCH)
 
@@ -111,6 +126,9 @@ bench-dead-letters: install ## What a dead-letter topic costs, without a bad row
 
 bench-slow-clock: install ## What a worker's clock that is an hour slow costs
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m slow_clock $(BENCH)
+
+bench-operator: servers helm ## The operator with 100, 300 and 1,000 pipelines, some silent; BENCH="--pipelines 100" for fewer
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m operator_scale $(BENCH)
 
 format: install ## Format, and fix what the linter can fix
 	$(RUN) -m ruff format

@@ -23,10 +23,9 @@ from unittest import mock
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from rich.console import Console
-from rich.table import Table
 
 from lab import EXACTLY_ONCE, Lab, Stretch, lab
+from record import Record, recording
 from sinkpipeline.spark import transform
 from support.kafka.topics import create_topic, produce
 
@@ -101,18 +100,20 @@ def unguarded() -> Iterator[None]:
 
 
 def drain(bench: Lab, variant: Variant) -> Stretch:
-    bench.source, bench.dead_letters = variant.topic, variant.dead_letters
+    bench.source, bench.dead_letters, bench.label = variant.topic, variant.dead_letters, variant.name
     if variant.guarded:
         return bench.drain(EXACTLY_ONCE)
     with unguarded():
         return bench.drain(EXACTLY_ONCE)
 
 
-def measure(pipeline: str, master: str, rows: int, rounds: int, partitions: int) -> dict[Variant, list[Stretch]]:
+def measure(
+    record: Record, pipeline: str, master: str, rows: int, rounds: int, partitions: int
+) -> dict[Variant, list[Stretch]]:
     variants = VARIANTS[pipeline]
     found: dict[Variant, list[Stretch]] = {variant: [] for variant in variants}
     order = random.Random(1)  # noqa: S311 - no secret
-    with lab(master, spec=PIPELINES[pipeline]) as bench:
+    with lab(master, record, spec=PIPELINES[pipeline]) as bench:
         fill(bench, pipeline, rows, partitions)
         for number in range(rounds + 1):
             for variant in order.sample(variants, len(variants)):
@@ -123,28 +124,23 @@ def measure(pipeline: str, master: str, rows: int, rounds: int, partitions: int)
     return found
 
 
-def show(title: str, found: Mapping[Variant, Sequence[Stretch]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers", "dead letters"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+def show(record: Record, title: str, group: str, found: Mapping[Variant, Sequence[Stretch]]) -> None:
+    rows = []
     for variant, stretches in found.items():
         rates = [each.rate for each in stretches]
+        record.bar("rows drained in a second, with dead letters", "rows/s", group, variant.name, rates)
         spent = (
             statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches)
             for part in ("broker", "jvm", "workers")
         )
-        table.add_row(
-            variant.name,
-            *(f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates))),
-            *(f"{seconds:.2f} s" for seconds in spent),
-            f"{stretches[-1].dead:,}",
-        )
-    console = Console(width=110)
-    console.print(table)
-    console.print("broker, JVM, workers: CPU seconds per million rows, medians")
+        shown = (f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates)))
+        rows.append((variant.name, *shown, *(f"{seconds:.2f} s" for seconds in spent), f"{stretches[-1].dead:,}"))
+    columns = ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers", "dead letters")
+    record.table(title, columns, rows)
+    record.line("broker, JVM, workers: CPU seconds per million rows, medians")
     for above, below in RATIOS:
         if above in found and below in found:
-            console.print(f"{above.name} / {below.name}: {ratio(found[above], found[below])}", soft_wrap=True)
+            record.line(f"{above.name} / {below.name}: {ratio(found[above], found[below])}")
 
 
 def ratio(above: Sequence[Stretch], below: Sequence[Stretch]) -> str:
@@ -166,11 +162,13 @@ def main() -> None:
     parser.add_argument("--master", nargs="+", default=["local-cluster[2,1,1024]"])
     parser.add_argument("--partitions", type=int, default=4)
     arguments = parser.parse_args()
-    for master in arguments.master:
-        for pipeline in arguments.pipeline:
-            what = f"{pipeline}, {arguments.rows:,} rows, {master}"
-            print(what, flush=True)
-            show(what, measure(pipeline, master, arguments.rows, arguments.rounds, arguments.partitions))
+    with recording("dead-letters", arguments) as record:
+        for master in arguments.master:
+            for pipeline in arguments.pipeline:
+                what = f"{pipeline}, {arguments.rows:,} rows, {master}"
+                print(what, flush=True)
+                found = measure(record, pipeline, master, arguments.rows, arguments.rounds, arguments.partitions)
+                show(record, what, f"{pipeline}, {master}", found)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ ratio. Broker, JVM and Python workers share the machine's cores.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,20 +18,23 @@ import psutil
 import pyspark
 from pyspark.sql import SparkSession
 
+from record import Record
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.producers import plain_config, transactional_config
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import CHECKPOINT_FILES, plain_files, spark_session
-from sinkpipeline.spark.source import broker_waits_s, read_stream
+from sinkpipeline.spark.source import broker_waits_s, read_stream, source_options
 from support.app.command import manifest
 from support.kafka.topics import create_topic, produce, unique
 from support.waiting import wait_until
@@ -46,7 +48,6 @@ EXACTLY_ONCE = "ExactlyOnce"
 VARIANTS = (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE)
 
 DEADLINE_S = 1200.0
-_STORE = Path("build/bench")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class Lab:
     kafka: LocalKafka
     spark: SparkSession
     directory: Path
+    record: Record
+    """It is told what each variant ran with."""
+    label: str = ""
+    """What the next variant is called in the record; by default after its sink."""
     source: str = "source"
     sink_partitions: int = 4
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"interval": "0s"})
@@ -82,8 +87,6 @@ class Lab:
     """Whether our sinks have a dead-letter topic."""
     small_offsets: int = SMALL_OFFSETS
     """The most offsets of a batch that the driver delivers itself."""
-    effective: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What each variant ran with: Spark's configuration, the properties of its clients, the manifest."""
 
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
@@ -117,12 +120,14 @@ class Lab:
         pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
         settings = resolve_sinks(pipeline, None)[0]
         self._set_checkpoint_files(None if variant == SPARK else plain_files(pyspark.__version__))
-        self._note(variant, {}, {"source": {**self._document("any", AT_LEAST_ONCE)["spec"]["source"]}})
         create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
         ends = self._ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         most = pipeline.spec.trigger.max_offsets_per_trigger
         patience_s = fetch_patience_s(broker_waits_s(settings.source))
+        document = {"source": self._document("any", AT_LEAST_ONCE)["spec"]["source"]}
+        # Its producers have Spark's defaults.
+        self._note(variant, settings, most, {}, document)
         query = (
             read_stream(self.spark, settings.source, "bench", beginning, most, patience_s)
             .select("key", "value")
@@ -146,7 +151,12 @@ class Lab:
         pipeline = parse_manifest(self._document(name, guarantee))
         settings = resolve_sinks(pipeline, None)[0]
         self._set_checkpoint_files(plain_files(pyspark.__version__))
-        self._note(guarantee, settings.properties, self._document("any", guarantee))
+        most = pipeline.spec.trigger.max_offsets_per_trigger
+        if settings.exactly_once:
+            producer = transactional_config(settings.connection, "that of a partition", settings.properties)
+        else:
+            producer = plain_config(settings.connection, settings.properties)
+        self._note(guarantee, settings, most, producer, self._document("any", guarantee))
         admin = Admin(settings.connection)
         trigger = pipeline.spec.trigger
         runner = SinkRunner(
@@ -158,7 +168,6 @@ class Lab:
                 small_offsets=self.small_offsets,
             ),
             starter=SinkStarter(settings=settings, source_admin=admin, admin=admin),
-            memory=None,
             policy=FailurePolicy(max_consecutive_failures=1),
             on_change=lambda: None,
         )
@@ -178,22 +187,19 @@ class Lab:
         else:
             self.spark.conf.set(CHECKPOINT_FILES, manager)
 
-    def _note(self, variant: str, properties: Mapping[str, str], document: Mapping[str, Any]) -> None:
+    def _note(
+        self, variant: str, settings: SinkSettings, most: int, producer: Mapping[str, Any], document: Mapping[str, Any]
+    ) -> None:
         conf = {**dict(self.spark.sparkContext.getConf().getAll()), **self.spark.conf.getAll}
         conf[CHECKPOINT_FILES] = self.spark.conf.get(CHECKPOINT_FILES, None) or "Spark's default"
-        self.effective[variant] = {"spark": conf, "producer": dict(properties), "manifest": document}
-
-    def store(self) -> None:
-        """Writes what each variant ran with, and prints in which settings of Spark they differ."""
-        _STORE.mkdir(parents=True, exist_ok=True)
-        path = _STORE / f"effective-{time.strftime('%Y%m%d-%H%M%S')}.json"
-        path.write_text(json.dumps(self.effective, indent=1, sort_keys=True, default=str))
-        print(f"effective Spark conf, producer properties and manifest of each variant: {path}", flush=True)
-        confs = {variant: found["spark"] for variant, found in self.effective.items()}
-        for key in sorted({key for conf in confs.values() for key in conf}):
-            values = {variant: conf.get(key) for variant, conf in confs.items()}
-            if len(set(values.values())) > 1:
-                print(f"  {key}: {values}", flush=True)
+        consumer = source_options(settings.source, "bench", {}, most, fetch_patience_s(broker_waits_s(settings.source)))
+        self.record.ran(
+            f"{self.label or variant}, {conf['spark.master']}",
+            spark=conf,
+            consumer=consumer,
+            producer=producer,
+            manifest=document,
+        )
 
     def until(self, runner: SinkRunner, condition: Callable[[], bool]) -> None:
         def met() -> bool:
@@ -246,7 +252,7 @@ def _cpu_of(process: psutil.Process) -> float:
 
 
 @contextmanager
-def lab(master: str, conf: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Lab]:
+def lab(master: str, record: Record, conf: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Lab]:
     """A laboratory of its own: a broker with its full compiler, and a session on `master`."""
     conf = {
         "spark.driver.memory": "1g",
@@ -257,6 +263,4 @@ def lab(master: str, conf: Mapping[str, str] | None = None, **settings: Any) -> 
     with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=()) as kafka:
         home = Path(directory)
         with spark_session("bench", master, conf, home / "spark.log") as spark:
-            made = Lab(kafka=kafka, spark=spark, directory=home, **settings)
-            yield made
-            made.store()
+            yield Lab(kafka=kafka, spark=spark, directory=home, record=record, **settings)

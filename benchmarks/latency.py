@@ -21,10 +21,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from rich.console import Console
-from rich.table import Table
 
 from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, SPARK_PLAIN, Lab, Stretch, lab
+from record import Record, recording
 
 BATCH = 100
 COMPARED = (SPARK, SPARK_PLAIN, AT_LEAST_ONCE, EXACTLY_ONCE)
@@ -35,12 +34,12 @@ _CATCH_UP_S = 60.0
 _LATEST_S = 30.0
 
 
-def fixed_cost(master: str, partitions: int, batches: int, rounds: int) -> dict[str, list[Stretch]]:
+def fixed_cost(record: Record, master: str, partitions: int, batches: int, rounds: int) -> dict[str, list[Stretch]]:
     """Batches of 100 rows, by variant; a round that warms the JVM is left out."""
     trigger = {"interval": "0s", "maxOffsetsPerTrigger": BATCH}
     found: dict[str, list[Stretch]] = {variant: [] for variant in COMPARED}
     order = random.Random(1)  # noqa: S311 - no secret
-    with lab(master, trigger=trigger) as bench:
+    with lab(master, record, trigger=trigger) as bench:
         bench.fill(BATCH * batches, partitions)
         for number in range(rounds + 1):
             for variant in order.sample(COMPARED, len(COMPARED)):
@@ -146,57 +145,66 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--only", choices=["cost", "visible"])
     arguments = parser.parse_args()
-    if arguments.only != "cost":
-        for master in arguments.master:
-            measure_visible(master, arguments.rounds, arguments.seconds)
-    if arguments.only != "visible":
-        ratios = [
-            measure_cost(master, partitions, arguments.batches, arguments.rounds)
-            for master in arguments.master
-            for partitions in arguments.partitions
-        ]
-        print(f"ExactlyOnce / Spark: small batch ratio {max(ratios):.2f}")
+    ratio = 0.0
+    with recording("latency", arguments) as record:
+        if arguments.only != "cost":
+            for master in arguments.master:
+                measure_visible(record, master, arguments.rounds, arguments.seconds)
+        if arguments.only != "visible":
+            ratio = max(
+                measure_cost(record, master, partitions, arguments.batches, arguments.rounds)
+                for master in arguments.master
+                for partitions in arguments.partitions
+            )
+    if ratio:
+        print(f"ExactlyOnce / Spark: small batch ratio {ratio:.2f}")
 
 
-def measure_cost(master: str, partitions: int, batches: int, rounds: int) -> float:
+def measure_cost(record: Record, master: str, partitions: int, batches: int, rounds: int) -> float:
     """Prints the table of one master and number of partitions; the ratio of our wall clock to that of Spark's sink."""
     title = f"a batch of {BATCH} rows, {partitions} partitions, {master}, {batches} batches, {rounds} rounds"
-    cost = Table(title=title, title_justify="left")
-    for column in ("variant", "ms", "least", "most", "CPU ms", "ms / Spark", "CPU / Spark"):
-        cost.add_column(column, justify="left" if column == "variant" else "right")
-    found = fixed_cost(master, partitions, batches, rounds)
+    found = fixed_cost(record, master, partitions, batches, rounds)
     wall = {each: [1000 * stretch.seconds / batches for stretch in stretches] for each, stretches in found.items()}
-    spent = {
-        each: statistics.median(1000 * sum(stretch.cpu_s.values()) / batches for stretch in stretches)
+    cpu = {
+        each: [1000 * sum(stretch.cpu_s.values()) / batches for stretch in stretches]
         for each, stretches in found.items()
     }
+    spent = {each: statistics.median(values) for each, values in cpu.items()}
     median = {each: statistics.median(values) for each, values in wall.items()}
+    rows = []
+    group = f"{master}, {partitions} partitions"
     for each, values in wall.items():
+        record.bar(f"a batch of {BATCH} rows", "ms", group, each, values)
+        record.bar(f"CPU of a batch of {BATCH} rows", "ms", group, each, cpu[each])
         times = (f"{value:.0f}" for value in (median[each], min(values), max(values), spent[each]))
-        cost.add_row(each, *times, f"{median[each] / median[SPARK]:.2f}", f"{spent[each] / spent[SPARK]:.2f}")
-    Console(width=110).print(cost)
+        rows.append((each, *times, f"{median[each] / median[SPARK]:.2f}", f"{spent[each] / spent[SPARK]:.2f}"))
+    record.table(title, ("variant", "ms", "least", "most", "CPU ms", "ms / Spark", "CPU / Spark"), rows)
     return median[EXACTLY_ONCE] / median[SPARK]
 
 
-def measure_visible(master: str, rounds: int, seconds: float) -> None:
+def measure_visible(record: Record, master: str, rounds: int, seconds: float) -> None:
     """The variants take turns, after a round that warms the JVM and is left out."""
-    age = Table(title=f"milliseconds from append to visible, 4 partitions, {master}", title_justify="left")
-    for column in ("rows/s", "variant", "p50", "p99", "records"):
-        age.add_column(column, justify="left" if column == "variant" else "right")
+    rows = []
     for rate in (1_000, 10_000):
-        found: dict[str, list[float]] = {variant: [] for variant in COMPARED}
-        with lab(master) as bench:
+        found: dict[str, list[list[float]]] = {variant: [] for variant in COMPARED}
+        with lab(master, record) as bench:
             bench.fill(0, 4)
             for number in range(rounds + 1):
                 for variant in COMPARED if number % 2 else COMPARED[::-1]:
                     ages = visible_after(bench, variant, rate, seconds)
                     if number:
-                        found[variant] += ages
+                        found[variant].append(ages)
                     print(f"   {rate:,} {variant} {statistics.median(ages):.0f}", flush=True)
-        for variant, ages in found.items():
-            cuts = statistics.quantiles(ages, n=100)
-            age.add_row(f"{rate:,}", variant, f"{cuts[49]:.0f}", f"{cuts[98]:.0f}", f"{len(ages):,}")
-    Console(width=110).print(age)
+        for variant, stretches in found.items():
+            ages = [age for stretch in stretches for age in stretch]
+            shown = []
+            for cut, name in ((49, "p50"), (98, "p99")):
+                each = [statistics.quantiles(stretch, n=100)[cut] for stretch in stretches]
+                record.bar(f"append to visible, {name}", "ms", f"{rate:,} rows/s, {master}", variant, each)
+                shown.append(f"{statistics.median(each):.0f} ({min(each):.0f} to {max(each):.0f})")
+            rows.append((f"{rate:,}", variant, *shown, f"{len(ages):,}"))
+    title = f"milliseconds from append to visible, 4 partitions, {master}: medians of {rounds} stretches"
+    record.table(title, ("rows/s", "variant", "p50", "p99", "records"), rows, texts=2)
 
 
 if __name__ == "__main__":

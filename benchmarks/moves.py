@@ -15,10 +15,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.table import Table
-
 from lab import EXACTLY_ONCE, lab
+from record import recording
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.delivery import SinkDelivery
@@ -55,23 +53,30 @@ def main() -> None:
     parser.add_argument("--master", nargs="+", default=["local[2]", "local-cluster[2,1,1024]"])
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--rows", type=int, nargs="+", default=[100, 200_000], help="of a batch")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[4, 64])
     arguments = parser.parse_args()
     batches = Batches()
     batches.listen()
-    table = Table(title="partitions that moved to another Python worker", title_justify="left")
-    for column in ("master", "partitions", "rows a batch", "tasks", "moved", "ms a move", "p90", "ms a batch", "share"):
-        table.add_column(column, justify="left" if column == "master" else "right")
-    for master in arguments.master:
-        for partitions in (4, 64):
-            for rows in arguments.rows:
-                with lab(master, trigger={"interval": "0s", "maxOffsetsPerTrigger": rows}, small_offsets=0) as bench:
-                    bench.fill(rows * arguments.batches, partitions)
-                    batches.told.clear()
-                    bench.drain(EXACTLY_ONCE)
-                cells = (master, str(partitions), f"{rows:,}", *_cells(batches.told[1:]))
-                print("  ", *cells, flush=True)
-                table.add_row(*cells)
-    Console(width=120).print(table)
+    trigger = {"interval": "0s"}
+    rows = []
+    with recording("moves", arguments) as record:
+        for master in arguments.master:
+            for partitions in arguments.partitions:
+                for size in arguments.rows:
+                    at_most = {**trigger, "maxOffsetsPerTrigger": size}
+                    with lab(master, record, trigger=at_most, small_offsets=0) as bench:
+                        bench.fill(size * arguments.batches, partitions)
+                        batches.told.clear()
+                        bench.drain(EXACTLY_ONCE)
+                    told = batches.told[1:]
+                    cells = (master, str(partitions), f"{size:,}", *_cells(told))
+                    print("  ", *cells, flush=True)
+                    rows.append(cells)
+                    spent = [1000 * seconds for seconds, _ in told]
+                    group = f"{partitions} partitions, {size:,} rows"
+                    record.bar("a batch that tasks deliver", "ms", group, master, spent)
+        columns = ("master", "partitions", "rows a batch", "tasks", "moved", "ms a move", "p90", "ms a batch", "share")
+        record.table("partitions that moved to another Python worker", columns, rows)
 
 
 def _cells(told: list[tuple[float, list[Receipt]]]) -> list[str]:

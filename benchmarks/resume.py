@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from rich.console import Console
-from rich.table import Table
 
+from record import Record, recording
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.producers import TransactionalProducer, transactional_config
 from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.spark.session import session_conf
 from support.app.command import App, manifest
 from support.kafka.topics import create_topic, produce_numbers, unique
 from support.sink.one_sink import OneSink
@@ -100,10 +100,8 @@ def _sink(kafka: LocalKafka) -> Iterator[OneSink]:
     yield sink
 
 
-def measure_starts(kafka: LocalKafka, counts: list[int], rounds: int) -> Table:
-    table = Table(title=f"a sink's start, {PARTITIONS} partitions, without Spark", title_justify="left")
-    for column in ("records of others", "where", "median s", "least", "most", "fencing s", "reading s"):
-        table.add_column(column, justify="left" if column == "where" else "right")
+def measure_starts(record: Record, kafka: LocalKafka, counts: list[int], rounds: int) -> None:
+    rows = []
     parts = Parts()
     for method in ("decide", "resume", "resume_since"):
         parts.watch(ProgressLog, method, "reading")
@@ -123,18 +121,22 @@ def measure_starts(kafka: LocalKafka, counts: list[int], rounds: int) -> Table:
                 print(f"  {count:,} {where}: {statistics.median(seconds):.2f} s", file=sys.stderr, flush=True)
                 middle = [statistics.median(each.get(part, 0.0) for each in split) for part in ("fencing", "reading")]
                 cells = (statistics.median(seconds), min(seconds), max(seconds), *middle)
-                table.add_row(f"{count:,}", where, *(f"{cell:.2f}" for cell in cells))
-    return table
+                rows.append((f"{count:,}", where, *(f"{cell:.2f}" for cell in cells)))
+                record.bar("a sink's start", "s", f"{count:,} records of others", where, seconds)
+    columns = ("records of others", "where", "median s", "least", "most", "fencing s", "reading s")
+    record.table(f"a sink's start, {PARTITIONS} partitions, without Spark", columns, rows, texts=2)
 
 
-def measure_command(kafka: LocalKafka, rounds: int) -> Table:
-    table = Table(title="the whole command on local[2], seconds since its call", title_justify="left")
-    for column in ("start", "a sink starts", "Running", "first rows"):
-        table.add_column(column, justify="right")
+def measure_command(record: Record, kafka: LocalKafka, rounds: int) -> None:
+    rows = []
     name = unique("resume")
     create_topic(kafka.bootstrap_servers, name, partitions=PARTITIONS)
     with tempfile.TemporaryDirectory() as directory:
-        app = App(Path(directory), manifest(kafka.bootstrap_servers, name, [name], spark={}))
+        document = manifest(kafka.bootstrap_servers, name, [name], spark={})
+        connection = OneSink(kafka.bootstrap_servers).connection
+        producer = transactional_config(connection, "that of a partition")
+        record.ran("the command", spark=session_conf("local[2]", {}), producer=producer, manifest=document)
+        app = App(Path(directory), document)
         for number in range(rounds):
             for partition in range(PARTITIONS):
                 produce_numbers(kafka.bootstrap_servers, name, 100, partition=partition, start=100 * number)
@@ -145,10 +147,12 @@ def measure_command(kafka: LocalKafka, rounds: int) -> Table:
                 run.until_state("Running")
                 running = time.monotonic() - began
                 run.until_rows(before + 100 * PARTITIONS)
-                rows = time.monotonic() - began
+                delivered = time.monotonic() - began
                 run.terminate()
-            table.add_row("first" if number == 0 else "again", *(f"{each:.1f}" for each in (starting, running, rows)))
-    return table
+            which = "first" if number == 0 else "again"
+            rows.append((which, *(f"{each:.1f}" for each in (starting, running, delivered))))
+    columns = ("start", "a sink starts", "Running", "first rows")
+    record.table("the whole command on local[2], seconds since its call", columns, rows)
 
 
 def main() -> None:
@@ -156,10 +160,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, nargs="+", default=[0, 10_000, 1_000_000, 10_000_000])
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    console = Console(width=110)
-    with LocalKafka(jvm_options=()) as kafka:
-        console.print(measure_starts(kafka, arguments.records, arguments.rounds))
-        console.print(measure_command(kafka, arguments.rounds))
+    with recording("resume", arguments) as record, LocalKafka(jvm_options=()) as kafka:
+        measure_starts(record, kafka, arguments.records, arguments.rounds)
+        measure_command(record, kafka, arguments.rounds)
 
 
 if __name__ == "__main__":

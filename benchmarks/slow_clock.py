@@ -18,8 +18,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from unittest import mock
 
+from record import Record, recording
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.producers import transactional_config
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.sinks import contract
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -78,25 +80,39 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    with recording("slow-clock", arguments) as record, LocalKafka(jvm_options=()) as kafka:
+        connection = OneSink(kafka.bootstrap_servers).connection
+        for name in (USUAL, SLOW):
+            record.ran(name, producer=transactional_config(connection, "that of a partition"), clock={"clock": name})
+        show(record, measure(kafka, arguments.rounds, arguments.batches, arguments.rows))
+
+
+def measure(kafka: LocalKafka, rounds: int, batches: int, count: int) -> dict[str, list[Drain]]:
     found: dict[str, list[Drain]] = {USUAL: [], SLOW: []}
     order = random.Random(1)  # noqa: S311 - no secret
-    with LocalKafka(jvm_options=()) as kafka:
-        for number in range(arguments.rounds + 1):
-            for name in order.sample(list(found), len(found)):
-                behind_s = BEHIND_S if name == SLOW else 0
-                done = drain(kafka.bootstrap_servers, arguments.batches, arguments.rows, behind_s)
-                print(
-                    f"  round {number or 'warm-up'}: {name}: {done.first_s:.2f} s, {done.rate:,.0f} rows/s", flush=True
-                )
-                if number:
-                    found[name].append(done)
+    for number in range(rounds + 1):
+        for name in order.sample(list(found), len(found)):
+            done = drain(kafka.bootstrap_servers, batches, count, BEHIND_S if name == SLOW else 0)
+            print(f"  round {number or 'warm-up'}: {name}: {done.first_s:.2f} s, {done.rate:,.0f} rows/s", flush=True)
+            if number:
+                found[name].append(done)
+    return found
+
+
+def show(record: Record, found: dict[str, list[Drain]]) -> None:
+    rows = []
     for name, drains in found.items():
-        print(f"{name}: the first batch {_middle([each.first_s for each in drains], '.2f')} s, then ", end="")
-        print(f"{_middle([each.rate for each in drains], ',.0f')} rows/s")
+        first, later = [each.first_s for each in drains], [each.rate for each in drains]
+        record.bar("the first batch of a worker", "s", "one writer", name, first)
+        record.bar("later batches of a worker", "rows/s", "one writer", name, later)
+        rows.append((name, _middle(first, ".2f"), _middle(later, ",.0f")))
+    record.table("a writer by its clock", ("clock", "first batch, s", "later batches, rows/s"), rows)
     more = [slow.first_s - usual.first_s for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
     ratios = [slow.rate / usual.rate for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
-    print(f"{SLOW}: {_middle(more, '.2f')} s more for the first batch of a worker; after it {SLOW} / {USUAL}: ", end="")
-    print(f"{_middle(ratios, '.2f')}, n={len(ratios)}")
+    record.line(
+        f"{SLOW}: {_middle(more, '.2f')} s more for the first batch of a worker; after it {SLOW} / {USUAL}: "
+        f"{_middle(ratios, '.2f')}, n={len(ratios)}"
+    )
 
 
 def _middle(found: list[float], form: str) -> str:

@@ -20,11 +20,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from record import Record, recording
 from servers.local_kafka import LocalKafka
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.session import session_conf
 from support.app.command import App, manifest
 from support.kafka.topics import create_topic, produce, unique
 
@@ -52,14 +51,18 @@ class Start:
     cpu: float
 
 
+def document(servers: str, name: str, java_options: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {**_JSON, "spark": {"conf": {JAVA_OPTIONS: java_options} if java_options else {}}}
+    return manifest(servers, name, [name], **spec)
+
+
 def start(kafka: LocalKafka, directory: Path, java_options: str) -> Start:
     name = unique("start")
     create_topic(kafka.bootstrap_servers, name, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         values = (json.dumps({"id": number, "amount": 1.5}).encode() for number in range(ROWS // PARTITIONS))
         produce(kafka.bootstrap_servers, name, ((b"key", value) for value in values), partition=partition)
-    spec: dict[str, Any] = {**_JSON, "spark": {"conf": {JAVA_OPTIONS: java_options} if java_options else {}}}
-    app = App(directory / name, manifest(kafka.bootstrap_servers, name, [name], **spec))
+    app = App(directory / name, document(kafka.bootstrap_servers, name, java_options))
     cpu, began = _cpu_of_ended(), time.monotonic()
     with app.start("--until-idle") as run:
         run.until_state("Running")
@@ -79,24 +82,36 @@ def _cpu_of_ended() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def measure(rounds: int, java_options: str) -> Table:
+def options(variant: str, java_options: str) -> str:
+    return f"{VARIANTS[variant]} {java_options}".strip()
+
+
+def measure(record: Record, rounds: int, java_options: str) -> dict[str, list[Start]]:
     found: dict[str, list[Start]] = {variant: [] for variant in VARIANTS}
     with LocalKafka() as kafka, tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        for variant in VARIANTS:
+            ran = document(kafka.bootstrap_servers, "any", options(variant, java_options))
+            record.ran(variant, spark=session_conf("local[2]", ran["spec"]["spark"].get("conf", {})), manifest=ran)
         for number in range(rounds + 1):
             for variant in list(VARIANTS) if number % 2 else reversed(VARIANTS):
-                one = start(kafka, Path(directory), f"{VARIANTS[variant]} {java_options}".strip())
+                one = start(kafka, Path(directory), options(variant, java_options))
                 print("  ", number, variant, *(f"{each:.1f}" for each in astuple(one)), flush=True)
                 if number:
                     found[variant].append(one)
-    table = Table(title=f"seconds of a start on local[2], {rounds} rounds", title_justify="left")
-    for column in ("archive", "Running", "first rows", "end", "CPU"):
-        table.add_column(column, justify="left" if column == "archive" else "right")
+    return found
+
+
+def show(record: Record, rounds: int, found: dict[str, list[Start]]) -> None:
+    names = ("Running", "first rows", "end", "CPU")
+    rows = []
     for variant, starts in found.items():
-        columns = zip(*map(astuple, starts), strict=True)
-        table.add_row(
-            variant, *(f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})" for each in columns)
+        columns = list(zip(*map(astuple, starts), strict=True))
+        for name, each in zip(names, columns, strict=True):
+            record.bar("a start", "s", name, variant, each)
+        rows.append(
+            (variant, *(f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})" for each in columns))
         )
-    return table
+    record.table(f"seconds of a start on local[2], {rounds} rounds", ("archive", *names), rows)
 
 
 def main() -> None:
@@ -104,7 +119,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--short-lived", action="store_true", help="with the Java options of the tests")
     arguments = parser.parse_args()
-    Console(width=110).print(measure(arguments.rounds, SHORT_LIVED if arguments.short_lived else ""))
+    with recording("start", arguments) as record:
+        found = measure(record, arguments.rounds, SHORT_LIVED if arguments.short_lived else "")
+        show(record, arguments.rounds, found)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,20 @@ import random
 import statistics
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, VARIANTS, Stretch, lab
+from record import Record, recording
 
 DEFAULTS = 0
 """As `--batch`: the pipeline's own defaults."""
 
 
-def measure(master: str, rows: int, rounds: int, batch: int, partitions: int) -> dict[str, list[Stretch]]:
+def measure(
+    record: Record, master: str, rows: int, rounds: int, batch: int, partitions: int
+) -> dict[str, list[Stretch]]:
     trigger = {"interval": "0s"} | ({"maxOffsetsPerTrigger": batch} if batch else {})
     found: dict[str, list[Stretch]] = {variant: [] for variant in VARIANTS}
     order = random.Random(1)  # noqa: S311 - no secret
-    with lab(master, trigger=trigger) as bench:
+    with lab(master, record, trigger=trigger) as bench:
         bench.fill(rows, partitions)
         for number in range(rounds + 1):
             for variant in order.sample(VARIANTS, len(VARIANTS)):
@@ -38,25 +38,20 @@ def measure(master: str, rows: int, rounds: int, batch: int, partitions: int) ->
     return found
 
 
-def show(title: str, found: dict[str, list[Stretch]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+def show(record: Record, title: str, group: str, found: dict[str, list[Stretch]]) -> None:
+    rows = []
     for variant, stretches in found.items():
         rates = [each.rate for each in stretches]
+        record.bar("rows drained in a second", "rows/s", group, variant, rates)
         spent = (
             statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches)
             for part in ("broker", "jvm", "workers")
         )
-        table.add_row(
-            variant,
-            *(f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates))),
-            *(f"{seconds:.2f} s" for seconds in spent),
-        )
-    console = Console(width=110)
-    console.print(table)
-    console.print("broker, JVM, workers: CPU seconds per million rows, medians")
-    console.print(f"ExactlyOnce / AtLeastOnce: {_paired(found[EXACTLY_ONCE], found[AT_LEAST_ONCE])}")
+        shown = (f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates)))
+        rows.append((variant, *shown, *(f"{seconds:.2f} s" for seconds in spent)))
+    record.table(title, ("variant", "median rows/s", "least", "most", "broker", "JVM", "workers"), rows)
+    record.line("broker, JVM, workers: CPU seconds per million rows, medians")
+    record.line(f"ExactlyOnce / AtLeastOnce: {_paired(found[EXACTLY_ONCE], found[AT_LEAST_ONCE])}")
 
 
 def _paired(above: Sequence[Stretch], below: Sequence[Stretch]) -> str:
@@ -76,14 +71,16 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     arguments = parser.parse_args()
     last = 0.0
-    for master in arguments.master:
-        for batch in arguments.batch:
-            what = f"{arguments.rows:,} rows, {f'batches of {batch:,}' if batch else 'our defaults'}, {master}"
-            print(what, flush=True)
-            found = measure(master, arguments.rows, arguments.rounds, batch, arguments.partitions)
-            show(what, found)
-            medians = {variant: statistics.median(each.rate for each in found[variant]) for variant in VARIANTS}
-            last = medians[EXACTLY_ONCE] / medians[SPARK]
+    with recording("throughput", arguments) as record:
+        for master in arguments.master:
+            for batch in arguments.batch:
+                size = f"batches of {batch:,}" if batch else "our defaults"
+                what = f"{arguments.rows:,} rows, {size}, {master}"
+                print(what, flush=True)
+                found = measure(record, master, arguments.rows, arguments.rounds, batch, arguments.partitions)
+                show(record, what, f"{master}, {size}", found)
+                medians = {variant: statistics.median(each.rate for each in found[variant]) for variant in VARIANTS}
+                last = medians[EXACTLY_ONCE] / medians[SPARK]
     print(f"ExactlyOnce / Spark: ratio {last:.2f}")
 
 

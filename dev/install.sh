@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # `make install`: the environment in .venv, Spark's connectors inside it, a Kafka broker and a schema registry in the user's cache.
 #   SPARK_VERSION=4.0.4 takes another Spark than that of requirements.lock, SINKPIPELINE_VENV=DIRECTORY another place than .venv.
+# `dev/install.sh plots`: what draws the plots of benchmarks, into .venv.
 # `make lock`: resolves every dependency afresh into requirements.lock.
 # `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
+# `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
 set -euo pipefail
@@ -29,6 +31,7 @@ HELM_VERSION=$(sed -n 's:^require helm.sh/helm/v4 v::p' "$GO_MODULES/helm/go.mod
 HELM=$CACHE/helm-$HELM_VERSION
 SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v2 v::p' "$GO_MODULES/spark-operator/go.mod")
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
+PROMETHEUS=$CACHE/prometheus-debian
 NODE=$CACHE/node-$KUBERNETES_VERSION
 PROMETHEUS_OPERATOR_VERSION=0.93.1
 PROMETHEUS_OPERATOR=$CACHE/prometheus-operator-$PROMETHEUS_OPERATOR_VERSION
@@ -80,6 +83,14 @@ python_packages() {
   constraints >"$VENV/constraints.txt"
   "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" "${DISTRIBUTIONS[@]}"
   python_inputs >"$PYTHON_STAMP"
+}
+
+plot_packages() {
+  local stamp=$VENV/.plots-stamp
+  fresh "$stamp" "$(python_inputs)" && return
+  say "installing what draws plots into $VENV"
+  "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" --group bench
+  python_inputs >"$stamp"
 }
 
 # copy_jars POM DIRECTORY [OPTION...]
@@ -277,7 +288,10 @@ helm_binary() {
 crds() {
   local whose=$1 directory=$2 module=$3 source output file
   shift 3
-  [[ -d $directory ]] && return
+  local missing=
+  # One of an older checkout has fewer of them.
+  for file; do [[ -f $directory/${file##*_} ]] || missing=yes; done
+  [[ -n $missing ]] || return 0
   if [[ -n ${KUBECONFIG:-} ]] && ! command -v go >/dev/null; then
     say "there is no Go to fetch the CRDs of $whose with: the cluster of KUBECONFIG must have them"
     return
@@ -318,6 +332,29 @@ node_packages() {
     fail "apt-get could not install ${missing[*]}:"$'\n'"$(tail -20 <<<"$output")"
 }
 
+# Unpacked, not installed: nobody wants a Prometheus that starts with the machine.
+prometheus_package() {
+  if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
+    say "Prometheus is there: none is fetched"
+    return
+  fi
+  [[ -x $PROMETHEUS/usr/bin/promtool ]] && return
+  command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+    fail "tests of alerts and dashboard need Prometheus: install it (macOS: brew install prometheus)"
+  say "fetching Debian's package of Prometheus into $PROMETHEUS"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.prometheus.XXXXXX")
+  chmod 755 "$staging"
+  local output
+  output=$(cd "$staging" && { apt-get download prometheus 2>&1 || { apt-get update 2>&1 && apt-get download prometheus 2>&1; }; }) ||
+    fail "apt-get could not download prometheus:"$'\n'"$(tail -20 <<<"$output")"
+  dpkg -x "$staging"/prometheus_*.deb "$staging"
+  rm "$staging"/*.deb
+  rm -rf "$PROMETHEUS"
+  rename "$staging" "$PROMETHEUS"
+  staging=
+}
+
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
 
 local_node() {
@@ -355,7 +392,7 @@ other_crds() {
     charts/spark-operator-chart/crds/sparkoperator.k8s.io_sparkapplications.yaml
   crds "Prometheus' operator" "$PROMETHEUS_OPERATOR" \
     "github.com/prometheus-operator/prometheus-operator@v$PROMETHEUS_OPERATOR_VERSION" \
-    example/prometheus-operator-crd/monitoring.coreos.com_{service,pod}monitors.yaml
+    example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,podmonitors,prometheusrules}.yaml
 }
 
 # Not mv: it would move into a directory that another checkout has put there meanwhile.
@@ -367,7 +404,8 @@ lock() {
     fail "lock with the oldest Python that is supported, 3.11: a newer one chooses versions which that one cannot install"
   say "resolving every dependency afresh"
   "$VENV/bin/python" -m pip install --quiet "pip==$PIP_VERSION"
-  "$VENV/bin/python" -m pip install --quiet --dry-run --ignore-installed --report "$VENV/report.json" "${DISTRIBUTIONS[@]}"
+  "$VENV/bin/python" -m pip install --quiet --dry-run --ignore-installed --report "$VENV/report.json" \
+    "${DISTRIBUTIONS[@]}" --group bench
   "$VENV/bin/python" - "$VENV/report.json" >requirements.lock.part <<'PYTHON'
 import json, sys
 
@@ -392,11 +430,13 @@ install)
   kafka_broker
   schema_registry
   ;;
+plots) plot_packages ;;
 control-plane)
   other_crds
   control_plane
   ;;
 helm) helm_binary ;;
+prometheus) prometheus_package ;;
 node) local_node ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -18,7 +18,7 @@ from node.cgroups import squeeze
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_kafka import LocalKafka
 from soak.feeder import Feeder
-from support.cluster.installed import Installation, Pipeline
+from support.cluster.installed import Installation
 from support.kafka import topics
 from support.waiting import wait_until
 
@@ -29,10 +29,40 @@ _HOG: Final = "x = [b'x' * (1 << 20) for _ in range(256)]"
 _HEADROOM: Final = 8 << 20
 
 
+class Subject(Protocol):
+    """What is broken: a pipeline, or what it is compared with."""
+
+    name: str
+    data: str
+    """The topic of its rows."""
+
+    def apply(self) -> None: ...
+
+    def edit(self) -> None:
+        """A change that restarts it, and changes nothing of its rows."""
+
+    def delete(self, *options: str) -> None: ...
+
+    @property
+    def driver(self) -> dict[str, Any] | None:
+        """Its pod."""
+
+    def executors(self) -> list[dict[str, Any]]:
+        """The pods that run."""
+
+    def told(self, kind: str) -> str:
+        """`<status> <reason>` of a condition."""
+
+    def until(self, condition: Callable[[], object], what: str, deadline_s: float) -> object: ...
+
+    def describe(self) -> str:
+        """What a person needs to see when something did not come."""
+
+
 @dataclass
 class World:
     installed: Installation
-    pipeline: Pipeline
+    pipeline: Subject
     kafka: LocalKafka
     feeder: Feeder
     quiet: Callable[[], bool]
@@ -149,11 +179,9 @@ def _kubelet_down(_world: World, _: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kubeflow_down(world: World, _: float) -> Iterator[None]:
-    pipeline = world.pipeline
-    before = pipeline.document["spec"]["trigger"]["interval"]
     with world.installed.kubeflow_away():
-        driver = pipeline.driver
-        pipeline.apply(trigger={"interval": "2s" if before == "1s" else "1s"})
+        driver = world.pipeline.driver
+        world.pipeline.edit()
         if driver is not None:
             _until_gone(world, driver)
         yield

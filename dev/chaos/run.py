@@ -5,15 +5,17 @@ fault: how long until the first new row, what the status said and when, and a co
 with 1 if a row is missing, foreign, out of order or there twice, if the pipeline does not come back, or if nothing came
 for long and the status did not say so. The report is in `build/chaos`.
 The order of the faults repeats with the seed; their moments don't.
+
+`--sink spark` breaks Spark's own sink with a checkpoint instead, by the same seed; its report is in
+`build/chaos-spark`, and what is wrong with its rows is told and is no failure of this run.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +23,9 @@ from typing import Final
 
 from rich.console import Console
 
-from chaos.faults import FAULTS, World
-from chaos.plan import Step, steps
+from chaos.faults import FAULTS, Subject, World
+from chaos.own_sink import OwnSink
+from chaos.plan import LASTS_S, OURS_ONLY, Step, steps
 from chaos.report import Case, picture, table
 from chaos.seen import Span, find
 from chaos.watching import Rows, Status
@@ -32,12 +35,13 @@ from node.state import NodeError
 from servers.control_plane import ControlPlaneError
 from servers.local_kafka import LocalKafka
 from soak.feeder import Feeder
-from soak.options import seconds_and_seed
+from soak.options import command_line
 from support.cluster.installed import TOKEN_S, Installation, Pipeline
 from support.cluster.report import Report
 from support.waiting import wait_until
 
-OUT: Final = ROOT / "build" / "chaos"
+OUT: Final = {"sinkpipeline": ROOT / "build" / "chaos", "spark": ROOT / "build" / "chaos-spark"}
+"""Where the report of which sink is."""
 FRESH_S: Final = 300.0
 READY_S: Final = 120.0
 COUNT_S: Final = 120.0
@@ -48,9 +52,12 @@ _REPLICAS: Final = 3
 
 
 class Run:
-    def __init__(self, installed: Installation, pipeline: Pipeline, kafka: LocalKafka, seed: int, con: Console) -> None:
+    def __init__(
+        self, installed: Installation, pipeline: Subject, kafka: LocalKafka, seed: int, out: Path, con: Console
+    ) -> None:
         self._console = con
         self._seed = seed
+        self._out = out
         self._began = time.monotonic()
         self._installed, self._pipeline = installed, pipeline
         self._feeder = Feeder(kafka.bootstrap_servers, pipeline.name, PARTITIONS, seed, replicas=_REPLICAS, bad=0.0)
@@ -73,10 +80,11 @@ class Run:
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def go_on(self, seconds: float) -> None:
+    def go_on(self, seconds: float, faults: Collection[str]) -> None:
         """Until the time is over; what has begun comes to its end."""
         end = self._now + seconds
-        for step in steps(self._seed):
+        deck = [each for each in faults if isinstance(self._pipeline, Pipeline) or each not in OURS_ONLY]
+        for step in steps(self._seed, deck):
             if self._now > end:
                 return
             case = self._take(step)
@@ -132,10 +140,9 @@ class Run:
             wait_until(condition, "it comes", deadline_s)
 
     def _look_at_the_operator(self) -> None:
-        with suppress(LookupError, OSError, ControlPlaneError):
+        with suppress(LookupError, OSError, ValueError, ControlPlaneError):
+            self._lived_s = max(self._lived_s, self._installed.operator_age_s())
             for pod in self._installed.operators():
-                lived = dt.datetime.now(dt.timezone.utc) - dt.datetime.fromisoformat(pod["status"]["startTime"])
-                self._lived_s = max(self._lived_s, lived.total_seconds())
                 self._memory.append(resident_bytes(pod["metadata"]["uid"]))
 
     @property
@@ -147,15 +154,23 @@ class Run:
         ]
 
     def write(self) -> None:
-        OUT.mkdir(parents=True, exist_ok=True)
+        self._out.mkdir(parents=True, exist_ok=True)
         svg = picture(self.cases, self._rows.arrivals, self._status.told, self._now)
-        (OUT / "timeline.svg").write_text(svg)
+        (self._out / "timeline.svg").write_text(svg)
+        rows = sum(self._feeder.counts().values())
+        (self._out / "report.md").write_text(
+            f"# {self._now:.0f} s of chaos, seed {self._seed}\n\n{self._whose()}"
+            f"{len(self.cases)} faults, {rows:,} rows, {len(self.problems)} problems.\n\n"
+            f"![rows and status over time](timeline.svg)\n\n{table(self.cases)}"
+        )
+
+    def _whose(self) -> str:
+        if not isinstance(self._pipeline, Pipeline):
+            return "Spark's own sink with a checkpoint on the node. "
         memory = f"{min(self._memory) / 1e6:.0f} to {max(self._memory) / 1e6:.0f} MB" if self._memory else "unknown"
-        (OUT / "report.md").write_text(
-            f"# {self._now:.0f} s of chaos, seed {self._seed}\n\n"
-            f"{len(self.cases)} faults, {sum(self._feeder.counts().values()):,} rows, {len(self.problems)} problems. "
-            f"The operator holds {memory}; of its pods, whose tokens are good for {TOKEN_S} s, the oldest lived "
-            f"{self._lived_s:.0f} s.\n\n![rows and status over time](timeline.svg)\n\n{table(self.cases)}"
+        return (
+            f"The operator holds {memory}; of its pods, whose tokens are good for {TOKEN_S} s, "
+            f"the oldest lived {self._lived_s:.0f} s. "
         )
 
     def _say(self, text: str) -> None:
@@ -164,34 +179,43 @@ class Run:
 
 
 @contextmanager
-def _running(seed: int, console: Console) -> Iterator[Run]:
+def _running(seed: int, sink: str, console: Console) -> Iterator[Run]:
     target = Target.load()
     if target is None or target.kind != "local":
         raise SystemExit("chaos: it breaks a node, and takes only the local one: run `make chaos`")
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         kafka = stack.enter_context(LocalKafka(brokers=3, host=target.kafka_host))
-        installed = Installation(target, directory, Report(OUT / "told.md"))
+        installed = Installation(target, directory, Report(OUT[sink] / "told.md"))
         stack.callback(installed.close)
         installed.install()
-        installed.shorten_tokens(TOKEN_S)
-        pipeline = Pipeline(installed, kafka.bootstrap_servers, replicas=_REPLICAS)
+        pipeline: Subject
+        if sink == "spark":
+            made = {"partitions": _DATA_PARTITIONS, "replicas": _REPLICAS}
+            pipeline = OwnSink(installed, kafka.bootstrap_servers, directory, **made)
+        else:
+            installed.shorten_tokens(TOKEN_S)
+            pipeline = Pipeline(installed, kafka.bootstrap_servers, replicas=_REPLICAS)
         stack.callback(pipeline.delete, "--timeout=90s")
-        run = Run(installed, pipeline, kafka, seed, console)
+        run = Run(installed, pipeline, kafka, seed, OUT[sink], console)
         stack.callback(run.close)
         yield run
 
 
 def main() -> int:
-    seconds, seed = seconds_and_seed("chaos", "A real node is broken, and everything is counted.")
+    parser = command_line("chaos", "A real node is broken, and everything is counted.")
+    parser.add_argument("--sink", choices=sorted(OUT), default="sinkpipeline", help="spark: its own, to compare with")
+    parser.add_argument("--fault", action="append", choices=sorted(LASTS_S), help="only this one; repeatable")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(soft_wrap=True)
-    with _running(seed, console) as run:
-        run.go_on(seconds)
+    with _running(options.seed, options.sink, console) as run:
+        run.go_on(options.seconds, options.fault or LASTS_S)
         run.write()
     console.print(table(run.cases), markup=False, highlight=False)
     for problem in run.problems:
         console.print(f"problem: {problem}", style="red", markup=False)
-    again = f"--seconds {seconds:.0f} --seed {seed}"
-    console.print(f"{'FAILED' if run.problems else 'OK'}: {OUT / 'report.md'}; again: {again}")
-    return 1 if run.problems else 0
+    again = f"--seconds {options.seconds:.0f} --seed {options.seed} --sink {options.sink}"
+    failed = bool(run.problems) and options.sink == "sinkpipeline"
+    console.print(f"{'FAILED' if failed else 'OK'}: {OUT[options.sink] / 'report.md'}; again: {again}")
+    return int(failed)

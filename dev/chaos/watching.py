@@ -10,9 +10,9 @@ from typing import Final
 import urllib3
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
+from chaos.faults import Subject
 from chaos.seen import Told
 from servers.kube_api import ApiError
-from support.cluster.installed import Pipeline
 
 _POLL_S: Final = 0.5
 _READ_S: Final = 0.2
@@ -110,7 +110,7 @@ class Rows:
 class Status:
     """What `kubectl get` would say of Ready, whenever it changes, until `close`."""
 
-    def __init__(self, pipeline: Pipeline, began: float) -> None:
+    def __init__(self, pipeline: Subject, began: float) -> None:
         self._pipeline = pipeline
         self._began = began
         self.told: list[Told] = []

@@ -116,12 +116,17 @@ _TOPIC_CONFIG = (
     Rule(f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"),
 )
 
+_SEEN = "has(self.status) && has(self.status.observedGeneration) && self.status.observedGeneration >= 0"
 NAME = Rule(
-    f"size(self.metadata.name) <= {MAX_RESOURCE_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    f"({_SEEN}) || (size(self.metadata.name) <= {MAX_RESOURCE_NAME} && "
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))",
     f"metadata.name: use 1 to {MAX_RESOURCE_NAME} of a-z, 0-9 and -, beginning with a letter and not ending "
     "with - (DNS-1035)",
 )
-"""Of every kind: names of other objects are made of it."""
+"""Of every kind: names of other objects are made of it.
+
+Only of a new one, which no operator has seen: a name never changes, and one that an older CRD let in would bar every
+change, that of the status and of the finalizers too. Nobody can create an object with a status."""
 
 
 def stays(path: str, *, optional: bool) -> str:
@@ -181,6 +186,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(f"self.matches({_text(FEW_GROUPS)})", f"use at most {MAX_GROUPS} groups"),
         Rule(f"self.matches({_text(FEW_COUNTED)})", f"use at most {MAX_COUNTED} counted repetitions"),
     ),
+    "spec.source.kafka.startFrom.group": _bytes(249),
     "spec.source.kafka.properties": _properties(SOURCE),
     "spec.source.kafka.auth.sasl.username": _bytes(256),
     "spec.decode": (

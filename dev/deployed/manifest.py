@@ -29,12 +29,19 @@ def objects() -> list[Object]:
 
 
 def apply(cluster: Cluster, served: str) -> None:
-    """All of it but the Deployment, for an operator that runs elsewhere; and the drivers' account in a namespace.
+    """All of it but the Deployment, for an operator that runs elsewhere; and what a namespace with pipelines needs.
 
     That namespace must be there.
     """
     manifest = [each for each in objects() if each["kind"] != "Deployment"]
-    items = [*manifest, *(_moved(each, served) for each in manifest if _is_drivers(each))]
+    of_drivers = [_moved(each, served) for each in manifest if _is_drivers(each)]
+    # The operator's right to read Secrets there.
+    bindings = [each for each in manifest if each["kind"] == "RoleBinding" and not _is_drivers(each)]
+    items = [
+        *manifest,
+        *of_drivers,
+        *({**each, "metadata": {**each["metadata"], "namespace": served}} for each in bindings),
+    ]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=listed)
 

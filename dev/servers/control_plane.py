@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -122,13 +122,15 @@ class LocalControlPlane(Cluster):
 
     `crds` are installed before the controllers start: the garbage collector learns of kinds only twice a minute, and
     until then leaves alone what an object of a new kind owns.
-    When this process dies, in whatever way, all of it is killed. `stop` leaves nothing.
+    When this process dies, in whatever way, all of it is killed. `stop` leaves nothing. `flags` are added to those of
+    kube-apiserver.
     """
 
-    def __init__(self, *, crds: Sequence[Path] = ()) -> None:
+    def __init__(self, *, crds: Sequence[Path] = (), flags: Mapping[str, str] | None = None) -> None:
         scratch = Path(tempfile.mkdtemp(prefix="control-plane-"))
         super().__init__(scratch / "admin.kubeconfig", scratch)
         self._crds = crds
+        self._flags = dict(flags or {})
         self._etcd_port, self._peer_port, self._port = free_ports(3)
         self._processes: dict[str, LocalProcess] = {}
 
@@ -253,6 +255,7 @@ class LocalControlPlane(Cluster):
             "service-account-signing-key-file": self._file("accounts.key"),
             "cert-dir": self.directory.as_posix(),
             "profiling": "false",
+            **self._flags,
         }
 
     def _controller_manager_flags(self) -> dict[str, str]:

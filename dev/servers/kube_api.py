@@ -51,9 +51,7 @@ class KubeApi:
 
     def __init__(self, kubeconfig: Path) -> None:
         configuration = Configuration()
-        load_kube_config(  # type: ignore[no-untyped-call]
-            str(kubeconfig), client_configuration=configuration, persist_config=False
-        )
+        load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)
         if configuration.host.startswith(("https://127.", "https://localhost")):
             # A proxy of the environment does not lead back to this machine.
             configuration.proxy = None

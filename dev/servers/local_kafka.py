@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -59,7 +59,8 @@ class LocalKafka:
     `listener.security.protocol.map` secures CLIENT alone. `properties` replaces or adds any property on every broker,
     and `client_config` is what a client then needs beside the bootstrap servers.
 
-    `host` is the address of this machine that brokers listen at and tell clients.
+    `host` is the address of this machine that brokers listen at and tell clients; `port` is that of the first one, by
+    default a free one.
     Without a `directory` the data lives in a temporary one that `stop` removes; one that is passed is kept.
     When this process dies, in whatever way, the brokers are killed.
     """
@@ -74,6 +75,7 @@ class LocalKafka:
         heap: str = "512m",
         jvm_options: Sequence[str] = FAST_START,
         host: str = HOST,
+        port: int | None = None,
     ) -> None:
         self._host = host
         self._directory = directory
@@ -83,6 +85,8 @@ class LocalKafka:
         self._jvm_options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", *jvm_options]
         ports = iter(free_ports(3 * brokers, host))
         self._nodes = {node: _Ports(next(ports), next(ports), next(ports)) for node in range(1, brokers + 1)}
+        if port is not None:
+            self._nodes[1] = replace(self._nodes[1], client=port)
         self._advertised: dict[int, int] = {}
         self._running: dict[int, _Broker] = {}
 
@@ -328,12 +332,16 @@ def _java_executable() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
-def _jars(name: str) -> Path:
+def version(name: str = "kafka") -> str:
     pom = Path(__file__).parents[1] / "maven" / name / "pom.xml"
-    version = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
-    if version is None:
+    found = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
+    if found is None:
         raise LocalKafkaError(f"{pom} names no kafka.version")
-    jars = cache_directory() / f"{name}-{version[1]}"
+    return found[1]
+
+
+def _jars(name: str) -> Path:
+    jars = cache_directory() / f"{name}-{version(name)}"
     if not jars.is_dir():
         raise LocalKafkaError(f"there are no jars of Kafka in {jars}: run `make install`")
     return jars
@@ -345,20 +353,28 @@ def _classpath() -> str:
 
 def run_command(main: str, *arguments: str, deadline: float = 60.0) -> str:
     """What one of Kafka's commands prints, by the name of its class: the scripts of the distribution only find Java."""
-    classpath = f"{_jars('kafka-tools')}/*:{_classpath()}"
-    command = [_java_executable(), *FAST_START, "-cp", classpath, main, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=deadline, check=False)
+    done = subprocess.run(tool(main, *arguments), capture_output=True, text=True, timeout=deadline, check=False)
     if done.returncode:
         raise LocalKafkaError(f"{main} {' '.join(arguments)}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
+def tool(main: str, *arguments: str) -> list[str]:
+    """What starts one of Kafka's commands, by the name of its class."""
+    classpath = f"{_jars('kafka-tools')}/*:{_classpath()}"
+    return [_java_executable(), *FAST_START, "-cp", classpath, main, *arguments]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="local_kafka", description="Runs a Kafka cluster on this machine.")
     parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--port", type=int, help="of the first broker; a free one by default")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), LocalKafka(brokers=arguments.brokers) as kafka:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        LocalKafka(brokers=arguments.brokers, port=arguments.port) as kafka,
+    ):
         print(kafka.bootstrap_servers, flush=True)
         signal.pause()
 

@@ -6,10 +6,8 @@ import argparse
 import secrets
 
 
-def seconds_and_seed(prog: str, description: str) -> tuple[float, int]:
-    """By the command's arguments; without a seed one is drawn."""
+def command_line(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--seed", type=int, default=None)
-    found = parser.parse_args()
-    return found.seconds, secrets.randbelow(1_000_000) if found.seed is None else found.seed
+    parser.add_argument("--seconds", type=float, default=600.0, help="for how long (600)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="the order; by default any")
+    return parser

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from soak.faults import Driver, Faults
 from soak.feeder import Feeder
-from soak.options import seconds_and_seed
+from soak.options import command_line
 from support.app.command import App, by_driver, manifest, sink
 from support.kafka.streams import EXACTLY_ONCE, Verdict
 from support.waiting import wait_until
@@ -155,7 +155,8 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def main() -> int:
-    seconds, seed = seconds_and_seed("soak", "Kills and faults, and then everything is counted.")
+    options = command_line("soak", "Kills and faults, and then everything is counted.").parse_args()
+    seconds, seed = options.seconds, options.seed
     console = Console(soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
     outcome = soak(seconds, seed, directory, console)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sinkpipeline.core.status import SinkState, condition_of
 from sinkpipeline_operator.child import waits
-from sinkpipeline_operator.child.driverpod import ChildState
+from sinkpipeline_operator.child.driverpod import POD_LOST, POD_TERMINATING, ChildState
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused
@@ -83,6 +83,7 @@ def known_of(
         else {"name": seen.ref.name, "state": child.shown_state, "configHash": child.config_hash},
         told=heard.document,
         unresponsive=heard.trouble,
+        pod_going=_pod_going(seen),
         wait=_wait(seen, decision, refused, start_deadline_s),
         shortage=_shortage(seen, heard, start_deadline_s),
         last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
@@ -104,6 +105,19 @@ def _wait(seen: Seen, decision: Decision, refused: Refused | None, deadline_s: f
     if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
         return None
     return waits.of_start(child, seen.pod, seen.ref.namespace, seen.observation.now_ms, deadline_s)
+
+
+def _pod_going(seen: Seen) -> tuple[str, str] | None:
+    child, pod = seen.child, seen.pod
+    if child is None or child.state is not ChildState.RUNNING:
+        return None
+    before = condition_of(seen.status, "SparkApplicationReady")
+    # Of a start the pod may be heard of after its SparkApplication.
+    if pod is None and (before.get("status") == "True" or before.get("reason") in (POD_LOST, POD_TERMINATING)):
+        return POD_LOST, "the driver's pod is gone; Kubeflow's Spark operator has not said yet how it ended"
+    if pod is not None and pod.deleting and not pod.has_ended:
+        return POD_TERMINATING, f"the driver's pod {pod.name} is being deleted or evicted"
+    return None
 
 
 def _shortage(seen: Seen, heard: Heard, deadline_s: float) -> Shortage | None:

@@ -14,9 +14,10 @@ from typing_extensions import override
 
 from sinkpipeline_operator.act.asking import of_bug
 from sinkpipeline_operator.act.definitions import Definitions, own
+from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child.kubeflow import KubeflowChild
-from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect
+from sinkpipeline_operator.kube.client import ApiRefused, ApiUnavailable, Cluster, Ref, connect, take_deep_objects
 from sinkpipeline_operator.observe.kafka_view import KafkaView
 from sinkpipeline_operator.observe.observer import Observer
 from sinkpipeline_operator.observe.switchboard import Switchboard
@@ -37,6 +38,7 @@ _LOG = logging.getLogger("sinkpipeline.operator")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until SIGTERM or SIGINT; 0 then, 1 where there is no API server."""
     settings = parse(sys.argv[1:] if arguments is None else arguments)
+    take_deep_objects()
     _log(settings)
     try:
         cluster = Cluster(connect())
@@ -68,6 +70,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             metrics=metrics,
             kafka=kafka if settings.kafka_access else None,
             bench=bench,
+            turns=Turns(settings.max_concurrent_restarts, patience_s=settings.start_deadline_s, tell=running.touch),
         )
 
         def make_queue() -> WorkQueue:
@@ -75,6 +78,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
                 look=reconciler.reconcile,
                 poll=reconciler.poll,
                 executor=executor,
+                has_seen=reconciler.has_seen,
                 took=metrics.took,
                 failed=metrics.failed,
             )
@@ -82,7 +86,12 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
             return queue
 
         registry, kopf_settings = handlers.build(
-            running.until_served, make_queue, observer.child_kind.api, settings.namespaces, lambda: cluster.access
+            running.until_served,
+            make_queue,
+            observer.child_kind.api,
+            settings.namespaces,
+            lambda: cluster.access,
+            settings.selector,
         )
         handlers.run(registry, kopf_settings, settings.namespaces)
     _LOG.info("stopped; drivers go on without their operator")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from sinkpipeline.core.manifest import DeletionPolicy
@@ -18,16 +18,18 @@ from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
 from sinkpipeline_operator.act.asking import Asking
+from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.remedies import KEEP_TOPICS, removal_barred
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.knowing import TOLD_STEPS, Refused, is_new, known_of, refused_of, settled
+from sinkpipeline_operator.knowing import TOLD_STEPS, is_new, known_of, refused_of, settled
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
 from sinkpipeline_operator.observe.observer import Observer, Seen, spec_of
+from sinkpipeline_operator.remembered import Remembered
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
     Event,
@@ -41,7 +43,7 @@ from sinkpipeline_operator.report.events import (
 from sinkpipeline_operator.report.known import Known, without_words
 from sinkpipeline_operator.report.metrics import Metrics
 from sinkpipeline_operator.report.status import UNRESPONSIVE, report
-from sinkpipeline_operator.report.writes import Due, Pace, Tokens
+from sinkpipeline_operator.report.writes import Due, Tokens
 from sinkpipeline_operator.settings import Settings
 
 _LOG = logging.getLogger("sinkpipeline.reconcile")
@@ -50,26 +52,6 @@ _SOON_S = 1.0
 """While a driver starts or stops: an event may be late, or lost."""
 _TRIGGERS = 3
 """A driver that looks for records at long intervals is given so many of them to make progress."""
-
-
-@dataclass(kw_only=True)
-class _Remembered:
-    """Of one pipeline, for as long as this process lives. Nothing of it is needed to go on."""
-
-    seen: Seen | None = None
-    looked_at: float = 0.0
-    look_at: float | None = None
-    """When an action of it has to be looked at next."""
-    pace: Pace = field(default_factory=Pace)
-    announced: tuple[str, ...] | None = None
-    """The data topics of whose deletion people were told; None where nobody was told yet."""
-    hearing: Hearing
-    refusal: Refused | None = None
-    """Why the last step could not be taken."""
-    told: ApiRefused | ApiFailed | None = None
-    """What of it stands in the status."""
-    token: str | None = field(default=None, repr=False)
-    """The driver's, as it was last seen."""
 
 
 class Reconciler:
@@ -85,8 +67,10 @@ class Reconciler:
         metrics: Metrics,
         kafka: KafkaView | None,
         bench: Workbench[Outcome],
+        turns: Turns,
     ) -> None:
         """`kafka`: None leaves Kafka to the drivers, and to Jobs; `bench`: where actions are carried out."""
+        self._turns = turns
         self._kafka = kafka
         self._cluster = cluster
         self._observer = observer
@@ -97,7 +81,7 @@ class Reconciler:
         self._bench = bench
         self._asking = Asking(cluster=cluster, actions=self._actions, recorder=recorder, bench=bench, kafka=kafka)
         self._tokens = Tokens()
-        self._memory: dict[Ref, _Remembered] = {}
+        self._memory: dict[Ref, Remembered] = {}
         self._lock = threading.Lock()
 
     def reconcile(self, ref: Ref) -> float | None:
@@ -119,17 +103,32 @@ class Reconciler:
             raise
 
     def _reconcile(self, ref: Ref) -> float | None:
-        seen = self._observer.look(ref)
+        resource = self._observer.find(ref)
+        if resource is not None and not self._settings.selector.matches(resource["metadata"].get("labels")):
+            # Another operator's: a pod of its driver was seen, or it was ours until its labels were changed.
+            self._forget(ref)
+            return None
+        seen = None if resource is None else self._observer.look(resource)
         looked = self._asking.look(ref, seen, None if seen is None else self._question(seen))
         if seen is None:
             self._forget(ref)
             return looked.wait_s
         seen = replace(seen, observation=replace(seen.observation, held=looked.holds))
+        seen = self._turns.ask(seen)
         memory = self._remembered(ref)
-        memory.seen, memory.looked_at = seen, time.monotonic()
+        memory.seen = seen
+        memory.looked_at = memory.secrets_at = time.monotonic()
+        memory.same, memory.answers = 0, False
         wait_s = self._act(seen, memory)
         memory.look_at = None if looked.wait_s is None else time.monotonic() + looked.wait_s
         return wait_s if looked.wait_s is None else min(wait_s, looked.wait_s)
+
+    def has_seen(self, ref: Ref, version: str) -> bool:
+        """Whether a resource of that version is what was seen last, or has been written here."""
+        with self._lock:
+            memory = self._memory.get(ref)
+        seen = None if memory is None else memory.seen
+        return seen is not None and seen.resource["metadata"]["resourceVersion"] == version
 
     def poll(self, ref: Ref) -> float | None:
         """Asks a driver that runs, and looks at the rest only where that changes something, or it is time to.
@@ -138,21 +137,38 @@ class Reconciler:
         """
         memory = self._remembered(ref)
         seen = memory.seen
-        now = time.monotonic()
-        late = now - memory.looked_at >= self._settings.resync_s or (
-            memory.look_at is not None and now >= memory.look_at
-        )
-        if seen is None or seen.answer is None or late:
+        if seen is None or seen.answer is None or self._is_late(seen, memory):
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
-        known = self._known(asked, decide(asked.observation), self._hear(asked, memory.hearing), memory)
+        decision = decide(asked.observation)
+        known = self._known(asked, decision, self._hear(asked, memory.hearing), memory)
         now = time.monotonic()
-        if self._tokens.suffice(memory.pace.due(asked.status, report(known), now), now):
-            return self.reconcile(ref)
-        wait_s = self._settings.poll_s if settled(asked, known) else _SOON_S
+        status = report(known)
+        due = memory.pace.due(asked.status, status, now)
+        memory.answers = known.told is not None
+        memory.same = memory.same + 1 if memory.answers and status == asked.status else 0
+        if self._tokens.suffice(due, now):
+            if due is not Due.COUNTS or decision.step is not Step.NOTHING:
+                return self.reconcile(ref)
+            self._tokens.take(due, now)
+            asked, known, status = self._write_what_is_taken(asked, known, status, memory)
+            self._metrics.show(ref, status)
+        wait_s = _SOON_S
+        if settled(asked, known):
+            wait_s = memory.poll_s(self._settings.poll_s)
         return wait_s if memory.look_at is None else max(0.0, min(wait_s, memory.look_at - now))
 
-    def _act(self, seen: Seen, memory: _Remembered) -> float:
+    def _is_late(self, seen: Seen, memory: Remembered) -> bool:
+        now, resync_s = time.monotonic(), self._settings.resync_s
+        if memory.is_late(now, resync_s, self._settings.at_rest_s):
+            return True
+        if now - memory.secrets_at < resync_s:
+            return False
+        # Nobody may follow them.
+        memory.secrets_at = now
+        return self._observer.has_other_secrets(seen)
+
+    def _act(self, seen: Seen, memory: Remembered) -> float:
         memory.token = seen.token or memory.token
         found = self._found(seen)
         decision = decide(replace(seen.observation, other_owner=found is not None and found.other_owner))
@@ -182,6 +198,7 @@ class Reconciler:
             seen, known, status = self._write_what_is_taken(seen, known, status, memory)
         self._announce(seen, doomed, memory)
         self._metrics.show(seen.ref, status)
+        self._turns.settle(seen, status)
         failpoint("operator-after-status")
         seen = replace_status(seen, status)
         if not self._take(seen, decision, known, memory):
@@ -199,7 +216,7 @@ class Reconciler:
             self._post(seen, event_of_refusal(error.message))
 
     def _write_what_is_taken(
-        self, seen: Seen, known: Known, status: dict[str, Any], memory: _Remembered
+        self, seen: Seen, known: Known, status: dict[str, Any], memory: Remembered
     ) -> tuple[Seen, Known, dict[str, Any]]:
         """The whole status, or what is left of it without the words of a driver; with what was told in the end."""
         try:
@@ -213,7 +230,7 @@ class Reconciler:
             seen = self._write(seen, status, memory, known)
         return seen, known, status
 
-    def _take(self, seen: Seen, decision: Decision, known: Known, memory: _Remembered) -> bool:
+    def _take(self, seen: Seen, decision: Decision, known: Known, memory: Remembered) -> bool:
         """The step, after what has to be there for it; False where that took a step of its own.
 
         What is refused is told, and tried again.
@@ -249,7 +266,7 @@ class Reconciler:
             _LOG.info("%s: %s: %s", ref, event.reason, event.message)
             self._recorder.post(resource, event, int(time.time() * 1000))
 
-    def _write(self, seen: Seen, status: dict[str, Any], memory: _Remembered, known: Known) -> Seen:
+    def _write(self, seen: Seen, status: dict[str, Any], memory: Remembered, known: Known) -> Seen:
         """The same look, with the resource as it is then."""
         before = seen.status
         written = self._cluster.replace_status(PIPELINE, {**seen.resource, "status": status})
@@ -268,7 +285,7 @@ class Reconciler:
         _LOG.info("%s: %s: %s", seen.ref, event.reason, event.message)
         self._recorder.post(seen.resource, event, seen.observation.now_ms)
 
-    def _announce(self, seen: Seen, doomed: tuple[str, ...] | None, memory: _Remembered) -> None:
+    def _announce(self, seen: Seen, doomed: tuple[str, ...] | None, memory: Remembered) -> None:
         """Data topics are deleted after they stand in the status, and were told by an event."""
         if doomed is None or doomed == memory.announced:
             return
@@ -281,7 +298,7 @@ class Reconciler:
             for event in events_of_removal(_dead_letter_topics(seen).values(), removal.kept):
                 self._post(seen, event)
 
-    def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: _Remembered) -> Known:
+    def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: Remembered) -> Known:
         return known_of(
             seen,
             decision,
@@ -291,7 +308,7 @@ class Reconciler:
             start_deadline_s=self._settings.start_deadline_s,
         )
 
-    def _removal(self, seen: Seen, decision: Decision, memory: _Remembered) -> Removal | None:
+    def _removal(self, seen: Seen, decision: Decision, memory: Remembered) -> Removal | None:
         """How the removal of what the pipeline made in Kafka stands; None where its turn has not come."""
         finalizers = seen.resource["metadata"].get("finalizers") or []
         if not seen.observation.deleting or FINALIZER not in finalizers or decision.standing is not Standing.STOPPED:
@@ -350,13 +367,14 @@ class Reconciler:
             wait = min(wait, _SOON_S)
         return wait
 
-    def _remembered(self, ref: Ref) -> _Remembered:
+    def _remembered(self, ref: Ref) -> Remembered:
         with self._lock:
-            return self._memory.setdefault(ref, _Remembered(hearing=Hearing(pipeline=str(ref))))
+            return self._memory.setdefault(ref, Remembered(hearing=Hearing(pipeline=str(ref))))
 
     def _forget(self, ref: Ref) -> None:
         with self._lock:
             self._memory.pop(ref, None)
+        self._turns.end(ref)
         self._metrics.forget(ref)
         self._observer.forget(ref)
         if self._kafka is not None:

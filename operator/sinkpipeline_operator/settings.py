@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sinkpipeline_operator.child.runconfig import Runtime
+from sinkpipeline_operator.kube.selector import Selector
 
 SPARK_VERSION = "4.1.1"
 DRIVER_SERVICE_ACCOUNT = "sinkpipeline-driver"
@@ -17,6 +18,8 @@ class Settings:
     runtime: Runtime
     namespaces: tuple[str, ...] = ()
     """Those that are watched; none for all of them."""
+    selector: Selector = field(default_factory=Selector)
+    """The labels of the pipelines that are served."""
     kafka_access: bool = True
     """Whether the operator itself talks to Kafka: topics, and progress while no driver runs."""
     crd_upgrade: bool = True
@@ -24,7 +27,11 @@ class Settings:
     host: str = "0.0.0.0"  # noqa: S104 - of a pod
     port: int = 8080
     resync_s: float = 60.0
-    """After that long every pipeline is looked at again, whatever happened."""
+    """After that long every pipeline is looked at again, whatever happened; of one at rest, only its Secrets."""
+    at_rest_s: float = 3600.0
+    """After that long also one at rest is: its driver answers, and nothing was told of it."""
+    max_concurrent_restarts: int = 10
+    """How many drivers are restarted at once for another image or Secret, which many pipelines may share."""
     poll_s: float = 5.0
     """How often a driver that runs is asked for its status."""
     progress_deadline_s: float = 600.0
@@ -47,13 +54,17 @@ def parse(arguments: Sequence[str]) -> Settings:
             spark_version=found.spark_version,
             service_account=found.driver_service_account,
             image_pull_policy=found.image_pull_policy,
+            open_metrics=found.open_driver_metrics,
         ),
         namespaces=tuple(dict.fromkeys(found.namespace)),
+        selector=found.selector,
         kafka_access=found.kafka_access,
         crd_upgrade=found.crd_upgrade,
         host=host.strip("[]"),
         port=int(port),
         resync_s=found.resync,
+        at_rest_s=found.resync_at_rest,
+        max_concurrent_restarts=found.max_concurrent_restarts,
         poll_s=found.poll,
         progress_deadline_s=found.progress_deadline,
         start_deadline_s=found.start_deadline,
@@ -75,6 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--driver-service-account", default=DRIVER_SERVICE_ACCOUNT, metavar="NAME", help="of the drivers' pods")
     add("--namespace", action="append", default=[], metavar="NS", help="watch this one; repeatable; default: all")
     add(
+        "--selector",
+        type=_selector,
+        default=Selector(),
+        metavar="LABELS",
+        help="serve only pipelines with these labels, such as shard=a or shard!=a",
+    )
+    add(
         "--kafka-access",
         default=True,
         action=argparse.BooleanOptionalAction,
@@ -86,8 +104,23 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="replace a CustomResourceDefinition of an older release; without it that is waited for",
     )
+    add("--open-driver-metrics", action="store_true", help="drivers that start answer /metrics without their token")
     add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
     add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")
+    add(
+        "--resync-at-rest",
+        type=_seconds,
+        default=3600.0,
+        metavar="SECONDS",
+        help="likewise, at one whose driver answers; its Secrets are read at each resync",
+    )
+    add(
+        "--max-concurrent-restarts",
+        type=_count,
+        default=10,
+        metavar="COUNT",
+        help="restart so many drivers at once for another image or Secret",
+    )
     add("--poll", type=_seconds, default=5.0, metavar="SECONDS", help="ask a driver that runs that often")
     add(
         "--progress-deadline",
@@ -106,6 +139,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-format", default="text", choices=["text", "json"])
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser
+
+
+def _selector(text: str) -> Selector:
+    try:
+        return Selector.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return count
 
 
 def _seconds(text: str) -> float:

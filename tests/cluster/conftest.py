@@ -6,7 +6,7 @@ import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import Installation, Pipeline
+from support.cluster.installed import TOKEN_S, Installation, Pipeline
 from support.cluster.report import Report
 
 
@@ -31,6 +31,7 @@ def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Itera
     report = Report(ROOT / "build" / "e2e" / "report.md")
     ours = Installation(target, tmp_path_factory.mktemp("installed"), report)
     ours.install()
+    ours.shorten_tokens(TOKEN_S)
     yield ours
     ours.close()
 

@@ -16,9 +16,10 @@ import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import START_S, SYSTEM, Installation, Pipeline
+from support.cluster.installed import START_S, SYSTEM, TOKEN_S, Installation, Pipeline
 from support.cluster.recording import unlike
 from support.kafka import topics
+from support.waiting import wait_until
 from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -205,18 +206,22 @@ def test_suspended_it_says_so_and_deleted_its_topics_go(pipeline: Pipeline) -> N
 
 
 def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) -> None:
-    """Last: it replaces every driver."""
+    """Last: it replaces every driver, and the operator, which by then has outlived the token that it began with."""
+    installed = pipeline.installed
+    wait_until(lambda: installed.operator_age_s() > TOKEN_S, "the operator's first token is void", TOKEN_S)
     case = "an upgrade names an image that is not there"
     begin(pipeline, case)
+    words = f"an operator whose tokens are good for {TOKEN_S} s works on"
+    installed.report.tell("tokens", installed.operator_age_s(), words)
     helm = "helm {} sinkpipeline-operator --namespace sinkpipeline-system"
     upgrade = (
         helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
     )
-    pipeline.installed.type(upgrade)
+    installed.type(upgrade)
     pipeline.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
     assert pipeline.told("Ready").startswith("False")
     pipeline.stream.feed(ROWS)
-    pipeline.installed.type(helm.format("rollback") + " --wait")
+    installed.type(helm.format("rollback") + " --wait")
     pipeline.until_delivered(f"{case}, and is rolled back")
 
 
@@ -234,9 +239,12 @@ def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation)
 
 @contextlib.contextmanager
 def own_namespace(installed: Installation, name: str) -> Iterator[None]:
-    """With the drivers' account, as docs/install.md says for one that comes later."""
+    """With what docs/install.md says for one that comes later: the drivers' account, and the right on Secrets."""
+    operator = "sinkpipeline-system:sinkpipeline-operator"
     account = (
         f"kubectl create namespace {name}\n"
+        f"kubectl create rolebinding sinkpipeline-operator --namespace {name}"
+        f" --clusterrole={operator}:secrets --serviceaccount={operator}\n"
         "kubectl get serviceaccount,role,rolebinding sinkpipeline-driver --namespace shop -o yaml |"
         f" sed 's/namespace: shop/namespace: {name}/' | kubectl apply -f -"
     )

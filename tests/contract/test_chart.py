@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -32,8 +33,11 @@ EVERYTHING: Object = {
     "imagePullSecrets": ["registry"],
     "spark": {"version": "4.0.5", "image": {"repository": "example.com:5000/spark", "digest": f"sha256:{'0f' * 32}"}},
     "watchNamespaces": ["shop", "stock"],
+    "selector": "shard=a,!test",
     "kafkaAccess": False,
     "resync": 12.5,
+    "resyncAtRest": 600,
+    "maxConcurrentRestarts": 3,
     "progressDeadline": 90,
     "startDeadline": 45,
     "crds": {"upgrade": False},
@@ -51,6 +55,12 @@ EVERYTHING: Object = {
             "relabelings": [{"action": "labeldrop", "regex": "pod"}],
             "metricRelabelings": [{"sourceLabels": ["__name__"], "action": "drop", "regex": "process_.*"}],
         },
+        "drivers": {
+            "open": True,
+            "podMonitor": {"create": True, "interval": "15s", "relabelings": [{"action": "lowercase"}]},
+        },
+        "alerts": {"create": True, "labels": {"release": "prometheus"}, "runbooks": "https://example.com/runbooks"},
+        "dashboard": {"create": True, "annotations": {"grafana_folder": "Kafka"}},
     },
     "networkPolicy": {
         "create": True,
@@ -83,10 +93,10 @@ IN_NAMESPACES: Rights = {
     ("batch", "jobs", ""): {"get", "create", "delete"},
     ("sparkoperator.k8s.io", "sparkapplications", ""): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "configmaps", ""): {"list", "create", "patch", "delete"},
-    ("", "secrets", ""): {"get", "create", "patch"},
     ("", "pods", ""): {"list", "watch"},
     ("", "events", ""): {"create", "patch"},
 }
+OF_SECRETS: Rights = {("", "secrets", ""): {"get", "create", "patch"}}
 IN_THE_CLUSTER: Rights = {
     ("", "namespaces", "kube-system"): {"get"},
     **{("apiextensions.k8s.io", "customresourcedefinitions", path.stem): {"get", "patch"} for path in chart.crds()},
@@ -179,6 +189,7 @@ def test_a_wrong_value_is_refused(values: Object, told: str) -> None:
     [
         ({"serviceMonitor": {"create": True}, "podMonitor": {"create": True}}, "create one of them"),
         ({"serviceMonitor": {"create": True}, "service": {"create": False}}, "or a metrics.podMonitor"),
+        ({"drivers": {"podMonitor": {"create": True}}}, "set metrics.drivers.open"),
     ],
 )
 def test_monitors_that_make_no_sense_are_refused(metrics: Object, told: str) -> None:
@@ -210,6 +221,8 @@ def test_what_is_rendered_by_default() -> None:
         ("ServiceAccount", NAMESPACE, operator),
         ("ClusterRole", "", f"{NAMESPACE}:{operator}"),
         ("ClusterRoleBinding", "", f"{NAMESPACE}:{operator}"),
+        ("ClusterRole", "", f"{NAMESPACE}:{operator}:secrets"),
+        ("RoleBinding", NAMESPACE, operator),
         ("ServiceAccount", NAMESPACE, driver),
         ("Role", NAMESPACE, driver),
         ("RoleBinding", NAMESPACE, driver),
@@ -220,7 +233,7 @@ def test_a_pod_without_a_service_is_asked_for_its_metrics() -> None:
     objects = render({"metrics": {"service": {"create": False}, "podMonitor": {"create": True, "interval": "1m"}}})
     [monitor], [deployment] = of_kind(objects, "PodMonitor"), of_kind(objects, "Deployment")
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m"}
+    assert endpoint == {"port": "http", "path": "/metrics", "interval": "1m", "honorLabels": True}
     assert monitor["spec"]["selector"] == deployment["spec"]["selector"]
 
 
@@ -229,9 +242,39 @@ def test_the_service_is_asked_for_metrics_as_the_values_say() -> None:
     [monitor], [service] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "Service")
     asked = EVERYTHING["metrics"]["serviceMonitor"]
     given = {name: asked[name] for name in ("interval", "scrapeTimeout", "relabelings", "metricRelabelings")}
-    assert monitor["spec"]["endpoints"] == [{"port": service["spec"]["ports"][0]["name"], "path": "/metrics", **given}]
+    port = service["spec"]["ports"][0]["name"]
+    # A pipeline's namespace is not that of the operator's pod.
+    assert monitor["spec"]["endpoints"] == [{"port": port, "path": "/metrics", "honorLabels": True, **given}]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_drivers_are_asked_for_metrics_with_the_name_of_their_pipeline() -> None:
+    [monitor] = of_kind(render(EVERYTHING), "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    named, *theirs = endpoint["relabelings"]
+    meta = re.sub(r"[./]", "_", f"__meta_kubernetes_pod_label_{builder.PIPELINE_LABEL}")
+    assert named == {"action": "replace", "sourceLabels": [meta], "targetLabel": "pipeline"}
+    assert theirs == [{"action": "lowercase"}]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("sinkpipeline", "/metrics", "15s")
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["shop", "stock"]}
+    assert parse(operator_arguments(EVERYTHING)).runtime.open_metrics
+    open_everywhere = {"metrics": {"drivers": {"open": True, "podMonitor": {"create": True}}}}
+    [monitor] = of_kind(render(open_everywhere), "PodMonitor")
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    assert not parse(operator_arguments()).runtime.open_metrics
+
+
+def test_alerts_and_dashboard_are_those_of_the_chart() -> None:
+    objects = render(EVERYTHING)
+    [rule] = of_kind(objects, "PrometheusRule")
+    alerts = (CHART / "files" / "alerts.yaml").read_text()
+    assert rule["spec"] == yaml.safe_load(alerts.replace("docs/runbooks.md", "https://example.com/runbooks"))
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    [board] = of_kind(objects, "ConfigMap")
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["metadata"]["annotations"] == {"grafana_folder": "Kafka"}
+    assert json.loads(board["data"]["sinkpipelines.json"]) == json.loads((CHART / "files/dashboard.json").read_text())
 
 
 def test_a_policy_lets_in_who_asks_for_metrics_and_out_what_the_operator_needs() -> None:
@@ -287,12 +330,26 @@ def test_no_object_of_the_chart_is_a_crd() -> None:
 
 
 def test_all_namespaces_are_watched_with_a_cluster_role() -> None:
-    [role] = of_kind(render(), "ClusterRole")
+    role, of_secrets = of_kind(render({"driver": {"namespaces": ["shop", "stock"]}}), "ClusterRole")
     assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES
+    assert rights(of_secrets) == OF_SECRETS
+
+
+def test_secrets_are_read_where_drivers_run() -> None:
+    objects = render({"driver": {"namespaces": ["shop", "stock"]}})
+    bound = [each for each in of_kind(objects, "RoleBinding", "ClusterRoleBinding") if not is_drivers(each)]
+    name = f"{NAMESPACE}:sinkpipeline-operator"
+    assert {(*where(each)[:2], each["roleRef"]["name"]) for each in bound} == {
+        ("ClusterRoleBinding", "", name),
+        ("RoleBinding", "shop", f"{name}:secrets"),
+        ("RoleBinding", "stock", f"{name}:secrets"),
+    }
+    [role] = of_kind(render({"rbac": {"secrets": "Everywhere"}}), "ClusterRole")
+    assert rights(role) == IN_THE_CLUSTER | OF_ALL_NAMESPACES | IN_NAMESPACES | OF_SECRETS
 
 
 def test_the_crd_is_replaced_by_who_may() -> None:
-    [role] = of_kind(render({"crds": {"upgrade": False}}), "ClusterRole")
+    [role, _] = of_kind(render({"crds": {"upgrade": False}}), "ClusterRole")
     of_crds = [verbs for (_, resource, name), verbs in rights(role).items() if name and resource.startswith("custom")]
     assert of_crds == [{"get"}] * len(chart.crds())
 
@@ -302,7 +359,8 @@ def test_named_namespaces_are_watched_with_roles_of_theirs() -> None:
     [role] = of_kind(objects, "ClusterRole")
     assert rights(role) == IN_THE_CLUSTER
     mine = {where(each): rights(each) for each in of_kind(objects, "Role") if not is_drivers(each)}
-    assert mine == {("Role", namespace, "sinkpipeline-operator"): IN_NAMESPACES for namespace in ("shop", "stock")}
+    theirs = IN_NAMESPACES | OF_SECRETS
+    assert mine == {("Role", namespace, "sinkpipeline-operator"): theirs for namespace in ("shop", "stock")}
 
 
 def is_drivers(each: Object) -> bool:
@@ -331,7 +389,8 @@ def test_every_role_is_bound_to_one_account_that_is_there(values: Object) -> Non
         account = accounts[subject["namespace"], subject["name"]]
         assert is_drivers(account) == is_drivers(binding), "the operator's rights are the operator's"
         ref = binding["roleRef"]
-        bound.add((ref["kind"], binding["metadata"].get("namespace", ""), ref["name"]))
+        where_it_is = binding["metadata"].get("namespace", "") if ref["kind"] == "Role" else ""
+        bound.add((ref["kind"], where_it_is, ref["name"]))
     assert bound == roles
     assert len(bindings) == len(roles)
 
@@ -493,6 +552,8 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--driver-service-account=sinkpipeline-driver",
         "--listen=0.0.0.0:8080",
         "--resync=60",
+        "--resync-at-rest=3600",
+        "--max-concurrent-restarts=10",
         "--progress-deadline=600",
         "--start-deadline=300",
         "--log-format=json",
@@ -506,10 +567,14 @@ def test_the_operator_is_started_with_what_the_values_say() -> None:
         "--driver-service-account=driver",
         "--namespace=shop",
         "--namespace=stock",
+        "--selector=shard=a,!test",
         "--no-kafka-access",
         "--no-crd-upgrade",
+        "--open-driver-metrics",
         "--listen=0.0.0.0:9000",
         "--resync=12.5",
+        "--resync-at-rest=600",
+        "--max-concurrent-restarts=3",
         "--progress-deadline=90",
         "--start-deadline=45",
         "--log-format=text",

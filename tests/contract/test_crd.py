@@ -26,6 +26,7 @@ from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.status import Phase, SinkReport, SinkState, render
+from sinkpipeline.core.tally import checked
 from support.resource.custom_resource import admit
 from support.resource.gitops import three_way
 from support.resource.manifests import (
@@ -398,8 +399,7 @@ PROGRESS = Progress(
         B: PartitionProgress(
             epoch=2,
             next=7,
-            dead_by_class=tuple((each.value, 2) for each in sorted(ErrorClass)),
-            dropped_by_class=(("FromTheFuture" + 51 * "x", 1),),
+            by_class=checked({each.value: 2 for each in ErrorClass}, {"FromTheFuture" + 51 * "x": 1}),
         ),
     },
 )

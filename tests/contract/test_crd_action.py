@@ -26,6 +26,7 @@ PURGE = {"pipeline": "orders", "sink": "copy", "action": "Purge"}
 RIGHT: dict[str, dict[str, Any]] = {
     "a reset": RESET,
     "a reset to offsets": {**RESET, "to": "orders:0=120,orders:1=latest,refunds=earliest"},
+    "a reset to times": {**RESET, "to": "2026-01-01T00:00:00Z,refunds=2026-01-01T00:00:00.000+01:00"},
     "a redrive of all": REDRIVE,
     "a redrive of some": {
         **REDRIVE,
@@ -42,6 +43,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "a reset to nowhere": {key: value for key, value in RESET.items() if key != "to"},
     "a reset to data": {**RESET, "to": "Data"},
     "a reset to nonsense": {**RESET, "to": "yesterday"},
+    "a reset to a time without a zone": {**RESET, "to": "2026-01-01T00:00:00"},
     "a reset with letters": {**RESET, "letters": {}},
     "a redrive to an offset": {**REDRIVE, "to": "orders:0=5"},
     "a redrive with a bound": {**REDRIVE, "upTo": {"redriven": True}},

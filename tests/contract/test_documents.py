@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -43,6 +44,27 @@ def test_every_reason_is_documented_with_its_exit_code() -> None:
     assert {reason: int(code) for reason, code in rows} == {each.value: int(each.exit_code) for each in Reason}
 
 
+def test_there_is_one_way_to_apply_the_definitions() -> None:
+    told = {
+        command
+        for folder, kinds in (("docs", "*.md"), ("charts", "*.txt"), ("charts", "*.md"), ("operator", "*.py"))
+        for path in (ROOT / folder).rglob(kinds)
+        if "design" not in path.parts
+        for command in re.findall(r"kubectl apply [^`\"\n|]*crds/?", path.read_text())
+    }
+    assert told == {"kubectl apply --server-side --force-conflicts -f crds/"}
+
+
+def test_the_plugin_is_installed_under_the_names_that_kubectl_looks_for() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert set(scripts) == {"kubectl-sinkpipeline", "kubectl_complete-sinkpipeline"}
+    for entry in scripts.values():
+        module, _, function = entry.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+    unneeded = (ROOT / "operator" / "unneeded-code.txt").read_text()
+    assert "kubectl" not in unneeded, "the image has them too"
+
+
 def test_both_distributions_have_one_version() -> None:
     operator = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     application = tomllib.loads((ROOT / "spark_app" / "pyproject.toml").read_text())["project"]
@@ -61,3 +83,13 @@ def test_modules_stay_small() -> None:
     too_long = {str(path): lines for path in sources if (lines := len(path.read_text().splitlines())) > 400}
 
     assert too_long == {}
+
+
+def test_the_threat_model_names_tests_that_are_there() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    file = ""
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", text):
+        file = path or file
+        if file:
+            assert (ROOT / file).is_file(), file
+            assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"

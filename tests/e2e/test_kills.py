@@ -115,6 +115,7 @@ def test_workers_are_killed_while_the_driver_goes_on(kafka: LocalKafka, tmp_path
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
+@pytest.mark.each_spark
 def test_a_worker_that_outlives_its_driver_delivers_nothing_more(kafka: LocalKafka, tmp_path: Path) -> None:
     """Only the driver's own process is killed, with a transaction of a task complete but for its commit."""
     name = unique("orphans")

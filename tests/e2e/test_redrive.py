@@ -41,6 +41,7 @@ def records() -> list[Whole]:
     ]
 
 
+@pytest.mark.each_spark
 def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     # All were dead-lettered, for a reason that the manifest below has no more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -112,8 +113,30 @@ def test_a_wrong_expression(tmp_path: Path) -> None:
     done = app.call("validate", "-f", str(app.manifest), "--offline")
 
     assert done.returncode == 2
+    assert "starting Spark, which checks the expressions" in done.stderr
     assert last_line(done.stderr).startswith("ExpressionInvalid: spec.transform.where")
     assert LAST_LINE.match(last_line(done.stderr))
+
+
+@pytest.mark.spark
+@pytest.mark.thorough("starts Spark; tests/unit/test_command has the document of a wrong manifest")
+def test_programs_are_told_of_brokers_and_expressions_at_once(tmp_path: Path) -> None:
+    select = {"key": "CAST(nobody AS STRING)", "value": "value"}
+    servers = f"127.0.0.1:{unused_port()}"
+    app = App(tmp_path, manifest(servers, "wrong", ["t"], transform={"where": "amount > 0", "select": select}))
+
+    done = app.call("validate", "-f", str(app.manifest), "-o", "json")
+
+    told = json.loads(done.stdout)
+    assert [(each["reason"], each["path"]) for each in told["problems"]] == [
+        ("BrokerUnreachable", "spec.sinks[0]"),
+        ("ExpressionInvalid", "spec.transform.where"),
+        ("ExpressionInvalid", "spec.transform.select.key"),
+    ]
+    assert all(each["message"] and each["remedy"] for each in told["problems"])
+    assert told["sinks"] == [{"name": "wrong", "plan": "would be refused"}]
+    assert done.returncode == 1
+    assert last_line(done.stderr).startswith("BrokerUnreachable: ")
 
 
 @pytest.mark.kafka

@@ -158,6 +158,9 @@ def test_a_person_is_asked_and_a_script_is_not(pipeline: Pipeline) -> None:
 WRONG: dict[str, dict[str, Any]] = {
     "another sink": {"sink": "nobody"},
     "another target": {"to": ["soon"]},
+    "a day that there is not": {"to": ["2026-02-29T00:00:00Z"]},
+    "no target": {"to": []},
+    "two others to go on for": {"to_checkpoint": "/c", "to_group": "g"},
     "nobody to ask": {"yes": False},
 }
 
@@ -169,9 +172,10 @@ def test_a_wrong_command_line_is_refused_before_anything_is_asked_of_a_broker(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     app = App(tmp_path, manifest("127.0.0.1:9", "p", ["t"]))
     arguments: dict[str, Any] = {"sink": "p", "to": ["earliest"], "yes": True, **WRONG[name]}
+    asked = reset_command.Request(manifest=app.manifest, **arguments)
 
     with pytest.raises(SinkPipelineError) as caught:
-        reset_command.reset(app.manifest, None, status_file=None, output="table", dry_run=False, **arguments)
+        reset_command.reset(asked)
 
     assert caught.value.reason is Reason.USAGE_INVALID
     assert name != "nobody to ask" or "--yes" in caught.value.remedy

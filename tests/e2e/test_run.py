@@ -49,6 +49,7 @@ def test_the_newer_of_two_instances_takes_over(kafka: LocalKafka, tmp_path: Path
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
+@pytest.mark.each_spark
 def test_transactions_of_the_source_filters_and_idle_partitions(kafka: LocalKafka, tmp_path: Path) -> None:
     """Aborted rows stay away; markers at the end, ranges without survivors and idle partitions count as read."""
     name = unique("gaps")
@@ -71,6 +72,7 @@ def test_transactions_of_the_source_filters_and_idle_partitions(kafka: LocalKafk
     assert sum(line["rows"] for line in app.progress()) == 3
 
 
+@pytest.mark.each_spark
 def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("parts")
     servers, topic = kafka.bootstrap_servers, f"{name}-in"

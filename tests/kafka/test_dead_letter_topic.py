@@ -107,7 +107,7 @@ def test_the_documented_rights_suffice_and_without_write_on_failure_is_obeyed(
     secured.grant([right(secured, operation) for operation in operations])
     secured.feed(range(3))
     dead_letter = letters(secured, drop=drop)
-    started = secured.starter(dead_letter=dead_letter).start(None)
+    started = secured.starter(dead_letter=dead_letter).start()
     if not allowed:
         secured.grant([right(secured, AclOperation.DESCRIBE)])
         secured.revoke([right(secured, AclOperation.WRITE)])

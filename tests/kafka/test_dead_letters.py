@@ -18,6 +18,7 @@ from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.status import SinkReport, render
+from sinkpipeline.core.tally import checked
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
@@ -130,7 +131,7 @@ def test_counts_and_dead_letters_outlive_a_start(make: Make, exactly_once: bool)
     task = make(exactly_once=exactly_once)
     task.write(task.rows(range(5), bad=[1, 2]), end=5)
     task.start()
-    assert (task.state.next, task.state.dead, task.state.dead_by_class) == (5, 2, (("MalformedJson", 2),))
+    assert (task.state.next, task.state.dead, task.state.by_class) == (5, 2, checked({"MalformedJson": 2}))
     task.write(task.rows(range(5, COUNT), bad=[7], astray=[8]))
     assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1, 2, 7, 8), [1, 2, 7, 8])
     assert task.counts() == (COUNT, COUNT - 4, 4, 0)

@@ -40,7 +40,7 @@ def start(settings: SinkSettings, claims: Claims | None = None) -> None:
         admin=admins[settings.connection],
         claims=claims or Claims(),
     )
-    starter.start(None).control.close()
+    starter.start().control.close()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def cluster_without_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As a proxy would hide it."""
     cluster = Admin.cluster
     with monkeypatch.context() as patched:
-        patched.setattr(Admin, "cluster", lambda *args: Cluster(id=None, brokers=cluster(*args).brokers))
+        patched.setattr(Admin, "cluster", lambda *of, **how: Cluster(id=None, brokers=cluster(*of, **how).brokers))
         yield
 
 

@@ -50,7 +50,7 @@ def test_two_sinks_that_shared_a_deleted_progress_topic_both_go_on(kafka: LocalK
         topics.produce_numbers(servers, sink.source, 30)
         with Driver(sink, progress=shared) as driver:
             driver.batch(10)
-            memories.append(remembered(driver.starter.start(None)))
+            memories.append(remembered(driver.starter.start()))
             driver.start()
             topics.add_partitions(servers, sink.source, 2)
             topics.produce_numbers(servers, sink.source, 7, partition=1)
@@ -331,7 +331,7 @@ def test_a_broker_that_does_not_answer_for_long_ends_a_start_and_leaves_nothing_
     starter = filled.starter("run-2")
     try:
         with pytest.raises(SinkPipelineError) as caught:
-            starter.start(None)
+            starter.start()
         # The other one where the sentinel was fetched before the broker was paused.
         assert caught.value.reason in (Reason.PROGRESS_UNREADABLE, Reason.BROKER_UNREACHABLE), caught.value
     finally:

@@ -110,7 +110,7 @@ def test_other_sinks_of_the_progress_topic_stay(filled: OneSink) -> None:
     other = SinkId(filled.name, "other")
     admin = Admin(filled.connection)
     remaining = replace(filled.settings(), id=other, data=replace(filled.settings().data, name=f"{filled.data}-2"))
-    filled.starter("run-o", id=other, data=remaining.data).start(None).control.close()
+    filled.starter("run-o", id=other, data=remaining.data).start().control.close()
     remove(filled)
     keys = topics.progress_truth(filled.servers, filled.progress)
     mine = f"sinkpipeline/v1/{filled.name}/"
@@ -173,7 +173,7 @@ def beside(sink: OneSink, **changes: Any) -> SinkSettings:
 
 def start(settings: SinkSettings) -> StartedSink:
     admin = Admin(settings.connection)
-    started = SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None)
+    started = SinkStarter(settings=settings, source_admin=admin, admin=admin).start()
     started.control.close()
     return started
 

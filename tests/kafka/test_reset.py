@@ -67,7 +67,7 @@ def crash() -> None:
 
 
 def start_with(sink: OneSink, memory: Memory | None, run: str) -> StartedSink:
-    started = sink.starter(run).start(memory)
+    started = sink.starter(run, memory).start()
     started.control.close()
     return started
 
@@ -214,7 +214,7 @@ def test_without_progress_there_is_nothing_to_reset(sink: OneSink, monkeypatch: 
 
 
 def test_another_owners_sink_is_refused_and_not_disturbed(sink: OneSink) -> None:
-    started = sink.starter().start(None)
+    started = sink.starter().start()
     with closing(started.control):
         refusal(lambda: plan(sink, "earliest", owner=Owner(cluster="c", name="other")), Reason.IDENTITY_IN_USE)
         started.control.write(sink.progress, [])
@@ -236,14 +236,14 @@ def test_what_the_source_does_not_have_is_refused(delivered: OneSink, to: str) -
 def test_a_driver_that_runs_is_superseded(delivered: OneSink) -> None:
     sink = delivered
     older = sink.starter("run-2")
-    started = older.start(None)
+    started = older.start()
     late = ExactlyOnceWriter(plan_of(sink, started, 5), sink.at(), Worker())
     late.write(rows(range(3, 5)))
     reset(sink, "earliest")
 
     with closing(started.control), pytest.raises(Fenced):
         started.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
-    refusal(lambda: older.start(None), Reason.SUPERSEDED)
+    refusal(older.start, Reason.SUPERSEDED)
     refusal(late.finish, Reason.SUPERSEDED)
     refusal(lambda: ExactlyOnceWriter(plan_of(sink, started, 5), sink.at(), Worker()), Reason.SUPERSEDED)
     assert sink.delivered() == ["0", "1", "2"]
@@ -253,7 +253,7 @@ def test_a_driver_that_runs_is_superseded(delivered: OneSink) -> None:
 def test_a_frontier_that_moved_is_not_reset_but_stands_still_from_then_on(delivered: OneSink) -> None:
     sink = delivered
     older = sink.starter("run-2")
-    started = older.start(None)
+    started = older.start()
     started.control.close()
     one = resetting(sink)
     shown = one.plan(parse_targets(["earliest"]))
@@ -262,7 +262,7 @@ def test_a_frontier_that_moved_is_not_reset_but_stands_still_from_then_on(delive
     error = refusal(lambda: one.carry_out(shown), Reason.FRONTIER_MOVED)
     assert "was at 3, is at 4" in error.message
     assert (sink.truth()["meta"]["epoch"], sink.frontier()) == (0, {0: 4})
-    refusal(lambda: older.start(None), Reason.SUPERSEDED)
+    refusal(older.start, Reason.SUPERSEDED)
     reset(sink, "earliest")
     assert sink.frontier() == {0: 0}
 

@@ -22,10 +22,15 @@ from sinkpipeline.cli.dlq.selection import find_topic
 from sinkpipeline.cli.progress import progress as show_progress
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
+from sinkpipeline.kafka.groups import Groups
+from sinkpipeline.kafka.lag_groups import LagGroups
+from sinkpipeline.kafka.positions import read_group
+from sinkpipeline.kafka.preview import look
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
@@ -59,13 +64,13 @@ def describing(right: Right) -> list[Right]:
 def tells(refused: SinkPipelineError, right: Right) -> bool:
     """Whether the message names a right; of a transaction that wrote to two topics it names both."""
     operation = right.operation.name.title().replace("_", "")
-    where = "topic" if right.resource is ResourceType.TOPIC else "transactional id"
+    where = {ResourceType.TOPIC: "topic", ResourceType.GROUP: "group"}.get(right.resource, "transactional id")
     return bool(re.match(rf"{operation} on {where} (\S+ or )?{re.escape(right.name)}", refused.message))
 
 
 def run(sink: Secured) -> None:
     sink.feed(range(2))
-    started = sink.starter().start(None)
+    started = sink.starter().start()
     with closing(started.control):
         sink.write(started, range(2))
     assert sink.delivered() == ["0", "1"]
@@ -74,7 +79,7 @@ def run(sink: Secured) -> None:
 
 def run_at_least_once(sink: Secured) -> None:
     sink.feed(range(2))
-    started = sink.starter(exactly_once=False).start(None)
+    started = sink.starter(exactly_once=False).start()
     with closing(started.control):
         writer = AtLeastOnceWriter(plan_of(sink, started, 2), sink.at(), Worker())
         writer.write(rows(range(2)))
@@ -121,12 +126,29 @@ def reset(sink: Secured) -> None:
     resetting.carry_out(resetting.plan(parse_targets(["latest"])))
 
 
+def reset_to_group(sink: Secured) -> None:
+    group = f"{sink.name}-imported"
+    Groups(Connection(bootstrap_servers=sink.servers)).commit(group, {sink.at(): 0})
+    admin = Admin(sink.connection)
+    resetting = SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    resetting.carry_out(resetting.plan(Targets(), read_group(group, sink.connection)))
+
+
+def preview(sink: Secured) -> None:
+    """What it does before Spark reads the source."""
+    look(sink.settings(), None)
+
+
 COMMANDS: dict[str, Callable[[Secured], None]] = {
     "run": run,
     "validate": validate,
     "progress": progress,
     "reset": reset,
+    "reset --to-group": reset_to_group,
+    "preview": preview,
 }
+OF_PROGRESS = frozenset({"progress", "reset", "reset --to-group", "preview"})
+"""Commands that look at, or change, what a run has left."""
 
 
 def lettered(sink: Secured) -> SinkSettings:
@@ -246,7 +268,7 @@ def test_exactly_these_rights_suffice(command: Callable[[Secured], None], secure
     command(secured)
 
 
-@pytest.mark.parametrize("command", ["progress", "reset"])
+@pytest.mark.parametrize("command", sorted(OF_PROGRESS))
 @pytest.mark.thorough("each command", after=1)
 def test_exactly_these_rights_suffice_to_look_and_to_reset(command: str, secured: Secured) -> None:
     secured.feed(range(3))
@@ -264,7 +286,7 @@ MISSING = [
     for need in NEEDS
     if command in need.commands
     # Only Spark reads the source: tests/e2e/test_secured.py.
-    and (command, need.cluster, need.operation) != ("run", "source", AclOperation.READ)
+    and not (command in ("run", "preview") and (need.cluster, need.operation) == ("source", AclOperation.READ))
 ]
 
 
@@ -272,14 +294,14 @@ MISSING = [
 @pytest.mark.thorough("each right of each command", after=3)
 def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) -> None:
     creating = need.operation is AclOperation.CREATE
-    if command in ("progress", "reset"):
+    if command in OF_PROGRESS:
         secured.start_by_somebody_else()
     elif not creating:
         secured.create_topics()
     missing = secured.right(need)
     granted = {*secured.rights(command, creating=creating), *describing(missing)} - {missing}
     secured.grant(granted)
-    before = topics.progress_truth(secured.servers, secured.progress) if command in ("progress", "reset") else None
+    before = topics.progress_truth(secured.servers, secured.progress) if command in OF_PROGRESS else None
 
     refused = fails(lambda: COMMANDS[command](secured))
 
@@ -292,6 +314,35 @@ def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) 
         known = {key for key in before if key.startswith(secured.id.prefix)}
         after = topics.progress_truth(secured.servers, secured.progress)
         assert {key: after[key] for key in known if "/p/" in key} == {key: before[key] for key in known if "/p/" in key}
+
+
+@pytest.mark.thorough("the rights that suffice are granted beside it; here each is taken away", after=1)
+@pytest.mark.parametrize(
+    "missing",
+    [None, *(need for need in NEEDS if "commitGroupOffsets" in need.commands)],
+    ids=lambda need: str(need)[:60],
+)
+def test_without_a_right_on_its_group_a_driver_only_warns(
+    missing: Need | None, secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    secured.feed(range(2))
+    held_back = [] if missing is None else [secured.right(missing)]
+    granted = {*secured.rights("commitGroupOffsets"), *(each for right in held_back for each in describing(right))}
+    secured.grant(granted - set(held_back))
+    settings = secured.settings(source={"commit_group_offsets": True, "group_id_prefix": secured.name})
+    groups = LagGroups([settings])
+
+    for offset in (1, 2):
+        groups.write({"out": {secured.at(): offset}})
+
+    seen = Groups(Connection(bootstrap_servers=secured.servers)).offsets(settings.group_id)
+    told = [record.getMessage() for record in caplog.records if record.name == "sinkpipeline.groups"]
+    if missing is None:
+        assert (seen, told) == ({secured.at(): 2}, [])
+    else:
+        assert (seen, len(told)) == ({}, 1), told
+        assert f"{held_back[0].name}" in told[0]
+        assert "AuthorizationFailed" in told[0]
 
 
 def test_a_right_that_is_missing_for_at_least_once_rows(secured: Secured) -> None:
@@ -318,13 +369,13 @@ def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, se
     secured.revoke(hidden)
 
     for remembers in (None, memory):
-        refused = fails(lambda remembers=remembers: secured.starter("run-3").start(remembers))
+        refused = fails(lambda remembers=remembers: secured.starter("run-3", remembers).start())
         assert f"Describe on topic {hidden[0].name}" in refused.message
     assert hidden[0].name in fails(lambda: validate(secured)).message
 
     secured.grant(hidden)
     assert topics.topic_id(secured.servers, hidden[0].name) == before
-    started = secured.starter("run-4").start(memory)
+    started = secured.starter("run-4", memory).start()
     with closing(started.control):
         assert not started.recreated_progress_topic
         secured.write(started, range(2, 4))
@@ -343,7 +394,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
         if each.operation is AclOperation.WRITE and each.name == names.get(what, f"sinkpipeline/v1/{secured.name}/")
     ]
     secured.feed(range(4))
-    started = secured.starter().start(None)
+    started = secured.starter().start()
     worker = Worker()
     with closing(started.control):
         secured.write(started, range(2), worker)
@@ -359,7 +410,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
     assert secured.frontier() == {0: 2}
 
     secured.grant([write])
-    again = secured.starter("run-2").start(None)
+    again = secured.starter("run-2").start()
     with closing(again.control):
         secured.write(again, range(2, 4))
     assert secured.delivered() == ["0", "1", "2", "3"]
@@ -391,10 +442,10 @@ def test_a_topic_of_a_pattern_that_is_hidden_stops_the_sink(secured: Secured) ->
     topics.create_topic(secured.servers, other)
     seen = Right(ResourceType.TOPIC, other, AclOperation.READ)
     secured.grant([*secured.rights("run", creating=True), seen])
-    secured.starter(source=pattern).start(None).control.close()
+    secured.starter(source=pattern).start().control.close()
     secured.revoke([seen])
 
-    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start(None).control).close())
+    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start().control).close())
 
     assert f"Describe on topic {other}" in refused.message
 
@@ -409,7 +460,7 @@ def test_each_cluster_has_a_principal_of_its_own(secured: Secured) -> None:
 
     settings = secured.settings(source={"connection": source})
     starter = SinkStarter(settings=settings, source_admin=Admin(source), admin=Admin(secured.connection))
-    started = starter.start(None)
+    started = starter.start()
     with closing(started.control):
         secured.write(started, range(2))
 
@@ -421,7 +472,7 @@ def test_following_the_progress_needs_no_right_on_groups(secured: Secured) -> No
     """The client looks for the group's coordinator from time to time; that it may not is no reason to stop."""
     secured.grant(secured.rights("run", creating=True))
     secured.feed(range(2))
-    started = secured.starter().start(None)
+    started = secured.starter().start()
     settings = secured.settings()
     with (
         closing(started.control),

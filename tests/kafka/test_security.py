@@ -24,8 +24,9 @@ from sinkpipeline.cli.run import run
 from sinkpipeline.cli.validate import validate
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.admin import Admin, check_not_refused
 from sinkpipeline.kafka.connection import Connection, Sasl, Tls
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.resolve import resolve_sinks
@@ -222,7 +223,7 @@ def test_what_bars_the_way(what: str, command: str, house: House, capsys: pytest
     path = house.manifest(entrance)
     status, log = house.directory / "status.json", house.directory / "log"
     commands = {
-        "validate": lambda: validate(path, house.secrets, offline=False),
+        "validate": lambda: validate(path, house.secrets, "text", offline=False),
         "run": lambda: run(path, house.secrets, status, "local[1]", log, until_idle=True),
     }
     began = time.monotonic()
@@ -294,7 +295,12 @@ def test_a_secret_that_is_missing(secret: str, key: str, command: Any, house: Ho
     (house.secrets / secret / key).unlink()
 
     with pytest.raises(SinkPipelineError) as refused:
-        command(path, house.secrets, **{"offline": False} if command is validate else {"output": "json"})
+        command(
+            path,
+            house.secrets,
+            *(["json"] if command is progress else ["text"]),
+            **{"offline": False} if command is validate else {},
+        )
 
     assert refused.value.reason is Reason.SECRET_NOT_FOUND
     assert f"key {key} of Secret {secret}" in refused.value.message
@@ -371,6 +377,20 @@ def test_a_broker_that_goes_away_in_the_middle_of_a_log_in_has_refused_nobody(ho
     assert refused.value.reason is Reason.BROKER_UNREACHABLE
 
 
+def test_a_driver_that_runs_takes_nothing_at_a_broker_s_address_for_a_refusal(house: House) -> None:
+    """While a cluster is down anything may answer there. Who waits for a connection is told what it is."""
+    connection = house.connection(Entrance(door=Door.SASL))
+    with pytest.raises(SinkPipelineError) as outage:
+        Admin(connection).cluster(2.0)
+    with pytest.raises(SinkPipelineError) as refused:
+        connect(Admin(connection), 2.0)
+    check_not_refused(connection)
+
+    assert outage.value.reason is Reason.BROKER_UNREACHABLE
+    assert refused.value.reason is Reason.AUTHENTICATION_FAILED
+    assert "asks for a log-in" in refused.value.message
+
+
 @pytest.mark.thorough("waits until a log-in is tried again")
 def test_a_log_in_that_was_refused_once_is_forgotten_when_it_succeeds(house: House) -> None:
     user = topics.unique("late")
@@ -430,7 +450,7 @@ def test_properties_that_the_client_refuses(command: str, house: House) -> None:
     document["spec"]["sinks"][0]["kafka"]["properties"] = {"linger.ms": "999999"}
     path.write_text(json.dumps(document))
     commands = {
-        "validate": lambda: validate(path, None, offline=False),
+        "validate": lambda: validate(path, None, "text", offline=False),
         "run": lambda: run(path, None, None, "local[1]", house.directory / "log", until_idle=True),
     }
 

@@ -21,9 +21,10 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
-from sinkpipeline.core.topics import Memory, TopicRequest
+from sinkpipeline.core.topics import Memory, TopicRequest, recall
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -43,11 +44,12 @@ def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) ->
 
 
 def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:
-    held = TransactionalProducer(sink.connection, sink.id.control_id) if exact else None
-    started = sink.starter(run).start(memory, held=held)
-    for control in (started.control, held):
-        if control is not None:
-            control.close()
+    starter = sink.starter(run, memory)
+    if exact and memory is not None:
+        control = ControlProducer(sink.connection, sink.id.control_id)
+        starter.remembered.left(recall(memory, starter.settings.owner), control, certain=True)
+    started = starter.start()
+    started.control.close()
     return started
 
 
@@ -219,19 +221,19 @@ def test_identity_of_another_owner_is_refused_and_left_alone(sink: OneSink) -> N
 
 def test_older_driver_is_superseded_and_writes_nothing_more(sink: OneSink) -> None:
     older = sink.starter("run-1")
-    started = older.start(None)
+    started = older.start()
     sink.start("run-2")
     with closing(started.control), pytest.raises(Fenced):
         started.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
-    error = refusal(lambda: older.start(None), Reason.SUPERSEDED)
+    error = refusal(older.start, Reason.SUPERSEDED)
     assert "run-2" in error.message
     assert sink.truth()["meta"]["run"] == "run-2"
 
 
 def test_a_driver_starts_its_own_sink_again(sink: OneSink) -> None:
     starter = sink.starter()
-    starter.start(None).control.close()
-    starter.start(None).control.close()
+    starter.start().control.close()
+    starter.start().control.close()
     assert sink.truth()["meta"]["run"] == "run-1"
 
 
@@ -422,43 +424,62 @@ def test_an_exact_memory_duplicates_nothing(lost: tuple[OneSink, Memory]) -> Non
 def test_a_driver_with_an_outcome_in_doubt_does_not_write_its_frontier_back(sink: OneSink) -> None:
     produce(sink, 5)
     starter = sink.starter()
-    started = starter.start(None)
+    started = starter.start()
     deliver(sink, started, range(3))
-    memory = remembered(started)
+    starter.remembered.left(started.progress, started.control, certain=False)
     topics.delete_topic(sink.servers, sink.progress)
-    refusal(lambda: starter.start(memory), Reason.PROGRESS_LOST)
-    started.control.close()
+    refusal(starter.start, Reason.PROGRESS_LOST)
 
 
 def started_with_three_rows(sink: OneSink) -> tuple[SinkStarter, StartedSink]:
     """A driver that knows of three rows of five."""
     produce(sink, 5)
     starter = SinkStarter(settings=sink.settings(), source_admin=Admin(sink.connection), admin=Admin(sink.connection))
-    first = starter.start(None)
+    first = starter.start()
     deliver(sink, first, range(3))
     first.control.close()
-    return starter, starter.start(None)
+    return starter, starter.start()
 
 
 def test_a_driver_writes_its_frontier_back_while_it_holds_the_sink(sink: OneSink) -> None:
     starter, started = started_with_three_rows(sink)
+    starter.remembered.left(started.progress, started.control, certain=True)
     topics.delete_topic(sink.servers, sink.progress)
-    again = starter.start(remembered(started), held=started.control)
+    again = starter.start()
     assert (again.recreated_progress_topic, again.may_duplicate, again.progress.rows) == (True, None, 3)
     again.control.close()
-    started.control.close()
 
 
 def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(sink: OneSink) -> None:
     """The progress topic is gone with what would have told it: its transactional id tells."""
     starter, started = started_with_three_rows(sink)
-    memory = remembered(started)
-    newer = sink.starter("run-9").start(None)
+    starter.remembered.left(started.progress, started.control, certain=True)
+    newer = sink.starter("run-9").start()
     deliver(sink, newer, range(3, 5))
     topics.delete_topic(sink.servers, sink.progress)
-    refusal(lambda: starter.start(memory, held=started.control), Reason.PROGRESS_LOST)
-    for each in (started, newer):
-        each.control.close()
+    refusal(starter.start, Reason.PROGRESS_LOST)
+    newer.control.close()
+
+
+@pytest.mark.parametrize("overtaken", ["starting-after-control-init", "starting-before-first-start"])
+def test_a_driver_that_is_overtaken_while_it_writes_its_frontier_back_does_not_write_it_again(
+    sink: OneSink, overtaken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held the sink when it began. The newer one delivers, and that progress is deleted, too."""
+    starter, started = started_with_three_rows(sink)
+    starter.remembered.left(started.progress, started.control, certain=True)
+    memory = starter.remembered.memory
+
+    def overtake() -> None:
+        newer = sink.starter("run-9", memory).start()
+        deliver(sink, newer, range(3, 5))
+        newer.control.close()
+        topics.delete_topic(sink.servers, sink.progress)
+
+    topics.delete_topic(sink.servers, sink.progress)
+    once(overtaken, overtake, monkeypatch)
+    refusal(starter.start, Reason.PROGRESS_LOST)
+    assert sink.delivered() == ["0", "1", "2", "3", "4"]
 
 
 def test_seed_that_was_interrupted_is_seeded_again(
@@ -528,8 +549,8 @@ def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     starter = sink.starter("run-2")
     # The read can also fail on the way; the driver then starts the sink again.
     with contextlib.suppress(SinkPipelineError):
-        starter.start(None).control.close()
-    started = starter.start(None)
+        starter.start().control.close()
+    started = starter.start()
     started.control.close()
     assert sink.frontier() == {0: 3}, "what was read before is remembered, and the three rows are not delivered again"
 
@@ -547,7 +568,7 @@ def test_a_first_start_whose_progress_topic_vanishes_under_another_that_delivere
     starter = sink.starter("run-1")
     # The driver tries again; what it met stays known.
     for _ in range(2):
-        error = refusal(lambda: starter.start(None), Reason.PROGRESS_LOST)
+        error = refusal(starter.start, Reason.PROGRESS_LOST)
         assert sink.data in error.message
     assert len(sink.delivered()) == 3
     # A person has decided.
@@ -593,10 +614,10 @@ def test_a_task_of_an_earlier_start_of_the_same_driver_stops_without_writing(sin
     produce(sink, 5)
     admin = Admin(sink.connection)
     starter = SinkStarter(settings=sink.settings(), source_admin=admin, admin=admin)
-    first = starter.start(None)
+    first = starter.start()
     first.control.close()
     survivor = ExactlyOnceWriter(plan_of(sink, first, 5), sink.at(), Worker())
-    second = starter.start(None)
+    second = starter.start()
     second.control.close()
 
     def go_on() -> None:

@@ -64,7 +64,7 @@ def start_as_a_driver_does(sink: ReplicatedSink) -> StartedSink:
     failures: list[SinkPipelineError] = []
     while len(failures) < 5:
         try:
-            started = starter.start(None)
+            started = starter.start()
         except SinkPipelineError as error:
             if not error.reason.retry:
                 raise

@@ -50,7 +50,6 @@ MAY = [
     ("delete", "sinkpipeline.io/sinkpipelineactions"),
     ("update", "sinkpipeline.io/sinkpipelineactions/status"),
     ("delete", "sparkoperator.k8s.io/sparkapplications"),
-    ("get", "secrets"),
     ("create", "events"),
     ("watch", "apiextensions.k8s.io/customresourcedefinitions"),
     ("get", "namespaces=kube-system"),
@@ -72,6 +71,8 @@ MAY_NOT = [
 def test_the_operator_may_what_it_does_and_no_more(api_server: Cluster, installed: str) -> None:
     account = f"{installed}:{chart.operator_account(namespace=installed)}"
     assert [each for each in MAY if not allowed(api_server, account, *each, "kube-public")] == []
+    assert allowed(api_server, account, "get", "secrets", installed), "drivers run there"
+    assert not allowed(api_server, account, "get", "secrets", "kube-public"), "none runs there"
     assert [each for each in MAY_NOT if allowed(api_server, account, *each, installed)] == []
 
 
@@ -165,7 +166,13 @@ def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, nam
         "serviceAccount": {"annotations": {"a": "1"}},
         "driver": {"serviceAccount": {"annotations": {"b": "2"}}},
         "crds": {"upgrade": False},
-        "metrics": {"service": {"annotations": {"c": "3"}}, "serviceMonitor": asking},
+        "metrics": {
+            "service": {"annotations": {"c": "3"}},
+            "serviceMonitor": asking,
+            "drivers": {"open": True, "podMonitor": asking},
+            "alerts": {"create": True, "labels": {"release": "prometheus"}, "runbooks": "https://example.com/runbooks"},
+            "dashboard": {"create": True, "annotations": {"grafana_folder": "Kafka"}},
+        },
         "networkPolicy": {
             "create": True,
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}],

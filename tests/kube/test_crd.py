@@ -26,6 +26,7 @@ from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topic_pattern import PatternError, matches
 from support.resource.custom_resource import admit
 from support.resource.gitops import kstatus, three_way
@@ -366,7 +367,7 @@ def test_columns(resources: Resources, kubectl: Kubectl, namespace: str) -> None
     stored = resources.create(named(smallest()))
     name = stored["metadata"]["name"]
     state = PartitionProgress(
-        epoch=0, next=9, rows=5, dead=3, dropped=1, dead_by_class=(("WrongType", 3),), dropped_by_class=(("Newer", 1),)
+        epoch=0, next=9, rows=5, dead=3, dropped=1, by_class=checked({"WrongType": 3}, {"Newer": 1})
     )
     progress = Progress(partitions={SourcePartition("raw", 0): state})
     report = SinkReport(name="copy", exactly_once=True, state=SinkState.RUNNING, lag=7, progress=progress)

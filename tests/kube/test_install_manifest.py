@@ -66,6 +66,9 @@ def installed(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_accounts_have_their_rights(api_server: Cluster, installed: Installed) -> None:
     until_rights_count(api_server, installed.system, manifest.operator_account())
+    account = f"{installed.system}:{manifest.operator_account()}"
+    wait_until(lambda: allowed(api_server, account, "get", "secrets", installed.served), "it may where pipelines are")
+    assert not allowed(api_server, account, "get", "secrets", "default")
 
 
 def test_drivers_have_theirs_where_pipelines_are(api_server: Cluster, installed: Installed) -> None:

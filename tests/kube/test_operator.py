@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import crd
 from servers.control_plane import Cluster, ControlPlaneError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline_operator.act.actions import FINALIZER
+from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from support.kube.operator_lab import ACCOUNT, IMAGE, OperatorLab
 from support.kube.scripts import Script, SinkScript
 from support.resource.gitops import kstatus
@@ -51,6 +53,8 @@ def owners(found: Object) -> list[tuple[str, str, bool]]:
 
 
 def test_an_applied_pipeline_becomes_ready(lab: OperatorLab, name: str) -> None:
+    """Beside a pod whose label names no pipeline, as anybody may make one: its log is looked at in the end."""
+    lab.kubectl("run", f"{name}-nobody", f"--labels={PIPELINE_LABEL}=", "--image=registry.invalid/none")
     lab.drivers.play(
         (lab.namespace, name), Script(sinks={"copy": SinkScript(rows=350, dead=9, next=(120, 239), lag=3)})
     )
@@ -115,7 +119,9 @@ def test_the_child_is_owned_labelled_and_explicit(lab: OperatorLab, name: str) -
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     managers = {(each["manager"], each["operation"]) for each in child["metadata"]["managedFields"]}
-    assert ("sinkpipeline-operator", "Apply") in managers
+    # Created, and never written again: a second operator's write would have it submitted twice.
+    assert ("sinkpipeline-operator", "Update") in managers
+    assert child["metadata"]["generation"] == 1
 
 
 def test_what_the_driver_is_given_is_owned_and_immutable(lab: OperatorLab, name: str) -> None:
@@ -403,3 +409,24 @@ def test_the_operator_stops_at_sigterm_and_leaves_the_driver(new_lab: Callable[.
     lab.until_ready(name)
     assert lab.pod(name) == before
     assert lab.starts(name) == 1
+
+
+@pytest.fixture
+def deep_objects() -> Iterator[None]:
+    """A lab reads what its operator does."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("deep_objects")
+def test_a_template_that_is_nested_deeply_stops_nobody(lab: OperatorLab, name: str) -> None:
+    """Python's JSON reads a thousand levels, and the API server ten thousand, of what anybody may write there."""
+    levels = 4500
+    deep = lab.pipeline(f"{name}-deep", spark={"template": {"spec": {"deep": "HERE"}}})
+    text = json.dumps(deep).replace('"HERE"', '{"a":' * levels + "1" + "}" * levels)
+    lab.kubectl("apply", "-f", "-", stdin=text)
+    ready(lab, name)
+    lab.kubectl("delete", "sinkpipeline", f"{name}-deep")
+    lab.until(lambda: lab.history("sinkpipeline", f"{name}-deep")[-1].event == "DELETED", "it goes")

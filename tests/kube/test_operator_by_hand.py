@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.status import condition_of
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import End, Script, SinkScript
 
@@ -119,21 +120,31 @@ def test_a_foreign_application_of_its_name_is_neither_taken_over_nor_deleted(lab
     lab.until_ready(name)
 
 
+def first_reason_since(lab: OperatorLab, name: str, number: int) -> str:
+    """Why it was first not Ready, in all changes since that many."""
+    told = [condition_of(each.new.get("status", {}), "Ready") for each in lab.history("sinkpipeline", name)[number:]]
+    return next((str(each["reason"]) for each in told if each and each["status"] != "True"), "")
+
+
 def test_a_driver_pod_that_is_deleted_is_started_again_at_once(lab: OperatorLab, running: str) -> None:
+    number = len(lab.history("sinkpipeline", running))
     lab.delete("pod", f"{running}-driver", "--wait=false")
     lab.until_started(running, 2)
     lab.until_ready(running)
     told = lab.status(running)["restarts"]
     assert (told["total"], told["lastExitCode"], told["lastReason"]) == (1, 0, "Stopped")
+    assert first_reason_since(lab, running, number) in ("DriverPodTerminating", "Stopped")
 
 
 def test_a_driver_pod_that_is_deleted_by_force_is_lost(lab: OperatorLab, running: str) -> None:
+    number = len(lab.history("sinkpipeline", running))
     lab.delete("pod", f"{running}-driver", "--force", "--grace-period=0")
     lab.until_started(running, 2)
     lab.until_ready(running)
     told = lab.status(running)["restarts"]
     assert (told["total"], told["lastReason"]) == (1, "DriverPodLost")
     assert "lastExitCode" not in told
+    assert first_reason_since(lab, running, number) == "DriverPodLost"
 
 
 # --- what it mounts ---

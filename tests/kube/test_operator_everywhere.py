@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.kube.operator_lab import ACCOUNT, OperatorLab
+from support.kube.rights import may_read_secrets
 
 pytestmark = pytest.mark.kube
 
@@ -23,6 +24,11 @@ def test_a_namespace_that_comes_later_is_served(lab_everywhere: OperatorLab, nam
     manifest = lab.pipeline(name)
     manifest["metadata"]["namespace"] = namespace
     lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    told = "{.status.conditions[?(@.type=='SparkApplicationReady')].message}"
+    seen = ("get", "sinkpipeline", name, there, "-o", f"jsonpath={told}")
+    missing = 'cannot create resource "secrets"'
+    lab.until(lambda: missing in lab.cluster.kubectl(*seen), "it says which right is missing")
+    may_read_secrets(lab.cluster, lab.namespace, namespace)
     lab.cluster.kubectl("wait", "--for=condition=Ready", f"sinkpipeline/{name}", "--timeout=30s", there)
     lab.delete("sinkpipeline", name)
     assert lab.cluster.get("pods", there)["items"] != []
@@ -39,6 +45,7 @@ def test_a_namespace_goes_whose_secrets_went_before_its_pipelines(
     manifest["metadata"]["namespace"] = namespace
     password = {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "password"}}
     manifest["spec"]["source"]["kafka"]["auth"] = {"sasl": password}
+    may_read_secrets(lab.cluster, lab.namespace, namespace)
     lab.cluster.kubectl("create", "secret", "generic", "kafka-user", "--from-literal=password=p", there)
     lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
@@ -51,7 +58,9 @@ def test_a_namespace_goes_whose_secrets_went_before_its_pipelines(
     def told() -> str:
         return next((each["message"] for each in seen()["status"].get("conditions", ()) if each["type"] == "Ready"), "")
 
-    lab.until(lambda: "Secret kafka-user does not exist" in told(), "it says what it misses")
+    # The right to read it may go first, too.
+    missing = ("Secret kafka-user does not exist", "may not read Secret kafka-user")
+    lab.until(lambda: any(each in told() for each in missing), "it says what it misses")
     [command] = re.findall(r"`(kubectl .*?)`", told())
     lab.type(command)
     lab.cluster.kubectl("wait", "--for=delete", f"sinkpipeline/{name}", "--timeout=30s", there)

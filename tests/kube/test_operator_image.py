@@ -44,6 +44,10 @@ def test_it_misses_nothing(python: Path, new_lab: Callable[..., OperatorLab], na
     assert "sinkpipeline_" in lab.answer("/metrics")[1]
     asked = [str(python), "-m", "sinkpipeline_operator.ready", f"http://{HOST}:{lab.port}/readyz", "0"]
     assert subprocess.run(asked, check=True, capture_output=True, text=True).stdout.endswith(": ok\n")
+    plugin = [str(python), "-c", "from sinkpipeline_operator.plugin.main import main; main()"]
+    status = [*plugin, "status", name, f"--namespace={lab.namespace}", f"--kubeconfig={lab.cluster.kubeconfig}"]
+    shown = subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    assert shown.startswith(f"{lab.namespace}/{name}: ")
     assert lab.stop() == 0
     assert not {"ModuleNotFoundError", "ImportError", "FileNotFoundError"} & set(re.findall(r"\w+Error", lab.log))
 

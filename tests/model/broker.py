@@ -52,6 +52,7 @@ class Record:
     headers: Headers
     timestamp: int
     transaction: Transaction | None
+    leader_epoch: int = 0
 
     @property
     def is_committed(self) -> bool:
@@ -65,6 +66,7 @@ class Log:
         self.records: list[Record] = []
         self.low = 0
         self.high = 0
+        self.leader_epoch = 0
         self.open: dict[Transaction, int] = {}
         self.history: list[Record] = []
         """Everything that was ever appended, for the judge: compaction doesn't touch it."""
@@ -75,7 +77,7 @@ class Log:
         return min(self.open.values(), default=self.high)
 
     def append(self, row: Row, transaction: Transaction | None) -> None:
-        record = Record(self.high, row.key, row.value, row.headers, row.timestamp, transaction)
+        record = Record(self.high, row.key, row.value, row.headers, row.timestamp, transaction, self.leader_epoch)
         self.records.append(record)
         self.history.append(record)
         if transaction is not None and transaction not in self.open:
@@ -110,6 +112,12 @@ class Log:
     def truncate(self, before: int) -> None:
         self.low = max(self.low, min(before, self.stable))
         self.records = [record for record in self.records if record.offset >= self.low]
+
+    def lose_end(self, at: int) -> None:
+        """A leader that doesn't have the records from this offset on takes over. Nothing is open there."""
+        self.high = max(self.low, at)
+        self.records = [record for record in self.records if record.offset < self.high]
+        self.leader_epoch += 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,12 @@ class Cluster:
     """Whether the cluster refuses the next row of a plain producer."""
     topics_known: Callable[[], Collection[str] | None] = lambda: None
     """The topics of which the broker that answers next knows; None: all that are there."""
+    has_leaders: bool = False
+    """Whether logs may lose their ends; where they don't, drivers are not asked to look for that."""
+    on_lost_end: Callable[[], None] = lambda: None
+    """Somebody has seen it."""
+    row_s: Callable[[str], float] = lambda _: 0.0
+    """How long a row takes on its way to a topic; others wait meanwhile."""
 
 
 _cluster: Cluster | None = None
@@ -85,6 +91,8 @@ class Producer:
         self._begun = False
         self._transaction: Transaction | None = None
         self._rows: list[Row] = []
+        self._through_at = 0.0
+        """When the first of them is through, on a slow link."""
         self._fatal: int | None = None
 
     def init_transactions(self, timeout_s: float) -> None:
@@ -123,14 +131,18 @@ class Producer:
             partition = zlib.crc32(key or b"") % (1 if found is None else len(found.logs))
         self._rows.append(Row(topic, partition, key, value, headers, timestamp))
 
-    def poll(self, _timeout_s: float) -> int:
-        if self._rows:
+    def poll(self, timeout_s: float) -> int:
+        if self._is_slow():
+            self._trickle(timeout_s)
+        elif self._rows:
             self._send()
         return 0
 
     def commit_transaction(self, timeout_s: float) -> None:
         world = cluster()
-        if self._rows:
+        if self._is_slow():
+            self._trickle(timeout_s)
+        elif self._rows:
             self._send()
         self._refuse_if_fatal()
         if self._rows:
@@ -162,7 +174,9 @@ class Producer:
         self._begun, self._fatal = False, None
 
     def flush(self, timeout_s: float) -> int:
-        if self._rows:
+        if self._is_slow():
+            self._trickle(timeout_s)
+        elif self._rows:
             self._send(timeout_s)
         return len(self._rows)
 
@@ -178,21 +192,35 @@ class Producer:
             raise ValueError("no transactional producer")
         return self._id
 
-    def _send(self, timeout_s: float = 10.0) -> None:
+    def _is_slow(self) -> bool:
+        return bool(self._rows) and cluster().row_s(self._rows[0].topic) > 0
+
+    def _trickle(self, timeout_s: float) -> None:
+        """For so long what waits goes out over a slow link, one row after the other."""
+        scheduler = cluster().scheduler
+        end = scheduler.now + timeout_s
+        while self._rows and self._fatal is None and scheduler.now < end:
+            self._through_at = self._through_at or scheduler.now + cluster().row_s(self._rows[0].topic)
+            scheduler.wait("slow", None, min(self._through_at, end) - scheduler.now)
+            if scheduler.now >= self._through_at:
+                self._through_at = 0.0
+                self._send(most=1)
+
+    def _send(self, timeout_s: float = 10.0, *, most: int | None = None) -> None:
         """Sends what waits. What isn't answered is sent again later, and stands in the log once."""
-        world, rows = cluster(), list(self._rows)
+        world, rows = cluster(), self._rows[:most]
 
         def effect() -> None:
             if self._id is None:
                 self._send_plainly(rows)
             else:
                 self._transaction = world.broker.send(self._id, self._epoch, rows, world.scheduler.now)
-            self._rows.clear()
+            del self._rows[: len(rows)]
 
         def lost(fate: Fate) -> None:
             if self._id is None and fate in (Fate.FAILED, Fate.TIMED_OUT):
                 self._on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), Message(topic=rows[0].topic))
-                self._rows.clear()
+                del self._rows[: len(rows)]
 
         try:
             world.scheduler.call("send", effect, lost, timeout_s=timeout_s)
@@ -226,10 +254,16 @@ class Message:
     """A record, or an event."""
 
     def __init__(
-        self, record: Record | None = None, *, offset: int = -1, code: int | None = None, topic: str = ""
+        self,
+        record: Record | None = None,
+        *,
+        offset: int = -1,
+        code: int | None = None,
+        topic: str = "",
+        partition: int = 0,
     ) -> None:
         self._record = record
-        self._topic = topic
+        self._topic, self._partition = topic, partition
         self._offset = offset if record is None else record.offset
         self._code = code
 
@@ -238,6 +272,12 @@ class Message:
 
     def topic(self) -> str:
         return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def leader_epoch(self) -> int | None:
+        return None if self._record is None else self._record.leader_epoch
 
     def offset(self) -> int:
         return self._offset
@@ -255,22 +295,30 @@ class Message:
         return None if self._record is None else self._record.headers
 
 
+@dataclass
+class _Place:
+    """Where a consumer stands in a partition that it is assigned."""
+
+    topic: str
+    partition: int
+    position: int
+    told_end: int = -1
+    broken: bool = False
+
+
 class Consumer:
-    """Reads one assigned partition. The end is told once for each position."""
+    """Reads what it is assigned. The end is told once for each position."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._committed = config.get("isolation.level", "read_committed") == "read_committed"
         self._reset = config.get("auto.offset.reset", "latest")
-        self._topic, self._partition, self._position = "", 0, 0
-        self._told_end = -1
-        self._broken = False
+        self._places: list[_Place] = []
         self._fetched: list[Message] = []
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        [at] = partitions
-        self._topic, self._partition = at.topic, at.partition
-        self._position = 0 if at.offset == OFFSET_BEGINNING else at.offset
-        self._told_end, self._broken = -1, False
+        self._places = [
+            _Place(at.topic, at.partition, 0 if at.offset == OFFSET_BEGINNING else at.offset) for at in partitions
+        ]
         self._fetched = []
 
     def consume(self, count: int, _timeout_s: float) -> list[Message]:
@@ -284,7 +332,7 @@ class Consumer:
 
     def poll(self, timeout_s: float) -> Message | None:
         if not self._fetched:
-            cluster().scheduler.wait("poll", self._is_there, timeout_s)
+            cluster().scheduler.wait("poll", lambda: any(map(self._is_there, self._places)), timeout_s)
             self._fetch()
         return next(iter(self._take(1)), None)
 
@@ -292,7 +340,7 @@ class Consumer:
         found, self._fetched = self._fetched[:count], self._fetched[count:]
         if found:
             # The event of the end tells where the next record will stand.
-            cluster().on_read(self._topic, found[-1].offset() + (found[-1].error() is None))
+            cluster().on_read(found[-1].topic(), found[-1].offset() + (found[-1].error() is None))
         return found
 
     def get_watermark_offsets(self, at: TopicPartition, timeout: float, *, cached: bool = False) -> tuple[int, int]:
@@ -304,42 +352,45 @@ class Consumer:
     def close(self) -> None:
         pass
 
-    def _is_there(self) -> bool:
-        topic = cluster().broker.topics.get(self._topic)
-        if topic is None or self._broken:
-            return not self._broken
-        log = topic.logs[self._partition]
+    def _is_there(self, place: _Place) -> bool:
+        topic = cluster().broker.topics.get(place.topic)
+        if topic is None or place.broken:
+            return not place.broken
+        log = topic.logs[place.partition]
         end = log.stable if self._committed else log.high
-        return end != self._position or self._told_end != self._position
+        return end != place.position or place.told_end != place.position
 
     def _fetch(self) -> None:
-        if self._broken:
-            return
-        topic = cluster().broker.topics.get(self._topic)
-        if topic is None:
-            self._event(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            return
-        log = topic.logs[self._partition]
-        if not log.low <= self._position <= log.high and not self._find_position(log.low, log.high):
-            return
-        records, end = log.read(self._position, committed=self._committed)
-        self._fetched += [Message(record) for record in records]
-        self._position = end
-        if self._told_end != end:
-            self._told_end = end
-            self._fetched.append(Message(offset=end, code=KafkaError._PARTITION_EOF))
+        for place in self._places:
+            if not place.broken:
+                self._fetch_from(place)
 
-    def _find_position(self, low: int, high: int) -> bool:
+    def _fetch_from(self, place: _Place) -> None:
+        topic = cluster().broker.topics.get(place.topic)
+        if topic is None:
+            self._event(place, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return
+        log = topic.logs[place.partition]
+        if not log.low <= place.position <= log.high and not self._find_position(place, log.low, log.high):
+            return
+        records, end = log.read(place.position, committed=self._committed)
+        self._fetched += [Message(record, topic=place.topic, partition=place.partition) for record in records]
+        place.position = end
+        if place.told_end != end:
+            place.told_end = end
+            self._event(place, KafkaError._PARTITION_EOF, end)
+
+    def _find_position(self, place: _Place, low: int, high: int) -> bool:
         """The position is out of range: what auto.offset.reset says."""
         if self._reset == "error":
-            self._event(KafkaError._AUTO_OFFSET_RESET)
+            self._event(place, KafkaError._AUTO_OFFSET_RESET)
             return False
-        self._position = low if self._reset in ("earliest", "smallest", "beginning") else high
+        place.position = low if self._reset in ("earliest", "smallest", "beginning") else high
         return True
 
-    def _event(self, code: int) -> None:
-        self._broken = True
-        self._fetched.append(Message(code=code))
+    def _event(self, place: _Place, code: int, offset: int = -1) -> None:
+        place.broken = code != KafkaError._PARTITION_EOF
+        self._fetched.append(Message(offset=offset, code=code, topic=place.topic, partition=place.partition))
 
 
 class AdminClient:

@@ -15,12 +15,30 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from model.machine import AtLeastOnce, DeadLetters, Everything, FirstStarts, Protocol
+from model.machine import (
+    AtLeastOnce,
+    DeadLetters,
+    Everything,
+    FirstStarts,
+    LostEnds,
+    Protocol,
+    SlowLinks,
+    WriteBacks,
+)
 from model.product import product_on_the_model
 from model.rules import Calm
 from support.runs.hunting import asked
 
-MACHINES: tuple[type[Calm], ...] = (Protocol, DeadLetters, Everything, AtLeastOnce, FirstStarts)
+MACHINES: tuple[type[Calm], ...] = (
+    Protocol,
+    DeadLetters,
+    Everything,
+    AtLeastOnce,
+    FirstStarts,
+    WriteBacks,
+    LostEnds,
+    SlowLinks,
+)
 RUNS = 100
 """With one seed: about ten seconds."""
 FOUND = Path("build", "hunt")

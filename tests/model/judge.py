@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from model.broker import Broker, Log, Record
 
+CUT_ROWS = 3
+"""The most rows that are under way before progress is written."""
+
 
 class Violation(AssertionError):
     """The protocol broke its word."""
@@ -39,6 +42,8 @@ class Judge:
     sink: Sink
     may_repeat: int = 0
     """Rows that starts have announced that they may duplicate, all together."""
+    may_repeat_cuts: int | None = None
+    """Of AtLeastOnce: how many cuts of a partition may have been repeated; None where that is not counted."""
     blind: bool = False
     """Its topics were tampered with: only what is delivered twice is looked at, until the end."""
     letters_deleted: bool = False
@@ -175,9 +180,11 @@ class Judge:
         return {partition: json.loads(value) for partition, value in newest.items() if value is not None}
 
     def _check_repeats(self, partition: int, topic: str, delivered: list[int]) -> None:
-        if not self.sink.exactly_once:
-            return
         repeated = len(delivered) - len(set(delivered))
+        if not self.sink.exactly_once:
+            if self.may_repeat_cuts is not None and repeated > CUT_ROWS * self.may_repeat_cuts:
+                raise Violation(f"{self._at(partition)}: {repeated} rows repeated by {self.may_repeat_cuts} kills")
+            return
         if repeated > self.may_repeat:
             raise Violation(f"{self._at(partition)}: {repeated} rows in {topic} twice: {delivered}")
         for log in self._logs(topic):

@@ -28,8 +28,11 @@ from model.rules import (
     zombies,
 )
 from model.scheduler import Fate
-from model.world import PROGRESS, Kind, Shape
+from model.world import PROGRESS, SOURCE, Kind, Shape
 from sinkpipeline.core.targets import Targets
+
+_FEW = 15
+"""Records, for links that take seconds for each."""
 
 
 class Drivers(Calm):
@@ -385,6 +388,34 @@ class OldAnswers(Calm):
             self.start_another()
 
 
+class SlowLinks(Calm):
+    """A link to the data topic that takes seconds for a row, and drivers and workers that are killed meanwhile."""
+
+    @initialize(shape=shapes, records=records, exactly_once=st.booleans())
+    def begin(self, shape: Shape, records: list[Kind], *, exactly_once: bool = False) -> None:
+        # A cut of ExactlyOnce has to come through before its transaction times out.
+        row_s = 15.0 if exactly_once else 25.0
+        super().begin(replace(shape, exactly_once=exactly_once, partitions=1, sinks=1, small=0, row_s=row_s), records)
+        for judge in self.world.judges.values():
+            judge.may_repeat_cuts = 0
+
+    def produce(self, partition: int, records: list[Kind]) -> None:
+        """Not too much: it takes its time."""
+        if self.world.broker.log(SOURCE, partition).high < _FEW:
+            super().produce(partition, records)
+
+    @rule(records=records, seconds=st.sampled_from([20.0, 50.0, 80.0, 110.0]), worker=st.booleans())
+    def kill_in_a_batch(self, records: list[Kind], seconds: float, *, worker: bool) -> None:
+        self.produce(0, records)
+        self.world.scheduler.run(seconds=seconds)
+        processes = [each.process for each in (self.world.workers() if worker else self.world.alive())]
+        for process in processes:
+            self.world.cut_short()
+            self.world.scheduler.kill(process)
+        if not worker:
+            self.start_another()
+
+
 class TwoNames(Drivers):
     """The source and the sinks are one cluster by two names, and the sinks write into the source."""
 
@@ -453,6 +484,44 @@ class Losses(LateTasks, Deletions):
         starter = self.run_to(("runner", "commit"), commits)
         if starter is not None:
             self.world.scheduler.step(starter, Fate.LOST)
+
+
+class WriteBacks(Calm):
+    """A driver that writes its frontier back is overtaken meanwhile, and that progress is deleted, too."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, remembers=True, sinks=1), records)
+
+    @rule(label=st.sampled_from(["init", "send", "commit"]), nth=nths, seconds=st.sampled_from([1.0, 3.0]))
+    def overtaken_in_a_write_back(self, label: str, nth: int, seconds: float) -> None:
+        self.world.scheduler.run(seconds=3.0)
+        self.world.delete_progress(create=False)
+        starter = self.hold(("runner", label), nth)
+        self.start_another()
+        self.world.produce(0, [Kind.KEPT, Kind.KEPT])
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_progress(create=False)
+        self.release(starter)
+        self.world.scheduler.run(seconds=5.0)
+
+
+class LostEnds(Drivers):
+    """A replica of the source that was behind becomes the leader."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, leaders=True, partitions=1, sinks=1), records)
+
+    @rule(lost=st.integers(1, 6), grown=records, seconds=st.sampled_from([1.0, 5.0, 15.0]), stopped=st.booleans())
+    def lose_end_of_source(self, lost: int, grown: list[Kind], seconds: float, *, stopped: bool) -> None:
+        self.world.produce(0, [Kind.KEPT] * 4)
+        self.world.scheduler.run(seconds=seconds)
+        if stopped:
+            for driver in self.world.alive():
+                driver.stop()
+            self.world.scheduler.run(seconds=3.0)
+        self.world.lose_end_of_source(lost, grown)
 
 
 class FirstStarts(Calm):

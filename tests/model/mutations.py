@@ -20,19 +20,21 @@ from model.rules import Calm
 from sinkpipeline.core import reset as core_reset
 from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
+from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
+from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, source_marks, starting
 from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.sinks import delivery, small_batches
+from sinkpipeline.sinks import at_least_once, delivery, small_batches
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -375,7 +377,7 @@ def time_out_is_failure() -> list[Patch]:
             raise SinkPipelineError(Reason.TRANSACTION_FAILED, str(trouble), "")
         self._producer = TransactionalProducer(self._settings.connection, self._id)
         self._produced = self._state.next
-        self._open_rows = self._open_size = 0
+        self._forget_open()
 
     return [put(ExactlyOnceWriter, "_recover", recover)]
 
@@ -394,6 +396,22 @@ def time_out_is_success() -> list[Patch]:
 @mutation("a refused row of AtLeastOnce is not looked for", machine.Refusals)
 def no_delivery_callback() -> list[Patch]:
     return [put(deliveries.Deliveries, "report", nothing)]
+
+
+@mutation("what goes out over a slow link has so long for all of it, not for each row", machine.SlowLinks)
+def patience_is_absolute() -> list[Patch]:
+    original = PlainProducer.flush
+
+    def flush(self: Any, *_: Any) -> None:
+        self._producer.flush(producers.COMMIT_DEADLINE_S)
+        original(self, 0.1)
+
+    return [put(PlainProducer, "flush", flush)]
+
+
+@mutation("AtLeastOnce writes its progress at the end of a batch only", machine.SlowLinks)
+def a_batch_of_at_least_once_is_one_cut() -> list[Patch]:
+    return [put(at_least_once, "CutPolicy", CutPolicy)]
 
 
 @mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)
@@ -423,13 +441,12 @@ def snapshot_in_doubt() -> list[Patch]:
 
 @mutation("a driver's own memory is taken for exact, though an outcome is in doubt", machine.Losses)
 def memory_is_always_exact() -> list[Patch]:
-    original = SinkRunner._remember
+    original = Remembered.left
 
-    def remember(self: Any, query: SinkQuery) -> None:
-        original(self, query)
-        self._held = self._held or query.delivery.hand_over()
+    def left(self: Remembered, progress: Progress, control: ControlId, *, certain: bool) -> None:  # noqa: ARG001
+        original(self, progress, control, certain=True)
 
-    return [put(SinkRunner, "_remember", remember)]
+    return [put(Remembered, "left", left)]
 
 
 @mutation("a driver's own memory is exact though an attempt that was given up may go on", machine.Losses)
@@ -452,7 +469,35 @@ def seeds_are_forgotten() -> list[Patch]:
 
 @mutation("what a driver remembers is exact though another one may have taken the sink", machine.Losses)
 def nobody_proves_to_hold_the_sink() -> list[Patch]:
-    return [put(SinkStarter, "_prove", lambda *_: True)]
+    return [put(ControlProducer, "still_holds", lambda *_: True)]
+
+
+@mutation("one proof is enough for all attempts of a start, and for those that follow it", machine.WriteBacks)
+def proved_once_is_proved() -> list[Patch]:
+    is_proved, started = Remembered.is_proved, Remembered.started
+    proved: set[Remembered] = set()
+
+    def once(self: Remembered, progress_topic: str) -> bool:
+        if self not in proved and is_proved(self, progress_topic):
+            proved.add(self)
+        return self in proved
+
+    def forget(self: Remembered, progress: Progress) -> None:
+        proved.discard(self)
+        started(self, progress)
+
+    return [put(Remembered, "is_proved", once), put(Remembered, "started", forget)]
+
+
+@mutation("an attempt's control id proves before the attempt has read who came in between", machine.WriteBacks)
+def proves_before_it_has_read() -> list[Patch]:
+    original = SinkStarter._read
+
+    def read(self: SinkStarter, hold: Any) -> Progress:
+        self.remembered.taken_again(hold.control)
+        return original(self, hold)
+
+    return [put(SinkStarter, "_read", read)]
 
 
 @mutation("a first start forgets that it has met a progress topic which is gone", machine.FirstStarts)
@@ -630,6 +675,26 @@ def one_look_is_a_verdict() -> list[Patch]:
 @mutation("clusters are told apart by their addresses", machine.TwoNames)
 def addresses_are_clusters() -> list[Patch]:
     return [put(starting, "check_names_apart", nothing), put(starting, "check_ids_apart", nothing)]
+
+
+@mutation("marks in the source are written, and not compared", machine.LostEnds)
+def marks_are_not_compared() -> list[Patch]:
+    return [put(source_marks, "check_marks", nothing)]
+
+
+@mutation("marks are noted anew before they are compared", machine.LostEnds)
+def marks_are_renewed_first() -> list[Patch]:
+    original = source_marks.where_to_look
+
+    def renewed_first(frontier: Any, beginnings: Any, _known: Any) -> Any:
+        return original(frontier, beginnings, {})
+
+    return [put(source_marks, "check_marks", nothing), put(source_marks, "where_to_look", renewed_first)]
+
+
+@mutation("a driver that has seen the source lose an end forgets by what it saw that", machine.LostEnds)
+def noted_marks_are_forgotten() -> list[Patch]:
+    return [put(starting, "newest", lambda written, _noted: dict(written))]
 
 
 # Dead letters

@@ -8,6 +8,7 @@ from model.little_spark import Spark
 from model.scheduler import NEVER, Process
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka.admin import Admin
@@ -68,7 +69,12 @@ class Driver:
         admin = Admin(settings.connection)
         source = settings.source.connection
         source_admin = admin if source == settings.connection else Admin(source)
-        starter = SinkStarter(settings=settings, source_admin=source_admin, admin=admin)
+        starter = SinkStarter(
+            settings=settings,
+            source_admin=source_admin,
+            admin=admin,
+            remembered=Remembered(self.world.memory(sink)),
+        )
         self.starters[sink] = starter
         self.runs[sink] = starter._runs
         self.runners[sink] = SinkRunner(
@@ -80,7 +86,6 @@ class Driver:
                 small_offsets=self.world.shape.small,
             ),
             starter=starter,
-            memory=self.world.memory(sink),
             policy=_POLICY,
             on_change=self._on_change,
         )

@@ -18,16 +18,20 @@ from unittest import mock
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from model import clients, little_spark
+from model.judge import CUT_ROWS
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.cuts import CutPolicy
-from sinkpipeline.kafka import diagnosis, producers, progress_log, reading, starting
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Mark
+from sinkpipeline.kafka import producers, progress_log, reading, starting
+from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
 from sinkpipeline.spark import query, runner, task
 
-_CUT_ROWS = 3
 _SUFFIX = 4
 _SNAPSHOT_EVERY = 8
 _POLL_S = 1.0
@@ -46,7 +50,6 @@ def product_on_the_model() -> Iterator[None]:
         confluent_kafka.Producer: clients.Producer,
         confluent_kafka.Consumer: clients.Consumer,
         AdminClient: clients.AdminClient,
-        diagnosis.diagnose: lambda _connection: None,
     }
     with contextlib.ExitStack() as patches:
 
@@ -63,12 +66,11 @@ def product_on_the_model() -> Iterator[None]:
         # A client in memory has nothing on its way between two of its calls.
         patch(producers, leave=lambda producer, **_: producer.purge())
         for module in (at_least_once, exactly_once):
-            patch(module, CutPolicy=partial(CutPolicy, rows=_CUT_ROWS))
+            patch(module, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
-        # The cluster in memory has no leaders, and loses no end of a log.
         for module in (starting, delivery):
-            patch(module, SourceMarks=_NoMarks)
+            patch(module, SourceMarks=_Marks)
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread)
         patch(
@@ -105,11 +107,18 @@ def _modules() -> list[types.ModuleType]:
     return [*found, runner]
 
 
-class _NoMarks:
-    def __init__(self, *_: object) -> None: ...
+class _Marks(SourceMarks):
+    """The product's, where logs may lose their ends; elsewhere nobody looks for that at each start and stop."""
 
-    def renewed(self, *_: object) -> dict[object, object]:
-        return {}
+    @override
+    def renewed(self, *args: Any) -> dict[SourcePartition, Mark]:
+        if not clients.cluster().has_leaders:
+            return {}
+        try:
+            return super().renewed(*args)
+        except SinkPipelineError:
+            clients.cluster().on_lost_end()
+            raise
 
 
 def _scheduler() -> Scheduler:

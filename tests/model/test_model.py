@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from model.exploring import explore
+from model.exploring import LONGER, explore
 from model.machine import (
     AtLeastOnce,
     DeadLetters,
     Everything,
     FirstStarts,
+    LostEnds,
     OldAnswers,
     Protocol,
+    SlowLinks,
     SmallBatches,
     TwoNames,
+    WriteBacks,
 )
 from model.rules import Calm
 
-pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minutes
+pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing run small takes minutes
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,9 @@ pytestmark = pytest.mark.timeout(1800)  # making a failing run small takes minut
         (TwoNames, 10),
         (FirstStarts, 30),
         (SmallBatches, 60),
+        (WriteBacks, 15),
+        (LostEnds, 20),
+        (SlowLinks, 15),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

@@ -14,13 +14,14 @@ from model.broker import Broker, Log, Row
 from model.judge import Judge, Sink, Violation
 from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, ReadAhead
 from model.processes import Driver, Person
-from model.scheduler import Scheduler, Thread
+from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import SinkReport, render, write_over
+from sinkpipeline.core.progress import Mark, Owner
+from sinkpipeline.core.progress_records import decode_meta
+from sinkpipeline.core.status import SinkReport, SinkState, render, write_over
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
@@ -34,6 +35,8 @@ _OTHER_NAME = Connection(bootstrap_servers="model-by-another-name:9092")
 _PATIENCE_S = 400.0
 """In which whatever can be delivered is delivered once nothing goes wrong any more: a few transaction time-outs."""
 _FOREIGN_S = 900.0
+_SLOWLY = 4
+"""So often a row may be sent over a slow link."""
 _BETWEEN_DRIVERS_S = 60.0
 _OLD_ANSWERS_APART_S = 1.0
 """Longer than all the looks take of who is about to give up (`SINKPIPELINE_LOOK_AGAIN_S` of the tests)."""
@@ -56,6 +59,10 @@ class Shape:
     """The most offsets of a batch that a driver delivers itself."""
     loops: bool = False
     """Whether the sinks write into the source, which is one cluster with them by another name."""
+    leaders: bool = False
+    """Whether the source's logs may lose their ends."""
+    row_s: float = 0.0
+    """How long a row takes on its way to a data topic."""
 
 
 class Kind(enum.Enum):
@@ -76,7 +83,9 @@ class World:
     def __init__(self, shape: Shape | None = None) -> None:
         self.shape = shape or Shape()
         self.broker = Broker(marker_delay_s=self.shape.marker_delay_s)
-        self.scheduler = Scheduler(pass_time=self.broker.pass_time)
+        # Over a slow link clients ask often for what comes late.
+        limit = 200_000 if self.shape.row_s else 50_000
+        self.scheduler = Scheduler(pass_time=self.broker.pass_time, limit=limit)
         self.broker.on_commit = self._judge
         self.broker.refuses = _is_refused
         self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
@@ -104,6 +113,12 @@ class World:
         self._tampered: frozenset[str] = frozenset()
         self._foreign = False
         self._told: SinkPipelineError | None = None
+        self._lost_end = False
+        self._must_refuse = False
+        """Whether what the source lost stood below a mark that was written: no start may go on from there."""
+        self._saw_lost_end: dict[Process, bool] = {}
+        """Drivers that know it; whether their query has ended since."""
+        self._told_lost_end = False
         self._announced: dict[tuple[str, int], int] = {}
         """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
@@ -120,6 +135,9 @@ class World:
                 on_read=self._note_read,
                 refuses_row=self._refuses_row,
                 topics_known=self._topics_known,
+                has_leaders=self.shape.leaders,
+                on_lost_end=self._note_lost_end,
+                row_s=lambda topic: self.shape.row_s if topic.startswith("data-") else 0.0,
             )
         )
         self.broker.create(SOURCE, self.shape.partitions)
@@ -176,6 +194,15 @@ class World:
         """One of a driver's reports has changed."""
         for report in reports:
             self._note_report(report)
+            lost = report.error is not None and report.error.reason is Reason.SOURCE_DATA_LOST
+            self._told_lost_end |= lost
+            if driver.process in self._saw_lost_end:
+                was_ended = self._saw_lost_end[driver.process]
+                self._saw_lost_end[driver.process] = was_ended or report.state is not SinkState.RUNNING
+                if was_ended and report.state is SinkState.RUNNING:
+                    self.fail(
+                        Violation("a driver has seen that the source lost an end that it has handled, and goes on")
+                    )
         status = render(reports, identity="i", generation=None, previous=None, now_ms=0)
         merged = write_over(self.document, status, own=self._written_by in (None, driver))
         if merged is not None:
@@ -258,6 +285,37 @@ class World:
             key = settings.id.partition_key(SourcePartition(SOURCE, 0)).encode()
             self.broker.append([Row(PROGRESS, 0, key, None)])
 
+    def lose_end_of_source(self, lost: int, records: list[Kind]) -> None:
+        """A replica that was behind becomes the leader, and others' records come where those were.
+
+        What was handled above the last mark that was written is lost unseen (docs/design/0022).
+        """
+        if not self._may_tamper("end of source"):
+            return
+        self._note_tampering(Reason.SOURCE_DATA_LOST)
+        for judge in self.judges.values():
+            judge.may_repeat = 1_000_000
+        log, partition = self.broker.log(SOURCE, 0), SourcePartition(SOURCE, 0)
+        log.lose_end(log.high - lost)
+        self._lost_end = True
+        mark = self._marks().get(partition)
+        self._must_refuse |= mark is not None and mark.offset >= log.high
+        self.produce(0, records)
+
+    def _marks(self) -> Mapping[SourcePartition, Mark]:
+        """As they stand in the progress topic."""
+        topic = self.broker.topics.get(PROGRESS)
+        key = self.sinks[0].id.meta_key.encode()
+        metas = (
+            [] if topic is None else [each for each in topic.logs[0].records if each.key == key and each.is_committed]
+        )
+        return decode_meta(metas[-1].value, "meta").marks if metas and metas[-1].value is not None else {}
+
+    def _note_lost_end(self) -> None:
+        thread = self.scheduler.current
+        if thread is not None:
+            self._saw_lost_end.setdefault(thread.process, False)
+
     def add_partition(self) -> None:
         self.broker.topic(SOURCE).logs.append(Log())
 
@@ -268,6 +326,12 @@ class World:
             self.broker.init("foreign", seconds, self.scheduler.now)
             epoch = self.broker.holder("foreign")
             self.broker.send("foreign", epoch, [Row(PROGRESS, 0, b"foreign", b"")], self.scheduler.now)
+
+    def cut_short(self) -> None:
+        """Somebody is killed, or overtaken: he may have delivered one cut that his progress doesn't tell yet."""
+        for judge in self.judges.values():
+            if judge.may_repeat_cuts is not None:
+                judge.may_repeat_cuts += 1
 
     def make_spark_skip(self, by: int) -> None:
         self.justified.add(Reason.SOURCE_DATA_LOST)
@@ -327,7 +391,9 @@ class World:
         # Also where all was delivered, somebody may be about to do harm.
         self.scheduler.run(seconds=_LAST_WORDS_S)
         self.raise_violation()
-        deadline = self.scheduler.now + (_PATIENCE_S + _FOREIGN_S if self._foreign else _PATIENCE_S)
+        rows = sum(log.high for log in self.broker.topic(SOURCE).logs) if SOURCE in self.broker.topics else 0
+        patience_s = _PATIENCE_S + (_FOREIGN_S if self._foreign else 0.0) + _SLOWLY * rows * self.shape.row_s
+        deadline = self.scheduler.now + patience_s
         while not self._is_complete() and self.scheduler.now < deadline:
             if not any(not driver.stopping for driver in self.alive()):
                 self.start_driver()
@@ -335,10 +401,15 @@ class World:
             self.raise_violation()
             self.scheduler.run(self._is_complete, seconds=_BETWEEN_DRIVERS_S)
         if self._tampered or self._foreign:
+            self._told_lost_end = False
             self._replace_drivers()
+        if self._must_refuse:
+            self.scheduler.run(lambda: self._told_lost_end, seconds=_PATIENCE_S)
+            if not self._told_lost_end:
+                raise Violation("the source lost an end that was handled, and the next driver goes on")
         for sink, judge in self.judges.items():
             judge.check()
-            if not judge.is_complete():
+            if not self._lost_end and not judge.is_complete():
                 self._check_refusal(sink)
 
     def _replace_drivers(self) -> None:
@@ -354,7 +425,8 @@ class World:
         self.raise_violation()
 
     def _is_complete(self) -> bool:
-        return all(judge.is_complete() for judge in self.judges.values())
+        # What stands where others were lost, may be taken for them.
+        return self._lost_end or all(judge.is_complete() for judge in self.judges.values())
 
     def _check_refusal(self, sink: str) -> None:
         error = self.reports[sink].error if sink in self.reports else None
@@ -426,7 +498,7 @@ class World:
 
     def _has_started(self, thread: Thread, sink: str) -> bool:
         return any(
-            thread.process is driver.process and driver.starters[sink].started_before
+            thread.process is driver.process and driver.starters[sink].remembered.is_ours
             for driver in self.drivers
             if thread.role == "runner"
         )

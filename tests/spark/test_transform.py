@@ -500,6 +500,14 @@ def test_nothing_is_decoded_twice(spark: SparkSession) -> None:
     assert len(re.findall(r"from_json\(StructField", physical)) == 1
 
 
+def test_to_json_leaves_out_what_is_null_unless_it_is_told_not_to(spark: SparkSession) -> None:
+    written = {"to_json(struct(id, amount))": b'{"id":1}'}
+    written["to_json(struct(id, amount), map('ignoreNullFields', 'false'))"] = b'{"id":1,"amount":null}'
+    for expression, value in written.items():
+        plan = RowPlan("json", "id INT NOT NULL, amount DOUBLE", select=RowSelect(value=expression))
+        assert [row.value for row in rows(source(spark, b'{"id":1}'), plan)] == [value]
+
+
 def test_rows_keep_the_order_and_the_partitions_of_the_source(spark: SparkSession) -> None:
     df = source(spark, *(b'{"id":%d}' % each for each in range(20))).repartition(3)
     output = output_rows(df, id_as_key(where="id % 2 = 0"))

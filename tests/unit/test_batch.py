@@ -32,8 +32,11 @@ receipts = st.builds(
     | partition_progresses(
         counts,
         counts,
-        st.dictionaries(st.sampled_from(["WrongType", "FromTheFuture"]), counts).map(checked),
-        st.dictionaries(st.sampled_from(["RecordTooLarge"]), counts).map(checked),
+        st.builds(
+            checked,
+            st.dictionaries(st.sampled_from(["WrongType", "FromTheFuture"]), counts),
+            st.dictionaries(st.sampled_from(["RecordTooLarge"]), counts),
+        ),
     ),
     delivered=counts,
     commits=counts,

@@ -30,6 +30,12 @@ def test_a_seed_repeats_its_plan_and_each_round_has_every_fault() -> None:
         assert least <= each.lasts_s <= most
 
 
+def test_only_what_was_asked_for() -> None:
+    assert {"network cut", "node drained"} == {
+        each.fault for each in itertools.islice(steps(7, ["node drained", "network cut"]), 4)
+    }
+
+
 SPAN = Span("driver killed", began=100, over=101, fresh=130, ready=135, ended=150)
 ROWS_COME = [*range(90, 101), 130, *range(131, 150)]
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import yaml
 
+from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.main import cli, main
+from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
+from sinkpipeline.kafka.purify import Finding
 from support.resource.manifests import KAFKA, SINK, changed, smallest
 
 Call = Callable[..., tuple[int, list[str], list[str]]]
@@ -77,6 +84,99 @@ def test_wrong_arguments_of_a_reset_are_told_before_a_terminal_is_asked_for(call
     assert "the manifest has no sink nobody" in call(*reset, "--sink", "nobody")[2][-1]
     assert "has no sink nobody" in call("progress", "-f", str(manifest), "--sink", "nobody")[2][-1]
     assert "--yes" in call(*reset, "--sink", smallest()["spec"]["sinks"][0]["name"])[2][-1]
+
+
+def test_programs_are_told_where_a_first_start_begins(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = ("begins from consumer group old: t-0 at 7", "what it wrote since is delivered again")
+    found = [
+        Finding(SinkId("shop.orders", "first"), None, None, begins=told),
+        Finding(SinkId("shop.orders", "second"), None, None),
+    ]
+    monkeypatch.setattr(validate_command, "purify", lambda _: found)
+    monkeypatch.setattr(validate_command, "_check_expressions", lambda *_: None)
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(smallest()))
+    code, out, _ = call("validate", "-f", str(manifest), "-o", "json")
+    assert code == 0
+    assert [each.get("begins") for each in json.loads("\n".join(out))["sinks"]] == [list(told), None]
+
+
+def test_without_the_registry_expressions_have_no_columns(call: Call, tmp_path: Path) -> None:
+    decode = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(changed(smallest(), (("spec", "decode"), decode))))
+    why = "not checked: their columns are in the schema registry"
+    assert call("validate", "-f", str(manifest), "--offline")[:2] == (0, [ANY, f"expressions: {why}"])
+    code, out, _ = call("validate", "-f", str(manifest), "--offline", "-o", "json")
+    document = json.loads("\n".join(out))
+    assert (code, document["valid"]) == (0, True)
+    assert document["warnings"] == [{"sink": None, "message": f"expressions: {why}"}]
+
+
+def test_a_shell_is_told_what_fits_before_anything_slow_is_imported() -> None:
+    """Spark, the Kafka client and the manifest's types take half a second and more, at each press of a key."""
+    slow = ("pyspark", "confluent_kafka", "pydantic", "rich")
+    script = f"""
+import sys
+sys.argv = ["sinkpipeline"]
+from sinkpipeline.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+print("slow:", *sorted({{each.partition(".")[0] for each in sys.modules}} & set({slow!r})))
+"""
+    for words, fitting in (("sinkpipeline val", "plain,validate"), ("sinkpipeline dlq redrive --cl", "plain,--class")):
+        *before, _ = words.split()
+        environ = {"_SINKPIPELINE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(before))}
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split("\n")[:2] == [fitting, "slow:"]
+
+
+def test_all_problems_are_one_document_for_programs(call: Call, tmp_path: Path) -> None:
+    document = changed(smallest(), ((*KAFKA, "isolationLevel"), "some"), ((*SINK, "onExistingData"), "Delete"))
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(document))
+    code, out, (last,) = _with_last_line(call("validate", "-f", str(manifest), "-o", "json"))
+    assert code == 2
+    assert json.loads("\n".join(out)) == {
+        "valid": False,
+        "problems": [
+            {
+                "path": "spec.source.kafka.isolationLevel",
+                "reason": "ManifestInvalid",
+                "message": 'is "some"',
+                "remedy": "use read_committed or read_uncommitted",
+            },
+            {
+                "path": "spec.sinks[0].onExistingData",
+                "reason": "ManifestInvalid",
+                "message": 'is "Delete"',
+                "remedy": "use Append or Refuse",
+            },
+        ],
+        "warnings": [],
+        "sinks": [],
+    }
+    assert last.startswith("ManifestInvalid: 2 problems")
+    manifest.write_text("kind: [")
+    code, out, _ = call("validate", "-f", str(manifest), "-o", "json")
+    [problem] = json.loads("\n".join(out))["problems"]
+    assert (code, problem["path"]) == (2, None)
+    assert "is not YAML, line 1" in problem["message"]
+
+
+def _with_last_line(called: tuple[int, list[str], list[str]]) -> tuple[int, list[str], list[str]]:
+    code, out, err = called
+    return code, out, err[-1:]
 
 
 def test_addresses_that_lead_nowhere_are_told_as_such() -> None:

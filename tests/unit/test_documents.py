@@ -18,7 +18,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, Progress
 from sinkpipeline.core.served import DriverInfo, status_body
 from sinkpipeline.core.status import SinkReport, SinkState, render
-from sinkpipeline.core.tally import tally
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.work import Executors
 from support.sink.progresses import partition_progresses
 
@@ -152,7 +152,7 @@ def test_last_words_that_are_none(text: str) -> None:
 counts = st.integers(0, 2**53)
 times = st.integers(0, 4_000_000_000_000)
 errors = st.builds(SinkPipelineError, st.sampled_from(Reason), st.text(), st.text())
-partitions = partition_progresses(counts, times, st.just(tally({"MalformedJson": 2})))
+partitions = partition_progresses(counts, times, st.just(checked({"MalformedJson": 2})))
 sources = st.builds(SourcePartition, st.sampled_from(["t", "u"]), st.integers(0, 3))
 metas = st.builds(
     Meta,

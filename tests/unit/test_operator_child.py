@@ -75,6 +75,14 @@ def test_a_changed_secret_or_image_needs_a_new_driver() -> None:
     assert len(hashes) == 3
 
 
+def test_open_metrics_wait_for_the_next_start() -> None:
+    opened = replace(RUNTIME, open_metrics=True)
+    assert config_hash(pipeline(), runtime=opened) == config_hash(pipeline())
+    order = Order(pipeline=pipeline(), run=run_config(pipeline(), opened, SECRETS), runtime=opened, cluster="c-1")
+    assert "--open-metrics" in KubeflowChild().build(order)["spec"]["arguments"]
+    assert "--open-metrics" not in child(pipeline())["spec"]["arguments"]
+
+
 def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     assert secret_keys(pipeline()) == {"kafka-user": frozenset({"password"})}
     auth = {

@@ -61,6 +61,18 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
         seen(child=child(config_hash="old"), pods=(pod(),)),
         *(Step.DELETE, Standing.STOPPING, "SpecChanged"),
     ),
+    "another configuration, and it is not its turn": (
+        seen(child=child(config_hash="old"), pods=(pod(),), its_turn=False),
+        *(Step.NOTHING, Standing.RUNNING, "RestartWaits"),
+    ),
+    "not its turn, and a person asks for a restart": (
+        seen(nonce=2, child=child(config_hash="old", nonce=1), pods=(pod(),), its_turn=False),
+        *(Step.DELETE, Standing.STOPPING, "SpecChanged"),
+    ),
+    "not its turn, and it died": (
+        seen(child=replace(ENDED, config_hash="old"), pods=(ended(1),), its_turn=False),
+        *(Step.NOTE, Standing.STOPPING, "DriverDied"),
+    ),
     "its child is going": (seen(child=child(deleting=True)), Step.WAIT, Standing.STOPPING, "DriverStopping"),
     "its child is gone, its pod is not": (
         seen(pods=(pod(deleting=True),)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -112,6 +114,7 @@ def test_work_that_raises_ends_no_lane(make: Callable[..., Work]) -> None:
 
 
 KAFKA = Connection(bootstrap_servers="kafka:9092")
+NOWHERE = Connection(bootstrap_servers="127.0.0.1:1")
 NO_ANSWER = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
 
 
@@ -126,9 +129,9 @@ class Cluster:
 
     def _make(self, _: Connection) -> Admin:
         self.clients += 1
-        return cast(Admin, SimpleNamespace(brokers=self._brokers))
+        return cast(Admin, SimpleNamespace(connection=NOWHERE, cluster=self._cluster))
 
-    def _brokers(self, _: float) -> int:
+    def _cluster(self, _: float, *, why: object) -> int:  # noqa: ARG002 - it does not answer, or refuses
         self.asked += 1
         if self.error is not None:
             raise self.error
@@ -179,8 +182,10 @@ def test_clients_are_shared_bounded_and_go() -> None:
 # --- files of Secrets ---
 
 
-def test_secrets_that_nobody_has_any_more_are_gone() -> None:
+def test_secrets_that_nobody_has_any_more_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = SecretFiles()
+    assert list(tmp_path.iterdir()) == [], "who needs no Secret leaves nothing, however it ends"
     first, second = Ref("shop", "a"), Ref("shop", "b")
     old, new = {"s": {"k": "b2xk"}}, {"s": {"k": "bmV3"}}
     try:
@@ -198,7 +203,7 @@ def test_secrets_that_nobody_has_any_more_are_gone() -> None:
         assert list(there.parent.iterdir()) == []
     finally:
         files.close()
-    assert not there.parent.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- drivers ---

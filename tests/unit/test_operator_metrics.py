@@ -48,6 +48,31 @@ def test_a_pipeline_has_one_phase_and_what_is_not_known_is_no_number() -> None:
     assert not [line for line in told if "lag_offsets" in line]
 
 
+def test_what_a_person_has_to_decide_is_told() -> None:
+    metrics = Metrics()
+    at = f'{{{OF},sink="out"}}'
+    metrics.show(ORDERS, status(lastProgressTime="2026-01-01T00:00:10Z"))
+    assert {
+        f"sinkpipeline_sink_circuit_open{at} 0.0",
+        f"sinkpipeline_sink_source_transaction_open{at} 0.0",
+        f"sinkpipeline_sink_last_progress_timestamp_seconds{at} 1.76722561e+09",
+    } <= lines(metrics)
+    assert not [line for line in lines(metrics) if "may_be_duplicated" in line], "it was never restored"
+    metrics.show(ORDERS, status(circuit={"openedAt": "x"}, openTransaction={"message": "x"}, mayBeDuplicated=0))
+    assert {
+        f"sinkpipeline_sink_circuit_open{at} 1.0",
+        f"sinkpipeline_sink_source_transaction_open{at} 1.0",
+        f"sinkpipeline_sink_may_be_duplicated{at} 0.0",
+    } <= lines(metrics)
+
+
+def test_one_that_is_suspended_is_neither_ready_nor_not() -> None:
+    metrics = Metrics()
+    metrics.show(ORDERS, status())
+    metrics.show(ORDERS, {**status("Suspended"), "conditions": []})
+    assert not [line for line in lines(metrics) if line.startswith("sinkpipeline_ready")]
+
+
 def test_one_that_is_gone_is_forgotten() -> None:
     metrics = Metrics()
     metrics.show(ORDERS, status(lag=7))

@@ -215,6 +215,15 @@ def test_who_waits_for_a_person_waits_for_nothing_else() -> None:
         assert (kinds["Stalled"], kinds["Reconciling"]) != ("True", "True"), name
 
 
+def test_a_pod_that_goes_is_why_nobody_tells_of_the_sinks() -> None:
+    going = ("DriverPodTerminating", "the driver's pod orders-driver is being deleted or evicted")
+    status = report(known(Standing.RUNNING, pod_going=going))
+    assert summary(status)["Ready"] == "False DriverPodTerminating"
+    # Once its end is known, that is the reason.
+    status = report(known(Standing.BACKING_OFF, "DriverDied", pod_going=going))
+    assert summary(status)["Ready"] == "False DriverDied"
+
+
 def test_a_death_is_told_while_it_is_the_reason_and_no_longer() -> None:
     died = {"last_reason": "DriverDied", "last_message": "it ended with 137", "consecutive": 1}
     for standing, why, is_told in (

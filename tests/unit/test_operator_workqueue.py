@@ -15,6 +15,7 @@ from kopf._cogs.structs import references
 from sinkpipeline_operator.act.definitions import Definitions
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from sinkpipeline_operator.kube.client import ApiUnavailable, Cluster, Conflict, Kind, Ref
+from sinkpipeline_operator.kube.selector import Selector
 from sinkpipeline_operator.program import _Running
 from sinkpipeline_operator.watch.handlers import build
 from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
@@ -32,6 +33,7 @@ class Looks:
         self.at_once: dict[Ref, int] = {}
         self.most: dict[Ref, int] = {}
         self.answer: Callable[[Ref], float | None] = lambda _: 3600.0
+        self.versions: set[tuple[Ref, str]] = set()
         self.gate = threading.Event()
         self.gate.set()
         self._lock = threading.Lock()
@@ -48,6 +50,9 @@ class Looks:
             with self._lock:
                 self.at_once[ref] -= 1
 
+    def has_seen(self, ref: Ref, version: str) -> bool:
+        return (ref, version) in self.versions
+
     def poll(self, ref: Ref) -> float | None:
         self.polled.append(ref)
         return 3600.0
@@ -58,7 +63,7 @@ def play(story: Callable[[WorkQueue, Looks], Awaitable[None]]) -> Looks:
 
     async def run() -> None:
         with ThreadPoolExecutor(WORKERS) as executor:
-            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor)
+            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor, has_seen=looks.has_seen)
             work = asyncio.create_task(queue.run())
             try:
                 await story(queue, looks)
@@ -99,6 +104,47 @@ def test_one_that_hangs_holds_up_no_other() -> None:
         await until(lambda: looks.seen == [ONE], "the first look")
         queue.touch(OTHER)
         await until(lambda: OTHER in looks.seen, "the other's look")
+
+    play(story)
+
+
+def test_a_version_that_a_look_has_written_is_no_news_though_the_watch_is_faster_than_the_answer() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        looks.gate.clear()
+        queue.tell(ONE, "1")
+        await until(lambda: looks.seen == [ONE], "the first look")
+        queue.tell(ONE, "2")
+        looks.versions.add((ONE, "2"))
+        looks.gate.set()
+        await until(lambda: looks.at_once[ONE] == 0, "the end of the look")
+        queue.tell(ONE, "2")
+        queue.touch(OTHER)
+        await until(lambda: looks.seen == [ONE, OTHER], "another look, and none for the echo")
+        looks.gate.clear()
+        queue.tell(ONE, "3")
+        await until(lambda: looks.seen.count(ONE) == 2, "a look for a version of somebody else")
+        queue.tell(ONE, "4")
+        looks.gate.set()
+        await until(lambda: looks.seen.count(ONE) == 3, "a look for one that came meanwhile")
+
+    play(story)
+
+
+def test_what_somebody_has_changed_is_looked_at_before_what_has_waited_longer() -> None:
+    many = [Ref("shop", f"n{number}") for number in range(40)]
+
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        queue.tell(ONE, "1", 1)
+        await until(lambda: looks.seen == [ONE], "it is known")
+        looks.versions.add((ONE, "1"))
+        looks.gate.clear()
+        for ref in many:
+            queue.tell(ref, "1", 1)
+        await until(lambda: len(looks.seen) == 1 + WORKERS, "all threads are busy")
+        queue.tell(ONE, "2", 2)
+        looks.gate.set()
+        await until(lambda: len(looks.seen) == 2 + len(many), "all were looked at")
+        assert ONE in looks.seen[1 + WORKERS : 1 + 2 * WORKERS + 1]
 
     play(story)
 
@@ -157,7 +203,7 @@ def test_a_queue_that_has_ended_is_told() -> None:
     async def end() -> WorkQueue:
         looks = Looks()
         with ThreadPoolExecutor(1) as executor:
-            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor)
+            queue = WorkQueue(look=looks.look, poll=looks.poll, executor=executor, has_seen=looks.has_seen)
             queue._start_what_is_due = lambda: 1 // 0  # type: ignore[assignment,method-assign,return-value]
             assert not queue.is_over
             with pytest.raises(ZeroDivisionError):
@@ -171,12 +217,14 @@ def test_a_queue_that_has_ended_is_told() -> None:
     assert "the work queue has ended" in process.trouble()
 
 
-def test_only_what_is_ours_is_watched() -> None:
+@pytest.mark.parametrize(("selector", "pipelines"), [("", []), ("shard=a,!test", ["shard=a,!test"])])
+def test_only_what_is_ours_is_watched(selector: str, pipelines: list[str]) -> None:
     async def never() -> Coroutine[None, None, None]:
         raise NotImplementedError
 
     child = Kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications")
-    _, settings = build(never, cast(Any, None), child, (), cast(Any, None))
+    nothing = cast(Any, None)
+    _, settings = build(never, nothing, child, (), nothing, Selector.parse(selector))
     asked = {
         plural: settings.watching.label_selectors.collect(references.Resource(group, version, plural))
         for group, version, plural in (
@@ -185,4 +233,4 @@ def test_only_what_is_ours_is_watched() -> None:
             ("sinkpipeline.io", "v1alpha1", "sinkpipelines"),
         )
     }
-    assert asked == {"pods": [PIPELINE_LABEL], "sparkapplications": [PIPELINE_LABEL], "sinkpipelines": []}
+    assert asked == {"pods": [PIPELINE_LABEL], "sparkapplications": [PIPELINE_LABEL], "sinkpipelines": pipelines}

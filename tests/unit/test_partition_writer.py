@@ -23,7 +23,7 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.core.tally import tally
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import RecordRefused
@@ -245,8 +245,8 @@ def test_every_record_has_one_end(
     )
     classes = dict.fromkeys(failed, "RecordRefused")
     classes |= dict.fromkeys(failed & astray, "PartitionOutOfRange") | dict.fromkeys(failed & bad, "MalformedJson")
-    assert state.dead_by_class == tally(Counter(classes[offset] for offset in failed - lost))
-    assert state.dropped_by_class == tally(Counter(classes[offset] for offset in lost))
+    dead, dropped = (Counter(classes[offset] for offset in each) for each in (failed - lost, lost))
+    assert state.by_class == checked(dead, dropped)
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])

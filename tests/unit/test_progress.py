@@ -25,7 +25,7 @@ from sinkpipeline.core.progress_records import (
 )
 from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.core.starting import overlay
-from sinkpipeline.core.tally import Tally, checked
+from sinkpipeline.core.tally import checked
 from support.sink.progresses import partition_progresses
 
 SINK = SinkId("shop.orders", "enriched")
@@ -37,8 +37,8 @@ Log = Sequence[tuple[str | None, bytes | None]]
 
 counts = st.integers(0, 2**63 - 1)
 words = st.text(min_size=1, max_size=8)
-tallies = st.dictionaries(st.sampled_from([*"AbcdE", "WrongType"]), counts, max_size=4).map(checked)
-partition_states = partition_progresses(counts, counts, st.just(()) | tallies, st.just(()) | tallies)
+by_word = st.dictionaries(st.sampled_from([*"AbcdE", "WrongType"]), counts, max_size=4)
+partition_states = partition_progresses(counts, counts, st.just(()) | st.builds(checked, by_word, by_word))
 metas = st.builds(
     Meta,
     epoch=counts,
@@ -85,8 +85,8 @@ def test_wire_format_is_that_of_the_design() -> None:
     assert encode_partition(state) == (
         b'{"v":1,"epoch":0,"next":120,"rows":118,"dead":2,"dropped":0,"lost":0,"at":1700000000000}'
     )
-    letters: Tally = (("InvalidUtf8", 1), ("WrongType", 1))
-    assert encode_partition(replace(state, dead_by_class=letters, dropped_by_class=(("RecordTooLarge", 3),))) == (
+    by_class = checked({"InvalidUtf8": 1, "WrongType": 1}, {"RecordTooLarge": 3})
+    assert encode_partition(replace(state, by_class=by_class)) == (
         b'{"v":1,"epoch":0,"next":120,"rows":118,"dead":2,"dropped":0,"lost":0,"at":1700000000000,'
         b'"deadByClass":{"InvalidUtf8":1,"WrongType":1},"droppedByClass":{"RecordTooLarge":3}}'
     )
@@ -111,7 +111,7 @@ def test_a_release_that_knows_no_classes_reads_the_rest(state: PartitionProgress
     document = json.loads(encode_partition(state))
     old = {name: document[name] for name in ("v", "epoch", "next", "rows", "dead", "dropped", "lost", "at")}
     found = fold([(SINK.partition_key(P0), json.dumps(old).encode())]).partitions[P0]
-    assert found == replace(state, dead_by_class=(), dropped_by_class=())
+    assert found == replace(state, by_class=())
 
 
 @given(partition_states)
@@ -123,7 +123,7 @@ def test_a_partition_s_progress_travels_and_is_a_key(state: PartitionProgress) -
 def test_a_class_that_is_not_known_is_kept() -> None:
     value = encode_partition(at(1)).replace(b'"at":0', b'"at":0,"deadByClass":{"FromTheFuture":7}')
     found = fold([(SINK.partition_key(P0), value)]).partitions[P0]
-    assert found.dead_by_class == (("FromTheFuture", 7),)
+    assert found.by_class == checked({"FromTheFuture": 7})
     assert encode_partition(advance(found, to=5, at=0)) == value.replace(b'"next":1', b'"next":5')
 
 
@@ -220,7 +220,12 @@ def test_an_unknown_version_is_refused_and_never_guessed(key: str, good: dict[st
     assert refusal([(key, json.dumps(document).encode())]).reason is Reason.PROGRESS_VERSION_UNKNOWN
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"1", b"null", b'"text"', b"\xff"], ids=repr)
+TOO_DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{", b"[]", b"1", b"null", b'"text"', b"\xff", TOO_DEEP], ids=lambda value: repr(value[:10])
+)
 @pytest.mark.parametrize("key", [SINK.partition_key(P0), SINK.meta_key])
 def test_what_is_no_json_object_is_corrupt(key: str, value: bytes) -> None:
     assert refusal([(key, value)]).reason is Reason.PROGRESS_CORRUPT
@@ -314,10 +319,10 @@ def test_rows_are_those_of_all_partitions() -> None:
 
 
 def test_advance_keeps_the_counts() -> None:
-    classes: dict[str, Tally] = {"dead_by_class": (("WrongType", 1),), "dropped_by_class": (("NullValue", 1),)}
-    state = PartitionProgress(epoch=2, next=5, rows=3, dead=1, dropped=1, lost=2, at=1, **classes)
+    classes = checked({"WrongType": 1}, {"NullValue": 1})
+    state = PartitionProgress(epoch=2, next=5, rows=3, dead=1, dropped=1, lost=2, at=1, by_class=classes)
     assert advance(state, to=9, at=7, lost=4) == PartitionProgress(
-        epoch=2, next=9, rows=3, dead=1, dropped=1, lost=6, at=7, **classes
+        epoch=2, next=9, rows=3, dead=1, dropped=1, lost=6, at=7, by_class=classes
     )
     assert advance(state, to=5, at=1) == state
     with pytest.raises(ValueError, match="back from 5 to 4"):

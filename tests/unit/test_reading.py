@@ -1,4 +1,4 @@
-"""The one loop that reads a partition, on a client that says what a test wants."""
+"""The one place that reads, on a client that says what a test wants."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka import reading
-from sinkpipeline.kafka.reading import Answers, Reading
+from sinkpipeline.kafka.reading import Answers, Reading, first_records
 from sinkpipeline.kafka.waiting import Waiting
 
 AT = TopicPartition("t", 0, 3)
@@ -21,6 +22,14 @@ AT = TopicPartition("t", 0, 3)
 class Event:
     at: int
     code: int | None = None
+    number: int | None = 0
+    """Of its partition; None of an event of the whole client."""
+
+    def topic(self) -> str | None:
+        return None if self.number is None else "t"
+
+    def partition(self) -> int | None:
+        return self.number
 
     def offset(self) -> int:
         return self.at
@@ -164,3 +173,32 @@ def test_it_is_told_of_an_open_transaction_and_then_given_up(caplog: pytest.LogC
     with pytest.raises(GivenUp, match=r"held.*somebody unknown"):
         ask(at_the_end=True, patience_s=-1.0)
     ask(at_the_end=False, patience_s=-1.0)
+
+
+WANTED = {SourcePartition("t", number): 3 for number in range(4)}
+
+
+def first(*batches: list[Event], patience_s: float = 0.0) -> dict[int, int]:
+    client: Any = Client(list(batches))
+    found = first_records(client, WANTED, patience_s)
+    assert client.assigned == [3] * 4
+    return {each.partition: message.at for each, message in found.items()}  # type: ignore[attr-defined]
+
+
+def test_the_first_record_of_each_partition_is_that_at_its_offset_or_behind_it() -> None:
+    records = [Event(2), Event(3), Event(4), Event(7, number=1), Event(3, KafkaError._TRANSPORT, 2), Event(3, number=2)]
+    others = [Event(9, KafkaError._PARTITION_EOF, 3), Event(9, number=3)]
+    assert first([*records, *others], patience_s=60) == {0: 3, 1: 7, 2: 3}, "and of the last one only its end is known"
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_what_is_told_instead_of_a_record_is_not_waited_for(code: int) -> None:
+    rest = [Event(3, number=1), Event(3, number=2), Event(3, number=3)]
+    assert first([Event(-1, code)], rest, patience_s=60) == {1: 3, 2: 3, 3: 3}
+
+
+def test_what_is_wrong_with_the_whole_client_ends_it_and_so_does_time() -> None:
+    refused = Event(-1, KafkaError.SASL_AUTHENTICATION_FAILED, None)
+    assert first([Event(3)], [refused], patience_s=60) == {0: 3}
+    assert first([Event(3)], patience_s=0.05) == {0: 3}
+    assert first([Event(3)]) == {}

@@ -138,7 +138,10 @@ def test_a_letter_of_a_redrive_record_is_a_letter() -> None:
     assert read(encode(letter(record=own))) == Letter(AT, 9, letter(record=own))
 
 
-@pytest.mark.parametrize("value", [None, b"", b"no json", b"[]", b"7", b"{}", b"\xff", b'"version"'])
+@pytest.mark.parametrize(
+    "value",
+    [None, b"", b"no json", b"[]", b"7", b"{}", b"\xff", b'"version"', pytest.param(b"[" * 100_000, id="too deep")],
+)
 def test_what_has_only_the_header_is_foreign(value: bytes | None) -> None:
     assert isinstance(found_in(AT, 9, value, None, [(HEADER, b"1")]), Foreign)
 

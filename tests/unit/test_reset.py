@@ -27,6 +27,7 @@ from sinkpipeline.core.reset import (
     reset_progress,
 )
 from sinkpipeline.core.starting import SourceView, partition_counts
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import Topic, remember
 
@@ -42,7 +43,7 @@ def frontier(offsets: Mapping[SourcePartition, int], *, epoch: int = 3) -> Progr
     """Progress with rows, deaths and losses, of a sink that has delivered."""
     partitions = {
         partition: PartitionProgress(
-            epoch=epoch, next=offset, rows=offset, dead=1, dropped=2, lost=3, at=4, dead_by_class=(("WrongType", 1),)
+            epoch=epoch, next=offset, rows=offset, dead=1, dropped=2, lost=3, at=4, by_class=checked({"WrongType": 1})
         )
         for partition, offset in offsets.items()
     }
@@ -118,10 +119,34 @@ def test_targets_are_read() -> None:
     assert to("a.b_c-d:07=008").partitions == {SourcePartition("a.b_c-d", 7): 8}
 
 
+def test_times_are_targets_until_they_are_resolved() -> None:
+    source = view({A0: (5, 20), A1: (0, 9), B0: (0, 7)})
+    targets = to("1970-01-01T00:00:01Z,b=latest,a:1=1970-01-01T01:00:00.002+01:00")
+    assert targets.moments(source) == {A0: 1000, A1: 2}
+    resolved = targets.resolved({A0: 12, A1: 3})
+    assert [resolved.of(each, source) for each in (A0, A1, B0)] == [12, 3, 7]
+    with pytest.raises(SinkPipelineError, match="a day that there is not"):
+        to("a=2026-02-29T00:00:00Z")
+
+
+def test_positions_of_others_may_be_beyond_what_is_committed_and_are_overruled() -> None:
+    source = view({A0: (5, 20), A1: (0, 9)}, open_records=4)
+    found = frontier({A0: 12, A1: 3})
+    shown = plan(found, source, replace(to("latest,a:1=1"), imported={A0: 23, A1: 2}))
+    assert [move.new for move in shown.moves] == [23, 1]
+    assert shown.imported == {A0}
+    check_unmoved(shown, found, source, doubt=None, remembered_epoch=0)
+    with pytest.raises(SinkPipelineError, match="which has 5 to 24"):
+        plan(found, source, Targets(imported={A0: 25}))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "2026-01-01",
+        "2026-01-01T00:00:00",
+        "2026-01-01T24:00:00Z",
         "earliest,",
         "soon",
         "a",
@@ -573,7 +598,7 @@ def test_any_reset(world: tuple[Progress, SourceView, Targets], remembered_epoch
     check(new)
     assert new.meta.epoch > max(found.meta.epoch, remembered_epoch)
     assert all(state.rows == state.dead == state.dropped == state.lost == 0 for state in new.partitions.values())
-    assert not any(state.dead_by_class or state.dropped_by_class for state in new.partitions.values())
+    assert not any(state.by_class for state in new.partitions.values())
     # Every partition of the source is in it, at an offset that the source has.
     assert source.beginnings.keys() <= new.partitions.keys()
     assert all(

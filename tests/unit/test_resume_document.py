@@ -30,8 +30,7 @@ MEMORY = Memory(
             dead=2,
             dropped=1,
             lost=4,
-            dead_by_class=(("MalformedJson", 2),),
-            dropped_by_class=(("FromTheFuture", 1),),
+            by_class=checked({"MalformedJson": 2}, {"FromTheFuture": 1}),
         ),
         SourcePartition("a", 1): PartitionProgress(epoch=2, next=118),
         SourcePartition("b", 0): PartitionProgress(epoch=2, next=7),
@@ -85,7 +84,8 @@ def test_what_is_written_is_read_back(told: Resume) -> None:
 
 names = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
 counts = st.integers(0, 2**53)
-tallies = st.dictionaries(st.sampled_from(["WrongType", "NullValue", "FromTheFuture"]), counts).map(checked)
+by_word = st.dictionaries(st.sampled_from(["WrongType", "NullValue", "FromTheFuture"]), counts)
+tallies = st.builds(checked, by_word, by_word)
 
 
 @st.composite
@@ -104,8 +104,7 @@ def memories(draw: st.DrawFn) -> Memory:
         dead=draw(counts),
         dropped=draw(counts),
         lost=draw(counts),
-        dead_by_class=draw(tallies),
-        dropped_by_class=draw(tallies),
+        by_class=draw(tallies),
     )
     ids = st.none() | st.text(min_size=1)
     return Memory(

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.sinks.contract import UnknownSchemas
 from sinkpipeline.spark import runner
@@ -69,9 +71,8 @@ class Query:
         self._world, self._began, self._patience_s = world, world.now, patience_s
         self._on_trigger = on_trigger
         world.patience.append(patience_s)
-        self.delivery = SimpleNamespace(progress=Progress(), exact=False)
         self.error: Exception | None = None
-        self.batches = 0
+        self.counts = BatchCounts()
 
     def wait(self, timeout_s: float) -> bool:
         self._world.now += timeout_s
@@ -83,7 +84,7 @@ class Query:
             self.error = UnknownSchemas(frozenset({bytes(5)}))
             return True
         if ran < self._world.commits_s:
-            self.batches += 1
+            self.counts = self.counts.with_batch(0.1, [])
             self._on_trigger(found_records=True)
         elif ran >= self._world.commits_s + self._world.batch_s:
             self.error = SinkPipelineError(Reason.BATCH_FAILED, "a worker was killed, four times", "x")
@@ -102,7 +103,7 @@ class Query:
 def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     """A sink with a record that waits, until its thread ends."""
 
-    def start(_memory: object, **_held: object) -> Any:
+    def start() -> Any:
         world.starts += 1
         if world.refusals:
             raise SinkPipelineError(world.refusals.pop(0), "refused", "lift it")
@@ -124,7 +125,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     identity = SimpleNamespace(sink="out")
     source = SimpleNamespace(properties={})
     settings = SimpleNamespace(id=identity, owner=None, exactly_once=True, source=source)
-    starter: Any = SimpleNamespace(settings=settings, start=start)
+    starter: Any = SimpleNamespace(settings=settings, start=start, remembered=Remembered())
 
     def note() -> None:
         if world.proved[-1:] != [sink.report.proved]:
@@ -138,9 +139,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
             raise SinkPipelineError(reason, "the registry is away", "wait")
 
     query: Any = SimpleNamespace(small_offsets=0, schemas=SimpleNamespace(learn=learn))
-    sink = runner.SinkRunner(
-        spark=nothing, query=query, starter=starter, memory=None, policy=FailurePolicy(), on_change=note
-    )
+    sink = runner.SinkRunner(spark=nothing, query=query, starter=starter, policy=FailurePolicy(), on_change=note)
     sink._stop = Stop(world)
     sink.set_ends({SourcePartition("in", 0): 10}, None)
     sink._run()

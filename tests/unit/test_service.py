@@ -17,12 +17,17 @@ from sinkpipeline.cli.pod import bearer
 from sinkpipeline.cli.pod import service as service_module
 from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.vitals import STALE_AFTER_S, START_ALLOWANCE_S, Vitals
+from sinkpipeline.core.batch import Receipt
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.served import LIMIT_BYTES, DriverInfo, Observation, RunCounts, status_body
 from support.waiting import wait_until
 
 TOKEN = "s3cr3t-t0ken"
 NOW_MS = 1_700_000_000_000
 THEN = "2023-11-14T22:13:20Z"
+TOOK_OVER = Receipt(commits=3, claims=1, claiming_s=0.25, in_doubt=True)
+BATCHES = BatchCounts().with_batch(1.0, []).with_batch(1.0, [TOOK_OVER, Receipt(commits=2)])
+BATCHES += BatchCounts().with_batch(45.0, [Receipt()])
 DRIVER = DriverInfo(config_hash="8f14e45f", run="run-1", pid=17)
 
 
@@ -48,12 +53,12 @@ class Clock:
 class Asker:
     """A driver that says what the test makes it say, and its service."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, open_metrics: bool = False) -> None:
         self.clock = Clock()
         self.vitals = Vitals(DRIVER, monotonic=self.clock.monotonic, wall_ms=self.clock.wall_ms)
         self.token_file = directory / "token"
         self.token_file.write_text(f"{TOKEN}\n")
-        self.service = Service(self.vitals, "127.0.0.1", 0, self.token_file)
+        self.service = Service(self.vitals, "127.0.0.1", 0, self.token_file, open_metrics=open_metrics)
 
     def say(self, *sinks: dict[str, Any], supervising: bool = True, **counts: RunCounts) -> None:
         self.vitals.observe(Observation(status=document(*sinks), counts=counts, supervising=supervising))
@@ -183,7 +188,7 @@ def test_metrics(driver: Asker) -> None:
             ],
         ),
         sink("two", state="Retrying"),
-        one=RunCounts(rows=7, batches=3),
+        one=RunCounts(rows=7, batches=BATCHES),
         two=RunCounts(failures={"BrokerUnreachable": 2, "BatchFailed": 1}),
     )
 
@@ -204,6 +209,15 @@ def test_metrics(driver: Asker) -> None:
     assert found["sinkpipeline_sink_lag_offsets", (one,)] == 9
     assert found["sinkpipeline_sink_held_back_offsets", (one,)] == 5
     assert found["sinkpipeline_sink_batches_total", (one,)] == 3
+    assert found["sinkpipeline_sink_batch_duration_seconds_count", (one,)] == 3
+    assert found["sinkpipeline_sink_batch_duration_seconds_sum", (one,)] == 47
+    assert found["sinkpipeline_sink_batch_duration_seconds_bucket", (("le", "2.5"), one)] == 2
+    assert found["sinkpipeline_sink_batch_duration_seconds_bucket", (("le", "60.0"), one)] == 3
+    assert found["sinkpipeline_sink_takeover_duration_seconds_count", (one,)] == 1
+    assert found["sinkpipeline_sink_takeover_duration_seconds_sum", (one,)] == 0.25
+    assert found["sinkpipeline_sink_commits_total", (one,)] == 6, "one for the batch that the driver delivered"
+    assert found["sinkpipeline_sink_in_doubt_tasks_total", (one,)] == 1
+    assert found["sinkpipeline_sink_in_doubt_tasks_total", (two,)] == 0
     assert found["sinkpipeline_sink_failures_total", (("reason", "BrokerUnreachable"), two)] == 2
     assert found["sinkpipeline_sink_failures_total", (("reason", "BatchFailed"), two)] == 1
     assert found["sinkpipeline_sink_state", (one, ("state", "Running"))] == 1
@@ -272,6 +286,17 @@ def is_closed(connection: socket.socket, dripping: bool) -> bool:
         return False
     except (ConnectionResetError, BrokenPipeError):
         return True
+
+
+def test_metrics_may_be_open_and_nothing_else_is(tmp_path: Path) -> None:
+    asker = Asker(tmp_path, open_metrics=True)
+    asker.say(sink())
+    try:
+        assert asker.ask("/metrics", token=None)[0] == 200
+        assert asker.ask("/status", token=None)[0] == 401
+        assert asker.ask("/metrics/", token=None)[0] == 401
+    finally:
+        asker.service.close()
 
 
 def test_many_idle_connections_do_not_silence_it(driver: Asker) -> None:

@@ -13,7 +13,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
-from sinkpipeline.core.tally import tally
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
@@ -35,7 +35,7 @@ SETTINGS = SinkSettings(
     progress=TopicRequest(name="progress"),
     dead_letter=DeadLetterSettings(topic=TopicRequest(name="dead")),
 )
-BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, dead_by_class=tally({"WrongType": 2}))
+BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, by_class=checked({"WrongType": 2}))
 PLAN = BatchPlan(
     settings=SETTINGS,
     run="r",
@@ -47,6 +47,7 @@ PLAN = BatchPlan(
     ranges={P0: OffsetRange(10, 20), P1: OffsetRange(10, 14)},
     frontier={P0: BEFORE, P1: BEFORE},
     owners={},
+    certain=True,
 )
 
 
@@ -79,20 +80,18 @@ def test_a_batch_is_small_by_its_offsets_and_by_the_rows_that_came_lately() -> N
 
 def test_what_the_driver_takes() -> None:
     small = SmallBatches(SETTINGS)
-    assert small.takes(PLAN, certain=True)
-    assert not small.takes(PLAN, certain=False)
-    assert not SmallBatches(SETTINGS, most_offsets=0).takes(PLAN, certain=True)
-    assert not SmallBatches(SETTINGS, most_offsets=13).takes(PLAN, certain=True)
-    assert not SmallBatches(replace(SETTINGS, exactly_once=False)).takes(PLAN, certain=True)
+    assert small.takes(PLAN)
+    assert not small.takes(replace(PLAN, certain=False))
+    assert not SmallBatches(SETTINGS, most_offsets=0).takes(PLAN)
+    assert not SmallBatches(SETTINGS, most_offsets=13).takes(PLAN)
+    assert not SmallBatches(replace(SETTINGS, exactly_once=False)).takes(PLAN)
     narrow = TopicLimits(partitions=1, message_bytes=100_000)
-    assert not small.takes(replace(PLAN, data_limits=narrow), certain=True), "the client would send too much at once"
-    assert not small.takes(replace(PLAN, letter_limits=narrow), certain=True)
-    assert SmallBatches(replace(SETTINGS, dead_letter=None)).takes(replace(PLAN, letter_limits=narrow), certain=True)
-    assert SmallBatches(replace(SETTINGS, properties={"batch.size": "50000"})).takes(
-        replace(PLAN, data_limits=narrow), certain=True
-    )
+    assert not small.takes(replace(PLAN, data_limits=narrow)), "the client would send too much at once"
+    assert not small.takes(replace(PLAN, letter_limits=narrow))
+    assert SmallBatches(replace(SETTINGS, dead_letter=None)).takes(replace(PLAN, letter_limits=narrow))
+    assert SmallBatches(replace(SETTINGS, properties={"batch.size": "50000"})).takes(replace(PLAN, data_limits=narrow))
     small.told(PLAN, [Receipt(size=SMALL_BYTES), Receipt(size=SMALL_BYTES)])
-    assert not small.takes(PLAN, certain=True)
+    assert not small.takes(PLAN)
 
 
 def test_after_a_batch_that_failed_tasks_deliver_for_ever_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +103,7 @@ def test_after_a_batch_that_failed_tasks_deliver_for_ever_longer(monkeypatch: py
         nonlocal now
         began = now
         small.failed(ValueError("no"))
-        while not small.takes(PLAN, certain=True):
+        while not small.takes(PLAN):
             now += 10.0
         return now - began
 
@@ -123,9 +122,9 @@ def test_after_rows_that_were_collected_for_nothing_tasks_deliver_for_a_minute(
     for _ in range(2):
         small.left_to_tasks()
         now += 59
-        assert not small.takes(PLAN, certain=True)
+        assert not small.takes(PLAN)
         now += 1
-        assert small.takes(PLAN, certain=True), "it is no failure: the pause does not grow"
+        assert small.takes(PLAN), "it is no failure: the pause does not grow"
 
 
 def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
@@ -135,7 +134,7 @@ def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
     assert sent(prepared) == [("dead", [b"11"]), ("data", [b"10"]), ("data", [b"12"]), ("data", [b"15", b"16"])]
     assert prepared.delivered == 4
     assert prepared.progress == {
-        P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, dead_by_class=tally({"WrongType": 2, "MalformedJson": 1})),
+        P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, by_class=checked({"WrongType": 2, "MalformedJson": 1})),
         P1: replace(BEFORE, next=14, at=5),
     }
     nothing = SmallBatches(SETTINGS).prepared(PLAN, [], at=5)

@@ -8,7 +8,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress
 from sinkpipeline.core.progress_records import decode_meta, encode_meta
-from sinkpipeline.core.source_marks import check_marks, where_to_look
+from sinkpipeline.core.source_marks import check_marks, newest, where_to_look
 
 A, B = SourcePartition("in", 0), SourcePartition("in", 1)
 
@@ -58,6 +58,13 @@ def test_another_record_in_its_place_is_a_loss(now: Mark | None, is_lost: bool) 
 def meta(**more: object) -> Meta:
     owner = Owner(cluster="file", name="a/b")
     return Meta(epoch=0, run="r", owner=owner, partitions={"in": 2}, **more)  # type: ignore[arg-type]
+
+
+def test_of_marks_that_were_written_and_others_that_were_noted_since_the_newest_count() -> None:
+    """Those that were noted longest ago are the first to be noted anew: the order is that of the noting."""
+    found = newest({A: Mark(7, 1), B: Mark(3, 1)}, {B: Mark(5, 2), A: Mark(7, 1)})
+    assert list(found.items()) == [(B, Mark(5, 2)), (A, Mark(7, 1))]
+    assert newest({A: Mark(9, 2)}, {A: Mark(7, 1)}) == newest({A: Mark(9, 2)}, {}) == newest({}, {A: Mark(9, 2)})
 
 
 def test_marks_are_written_in_their_order_and_read_back() -> None:

@@ -25,6 +25,7 @@ from sinkpipeline.core.status import (
     timestamp,
     write_over,
 )
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.core.work import Executors
 
@@ -41,10 +42,9 @@ STATES = {
         dropped=1,
         lost=3,
         at=NOW - 5000,
-        dead_by_class=(("RecordTooLarge", 1), ("WrongType", 1)),
-        dropped_by_class=(("RecordTooLarge", 1),),
+        by_class=checked({"RecordTooLarge": 1, "WrongType": 1}, {"RecordTooLarge": 1}),
     ),
-    A1: PartitionProgress(epoch=2, next=118, rows=10, dead=2, lost=1, at=NOW, dead_by_class=(("WrongType", 2),)),
+    A1: PartitionProgress(epoch=2, next=118, rows=10, dead=2, lost=1, at=NOW, by_class=checked({"WrongType": 2})),
     B0: PartitionProgress(epoch=2, next=7),
 }
 PROGRESS = Progress(
@@ -294,8 +294,7 @@ def test_memory_is_read_back() -> None:
                 dead=4,
                 dropped=1,
                 lost=4,
-                dead_by_class=(("RecordTooLarge", 1), ("WrongType", 3)),
-                dropped_by_class=(("RecordTooLarge", 1),),
+                by_class=checked({"RecordTooLarge": 1, "WrongType": 3}, {"RecordTooLarge": 1}),
             ),
             A1: PartitionProgress(epoch=2, next=118),
             B0: PartitionProgress(epoch=2, next=7),
@@ -313,7 +312,7 @@ def test_an_older_document_remembers_no_classes() -> None:
     memory = memory_of(document, IDENTITY, "one")
     assert memory is not None
     state = memory.partitions[A0]
-    assert (state.dead, state.dead_by_class, state.dropped_by_class) == (4, (), ())
+    assert (state.dead, state.by_class) == (4, ())
 
 
 counts = st.integers(0, 2**53)

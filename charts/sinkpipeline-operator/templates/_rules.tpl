@@ -23,7 +23,7 @@
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, create, delete]
-# The child: applied (patch, and create where it is not there), followed, and deleted for a restart.
+# The child: created, followed, given a nonce (patch), and deleted for a restart.
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
   verbs: [get, list, watch, create, patch, delete]
@@ -31,11 +31,6 @@
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [list, create, patch, delete]
-# Those that pipelines refer to are read by name, again at each resync: neither listed nor followed. Written are the
-# drivers' tokens; they go with the pipeline that owns them.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [get, create, patch]
 # Drivers: where they listen, how they ended, and what they said last.
 - apiGroups: [""]
   resources: [pods]
@@ -44,6 +39,15 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- end -}}
+
+{{/* Likewise, of Secrets. */}}
+{{- define "sinkpipeline-operator.secretRules" -}}
+# Those that pipelines refer to are read by name, again at each resync: neither listed nor followed. Written are the
+# drivers' tokens; they go with the pipeline that owns them.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, patch]
 {{- end -}}
 
 {{/* What it reads outside namespaces. */}}

@@ -179,7 +179,9 @@ class Actions:
         self.cluster.apply(CONFIG_MAP, _resume_map(pipeline, seen))
         failpoint("operator-after-resume")
         order = Order(pipeline=pipeline, run=run, runtime=self.runtime, cluster=self.cluster.id)
-        self.cluster.apply(self.child_kind.api, self.child_kind.build(order))
+        # Not applied: another operator may have made it in the same moment. A write to it, even of the same, may let
+        # Kubeflow's operator submit it a second time, and fail.
+        self.cluster.create(self.child_kind.api, self.child_kind.build(order))
         failpoint("operator-after-child")
 
     @staticmethod

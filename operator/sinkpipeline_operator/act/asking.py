@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
@@ -13,6 +12,7 @@ from typing import Any
 from sinkpipeline.core import resume
 from sinkpipeline.core.asked import Preview
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.action import ActionType
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.kafka.asked_reset import AskedReset
@@ -328,7 +328,7 @@ def _answer(pods: list[dict[str, Any]], job: str, pipeline: Ref, sink: str) -> O
             if container.get("name") == askedjob.CONTAINER and ended:
                 words = ended.get("message") or ""
     try:
-        answer = json.loads(words)
+        answer = parse_json(words)
         if "error" in answer:
             error = answer["error"]
             trouble = Trouble(reason=str(error["reason"]), message=str(error["message"]), remedy=str(error["remedy"]))

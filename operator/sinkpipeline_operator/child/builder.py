@@ -25,6 +25,10 @@ TERMINATION_GRACE_S = 360
 """Longer than a driver takes to stop: 300 s for its running batches, 15 s for the lag, and Spark's own stop."""
 
 _ETC = "/etc/sinkpipeline"
+CONFIG_FILE = f"{_ETC}/config/pipeline.json"
+"""Where a driver's pod has its manifest."""
+SECRETS_DIRECTORY = f"{_ETC}/secrets"
+"""Where it has the Secrets of it, each in a directory of its name."""
 _USER = 185
 """The user of Spark's own images, where the template of a pipeline names no other."""
 
@@ -115,14 +119,15 @@ def labels(order: Order) -> dict[str, str]:
 def arguments(order: Order) -> list[str]:
     """What `main.py` is started with."""
     return [
-        *("--config", f"{_ETC}/config/pipeline.json"),
+        *("--config", CONFIG_FILE),
         *("--resume", f"{_ETC}/resume/resume.json"),
-        *("--secrets-dir", f"{_ETC}/secrets"),
+        *("--secrets-dir", SECRETS_DIRECTORY),
         *("--listen", f"0.0.0.0:{DRIVER_PORT}"),
         *("--token-file", f"{_ETC}/token/token"),
         *("--termination-log", "/dev/termination-log"),
         *("--owner-cluster", order.cluster),
         *("--config-hash", order.run.hash),
+        *(["--open-metrics"] if order.runtime.open_metrics else []),
     ]
 
 
@@ -239,7 +244,7 @@ def _mount(volume: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": name, "mountPath": "/tmp"}  # noqa: S108 - of the container
     if name == "work":
         return {"name": name, "mountPath": "/opt/spark/work-dir"}
-    path = f"{_ETC}/secrets/{volume['secret']['secretName']}" if name.startswith("secret-") else f"{_ETC}/{name}"
+    path = f"{SECRETS_DIRECTORY}/{volume['secret']['secretName']}" if name.startswith("secret-") else f"{_ETC}/{name}"
     return {"name": name, "mountPath": path, "readOnly": True}
 
 

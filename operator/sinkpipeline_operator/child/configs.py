@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, parse_manifest
 from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.child.builder import HASH_LABEL, owned
@@ -51,14 +52,22 @@ class Config:
     def pipeline(self, uid: str) -> SinkPipeline | None:
         """The manifest, as of the resource with that uid; None where this release can't read it any more."""
         try:
-            document = json.loads(self.text)
+            document = parse_json(self.text)
             document["metadata"]["uid"] = uid
             return parse_manifest(document)
-        except (ValueError, KeyError, TypeError, ManifestError):
+        except (ValueError, KeyError, TypeError, RecursionError, ManifestError):
             return None
 
+    def is_of(self, run: RunConfig) -> bool:
+        """Whether it holds the same document."""
+        try:
+            return bool(parse_json(self.text) == run.document)
+        except ValueError:
+            # Somebody has put another one in its place.
+            return False
+
     def run(self) -> RunConfig:
-        return RunConfig(document=json.loads(self.text), hash=self.hash)
+        return RunConfig(document=parse_json(self.text), hash=self.hash)
 
 
 def read(document: Mapping[str, Any]) -> Config | None:
@@ -81,7 +90,7 @@ def read(document: Mapping[str, Any]) -> Config | None:
 
 def _refusal(text: str | None) -> Refusal | None:
     try:
-        found = json.loads(text or "null")
+        found = parse_json(text or "null")
         return None if found is None else Refusal(**{key: found[key] for key in ("reason", "message", "nonce")})
     except (ValueError, KeyError, TypeError):
         return None

@@ -14,6 +14,8 @@ from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.podwait import PodWait, wait_of
 from sinkpipeline_operator.kube.times import milliseconds
 
+POD_LOST = "DriverPodLost"
+POD_TERMINATING = "DriverPodTerminating"
 _OUT_OF_MEMORY = "OOMKilled"
 
 
@@ -172,7 +174,7 @@ def death_of(child: Child, pod: DriverPod | None) -> Death | None:
     return Death(
         child=child.uid,
         exit_code=None,
-        reason="DriverPodLost",
+        reason=POD_LOST,
         message=child.message or "the driver's pod is gone, and nobody knows how it ended",
         remedy="look at the events of the pod and of its node",
     )

@@ -31,6 +31,8 @@ class Runtime:
     spark_version: str
     service_account: str
     image_pull_policy: str = "IfNotPresent"
+    open_metrics: bool = False
+    """Whether drivers answer /metrics without their token. A driver that runs is not restarted for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,8 @@ def run_config(pipeline: SinkPipeline, runtime: Runtime, secrets: Mapping[str, s
         "spec": {name: value for name, value in whole["spec"].items() if name not in _NOT_THE_DRIVERS}
         | {"identity": pipeline.identity},
     }
-    hashed = {"document": document, "runtime": runtime.__dict__, "secrets": dict(sorted(secrets.items()))}
+    told = {name: value for name, value in vars(runtime).items() if name != "open_metrics"}
+    hashed = {"document": document, "runtime": told, "secrets": dict(sorted(secrets.items()))}
     digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
     return RunConfig(document=document, hash=digest[:HASH_LENGTH])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sinkpipeline.core.asked import Preview
 from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest import ManifestError
 from sinkpipeline.core.manifest.action import ActionSpec, ActionType, parse_action
 from sinkpipeline_operator.kube.client import Ref
@@ -114,7 +114,7 @@ class Asked:
     @property
     def resolved(self) -> dict[str, Any]:
         """Raises ValueError: somebody has written into the status."""
-        found = json.loads(self.status.get("resolved") or "")
+        found = parse_json(self.status.get("resolved") or "")
         if not isinstance(found, dict):
             raise ValueError("no mapping")  # noqa: TRY004 - as where it is no JSON
         return found

@@ -7,7 +7,7 @@ before. A decision is one step; the next reconciliation sees what it led to. In 
 1. a death that is not noted yet is noted, before anything else is done about it;
 2. a resource that goes, is paused, is suspended or is being reset has no driver (a paused one keeps what it has);
 3. an invalid resource keeps the driver of its last valid configuration;
-4. a driver of another configuration than the wanted one goes;
+4. a driver of another configuration than the wanted one goes, once it is its turn;
 5. a driver that ended goes, and one whose child somebody has edited;
 6. while an old pod may still write, nothing is started;
 7. the wanted configuration is started when its time has come.
@@ -25,6 +25,7 @@ from sinkpipeline_operator.decide.restarts import Restarts
 
 NAME_TAKEN = "NameTaken"
 ACTION_RUNNING = "ActionRunning"
+RESTART_WAITS = "RestartWaits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,8 @@ class Observation:
     """Why there must be no driver for now: what a person has asked for once is under way; empty where there may."""
     wanted: str | None = None
     """The hash of the wanted configuration; None where the resource is invalid or a Secret is missing."""
+    its_turn: bool = True
+    """False while a restart for which nobody has changed the manifest waits for those of other pipelines."""
     why_not_wanted: Reason | None = None
     nonce: int | None = None
     fallback: str | None = None
@@ -135,7 +138,7 @@ def _target(seen: Observation) -> str | None:
 def _with_child(seen: Observation, child: Child, death: Death | None, wanted: str) -> Decision:
     if child.deleting:
         return Decision(step=Step.WAIT, standing=Standing.STOPPING, why="DriverStopping", restarts=seen.restarts)
-    if child.config_hash != wanted or _differ(seen.nonce, child.nonce):
+    if (seen.its_turn and child.config_hash != wanted) or _differ(seen.nonce, child.nonce):
         why = "SpecChanged" if child.config_hash != wanted else "RestartRequested"
         return Decision(
             step=Step.DELETE, standing=Standing.STOPPING, why=why, restarts=seen.restarts.forgotten(), anew=True
@@ -146,7 +149,7 @@ def _with_child(seen: Observation, child: Child, death: Death | None, wanted: st
         return Decision(step=Step.DELETE, standing=Standing.STOPPING, why="ChildEdited", restarts=seen.restarts)
     if seen.nonce != child.nonce and seen.nonce is not None:
         return Decision(step=Step.SET_NONCE, standing=_standing_of(child), why="NonceSet", restarts=seen.restarts)
-    return _stay(seen, child.shown_state)
+    return _stay(seen, child.shown_state if seen.its_turn else RESTART_WAITS)
 
 
 def _stay(seen: Observation, why: str) -> Decision:

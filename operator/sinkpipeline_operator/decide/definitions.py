@@ -55,5 +55,5 @@ def trouble(ours: Mapping[str, Any], live: Mapping[str, Any] | None, refusal: st
     refused = f", and could not be replaced ({refusal})" if refusal else ""
     return (
         f"the CustomResourceDefinition {name} {found} ({revision(ours)}){refused}: "
-        "kubectl apply --server-side --force-conflicts -f charts/sinkpipeline-operator/crds/"
+        "kubectl apply --server-side --force-conflicts -f crds/"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,6 +30,11 @@ _PROBE_S = (2.0, 2.0)
 _FRESH_S = 10.0
 """An answer is as good as another one for so long."""
 
+_DEEPEST = 50_000
+"""The API server takes objects of 10,000 levels, also in a pod template, of which it does not know what may be in it.
+Python reads a thousand: so one object of one person would end what reads those of all. A level costs a copy three."""
+_STACK_BYTES = 32 * 1024 * 1024
+"""Of a thread, for so many; taken only where it is used."""
 _CONFLICT = 409
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 _APPLY = "application/apply-patch+yaml"
@@ -98,7 +104,13 @@ SECRET = Kind("v1", "Secret", "secrets")
 POD = Kind("v1", "Pod", "pods")
 EVENT = Kind("v1", "Event", "events")
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
-_NAMESPACE = Kind("v1", "Namespace", "namespaces")
+NAMESPACE = Kind("v1", "Namespace", "namespaces")
+
+
+def take_deep_objects() -> None:
+    """For a process that reads what anybody may have written, before it has threads."""
+    sys.setrecursionlimit(_DEEPEST)
+    threading.stack_size(_STACK_BYTES)
 
 
 def is_in_a_pod() -> bool:
@@ -157,8 +169,10 @@ class Cluster:
         ApiUnavailable, ApiRefused, Conflict
     """
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, manager: str = FIELD_MANAGER) -> None:
+        """`manager`: of the fields that it writes."""
         self._api = api
+        self._manager = manager
         self._id: str | None = None
         self._answered_at = time.monotonic()
         self._probing = threading.Lock()
@@ -168,7 +182,7 @@ class Cluster:
     def id(self) -> str:
         """The uid of the namespace kube-system, by which a cluster is known."""
         if self._id is None:
-            self._id = self._ask("GET", _NAMESPACE.path(None, "kube-system"))["metadata"]["uid"]
+            self._id = self._ask("GET", NAMESPACE.path(None, "kube-system"))["metadata"]["uid"]
         return str(self._id)
 
     @property
@@ -182,7 +196,7 @@ class Cluster:
         # One at a time: whoever asks for the process's own health must not wait behind a server that is silent.
         if self._probing.acquire(blocking=False):
             try:
-                self._ask("GET", _NAMESPACE.path(None, "kube-system"), timeout=_PROBE_S)
+                self._ask("GET", NAMESPACE.path(None, "kube-system"), timeout=_PROBE_S)
                 self._trouble = ""
             except (ApiUnavailable, ApiRefused, Conflict) as error:
                 self._trouble = f"the API server can't be worked with: {error}"
@@ -192,6 +206,9 @@ class Cluster:
 
     def get(self, kind: Kind, ref: Ref) -> dict[str, Any] | None:
         """None where it is not there."""
+        if not ref.name:
+            # A label may be empty: the API server would answer with a list of all there are.
+            return None
         try:
             return self._ask("GET", kind.path(ref.namespace, ref.name))
         except NotFound:
@@ -205,9 +222,12 @@ class Cluster:
         except NotFound:
             return None
 
-    def list(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        found = self._ask("GET", kind.path(namespace), {"labelSelector": selector})
+    def list(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """`namespace`: None for all of them. `fields`: those that the API server can select by."""
+        query = {"labelSelector": _selector(labels), "fieldSelector": _selector(fields or {})}
+        found = self._ask("GET", kind.path(namespace), {name: value for name, value in query.items() if value})
         items: list[dict[str, Any]] = found["items"]
         return items
 
@@ -218,7 +238,7 @@ class Cluster:
         return self._ask("PATCH", kind.path(meta.get("namespace"), meta["name"]), query, document, _APPLY)
 
     def create(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
-        query = {"fieldManager": FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
         return self._ask("POST", kind.path(document["metadata"]["namespace"]), query, document)
 
     def delete(self, kind: Kind, ref: Ref, uid: str) -> None:
@@ -232,12 +252,12 @@ class Cluster:
     def replace_status(self, kind: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
         """Writes `status` of the object as it was read: a Conflict where somebody was faster."""
         meta = document["metadata"]
-        query = {"fieldManager": FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
         return self._ask("PUT", kind.path(meta["namespace"], meta["name"], "status"), query, document)
 
     def patch(self, kind: Kind, ref: Ref, patch: Mapping[str, Any]) -> dict[str, Any]:
         """A merge patch; with `metadata.resourceVersion` in it, a Conflict where somebody was faster."""
-        query = {"fieldManager": FIELD_MANAGER}
+        query = {"fieldManager": self._manager}
         return self._ask("PATCH", kind.path(ref.namespace, ref.name), query, patch, _MERGE)
 
     def _ask(
@@ -263,12 +283,17 @@ class Cluster:
             text = response.read()  # type: ignore[no-untyped-call]
         except (ApiException, HTTPError, OSError) as error:
             raise ApiUnavailable(f"{type(error).__name__}: {error}") from error
-        document = _answer(int(response.status), text)
+        document = answer_of(int(response.status), text)
         self._answered_at = time.monotonic()
         return document
 
 
-def _answer(code: int, text: bytes) -> dict[str, Any]:
+def _selector(wanted: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+
+
+def answer_of(code: int, text: bytes) -> dict[str, Any]:
+    """The document that was answered; raises what the API server's refusal is."""
     try:
         document: dict[str, Any] = json.loads(text)
     except ValueError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.diagnosis import connect
 
 _CONNECT_S = 5.0
 _MOST = 32
@@ -72,7 +73,7 @@ class KafkaClients:
                 # One asks, and the others wait for what it is told.
                 circuit.opens_at = now + _pause_s(circuit.failures)
         try:
-            self.admin(connection).brokers(_CONNECT_S)
+            connect(self.admin(connection), _CONNECT_S)
         except SinkPipelineError as error:
             self._failed(connection, error)
             raise

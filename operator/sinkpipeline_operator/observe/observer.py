@@ -22,7 +22,7 @@ from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, run_config
 from sinkpipeline_operator.child.waits import Executor
 from sinkpipeline_operator.decide.decision import Observation
 from sinkpipeline_operator.decide.restarts import Restarts
-from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, Cluster, Kind, Ref
+from sinkpipeline_operator.kube.client import CONFIG_MAP, PIPELINE, POD, SECRET, ApiRefused, Cluster, Kind, Ref
 from sinkpipeline_operator.kube.times import milliseconds
 from sinkpipeline_operator.observe.driver_client import Answer
 from sinkpipeline_operator.observe.switchboard import Line, Switchboard
@@ -32,6 +32,7 @@ ADOPT_ANNOTATION = "sinkpipeline.io/adopt-owner"
 """`<uid of kube-system, or "file">/<namespace>/<name>`: whose progress may be taken over."""
 
 _LONGEST_LABEL = 63
+_FORBIDDEN = 403
 _SPARK_ROLE = "spark-role"
 _METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
@@ -87,15 +88,21 @@ class Observer:
     runtime: Runtime
     drivers: Switchboard
 
-    def look(self, ref: Ref) -> Seen | None:
-        """None where the resource is gone.
+    def find(self, ref: Ref) -> Mapping[str, Any] | None:
+        """The resource; None where it is gone.
 
         Raises:
             ApiUnavailable, ApiRefused
         """
-        resource = self.cluster.get(PIPELINE, ref)
-        if resource is None:
-            return None
+        return self.cluster.get(PIPELINE, ref)
+
+    def look(self, resource: Mapping[str, Any]) -> Seen:
+        """At a resource that has just been found.
+
+        Raises:
+            ApiUnavailable, ApiRefused
+        """
+        ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
         child = self._child(ref, resource["metadata"]["uid"])
         pods, executors, is_acted_on = self._pods(ref)
         maps = self._labelled(CONFIG_MAP, ref)
@@ -132,6 +139,17 @@ class Observer:
             answer=self._ask(seen.child, seen.pod, seen.token, seen.resource),
             observation=replace(seen.observation, now_ms=now_ms, healthy_s=_healthy_s(seen.status, now_ms)),
         )
+
+    def has_other_secrets(self, seen: Seen) -> bool:
+        """Whether the Secrets that the pipeline refers to are others than they were seen: no watch tells of them.
+
+        Raises:
+            ApiUnavailable, ApiRefused
+        """
+        if seen.pipeline is None:
+            return False
+        secrets, trouble = self._secrets(seen.pipeline)
+        return secrets != seen.secrets or str(trouble) != str(seen.trouble)
 
     def forget(self, ref: Ref) -> None:
         """The resource is gone."""
@@ -175,7 +193,10 @@ class Observer:
     def _secrets(self, pipeline: SinkPipeline) -> tuple[dict[str, dict[str, str]], SinkPipelineError | None]:
         found: dict[str, dict[str, str]] = {}
         for name, keys in secret_keys(pipeline).items():
-            secret = self.cluster.get(SECRET, Ref(pipeline.metadata.namespace, name))
+            try:
+                secret = self.cluster.get(SECRET, Ref(pipeline.metadata.namespace, name))
+            except ApiRefused as error:
+                return found, _forbidden(name, error)
             data = {} if secret is None else secret.get("data") or {}
             if secret is None or keys - data.keys():
                 return found, _missing(name, None if secret is None else sorted(keys - data.keys()))
@@ -186,7 +207,13 @@ class Observer:
         return run_config(pipeline, self.runtime, {name: secret_digest(data) for name, data in secrets.items()})
 
     def _token(self, ref: Ref) -> str | None:
-        secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))
+        try:
+            secret = self.cluster.get(SECRET, Ref(ref.namespace, token_name(ref.name)))
+        except ApiRefused as error:
+            if error.code != _FORBIDDEN:
+                raise
+            # A driver can be stopped all the same, and who starts one is told.
+            return None
         try:
             # An empty one is none: nobody would be let in by it.
             return base64.b64decode((secret or {})["data"]["token"], validate=True).decode().strip() or None
@@ -202,7 +229,7 @@ class Observer:
         if child.deleting or pod.deleting or child.pod_name not in (None, pod.name):
             return None
         if token is None:
-            return Answer(trouble="the Secret of its token is gone")
+            return Answer(trouble="the Secret of its token is gone, or the operator may not read it")
         identity = spec_of(resource).get("identity") or "{namespace}.{name}".format(**resource["metadata"])
         ref = Ref(resource["metadata"]["namespace"], resource["metadata"]["name"])
         answer = self.drivers.ask(ref, Line(pod.ip, token, identity, child.config_hash))
@@ -238,6 +265,16 @@ def _parse(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Prob
         return parse_manifest({**resource, "metadata": meta, "status": None}), ()
     except ManifestError as error:
         return None, tuple(error.problems)
+
+
+def _forbidden(name: str, error: ApiRefused) -> SinkPipelineError:
+    if error.code != _FORBIDDEN:
+        raise error
+    return SinkPipelineError(
+        Reason.SECRET_NOT_FOUND,
+        f"the operator may not read Secret {name}: {error.message}",
+        "let it read Secrets of this namespace: see Rights in docs/install.md; the pipeline starts by itself then",
+    )
 
 
 def _missing(name: str, keys: list[str] | None) -> SinkPipelineError:

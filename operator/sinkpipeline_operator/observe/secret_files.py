@@ -23,8 +23,8 @@ class SecretFiles:
     """
 
     def __init__(self) -> None:
-        # Of this process alone, and gone with it.
-        self._root = Path(tempfile.mkdtemp(prefix="sinkpipeline-operator-"))
+        self._root: Path | None = None
+        """Of this process alone, and gone with it; an operator that never needs a Secret makes none."""
         self._of: dict[Ref, Path] = {}
         self._users: Counter[Path] = Counter()
         self._lock = threading.Lock()
@@ -33,8 +33,10 @@ class SecretFiles:
     def written(self, ref: Ref, secrets: Mapping[str, Mapping[str, str]]) -> Iterator[Path]:
         """The directory, which stays while it is used: by name of the Secret and key; data is in base64."""
         words = repr(sorted((name, sorted(data.items())) for name, data in secrets.items()))
-        directory = self._root / hashlib.sha256(words.encode()).hexdigest()
         with self._lock:
+            if self._root is None:
+                self._root = Path(tempfile.mkdtemp(prefix="sinkpipeline-operator-"))
+            directory = self._root / hashlib.sha256(words.encode()).hexdigest()
             if not directory.is_dir():
                 _write(directory, secrets)
             before, self._of[ref] = self._of.get(ref), directory
@@ -56,7 +58,10 @@ class SecretFiles:
                 self._remove_if_unused(before)
 
     def close(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        with self._lock:
+            if self._root is not None:
+                shutil.rmtree(self._root, ignore_errors=True)
+                self._root = None
 
     def _remove_if_unused(self, directory: Path) -> None:
         """With the lock held."""

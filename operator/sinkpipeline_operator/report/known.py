@@ -43,6 +43,8 @@ class Known:
     """The driver's own document; None while it doesn't answer."""
     unresponsive: str = ""
     """Why a driver that runs counts as unresponsive; empty where it doesn't."""
+    pod_going: tuple[str, str] | None = None
+    """Reason and message, where the pod of a driver that should run is on its way out; its end is not known yet."""
     wait: Wait | None = None
     """What a start waits for, or a removal, or why a driver can't be stopped."""
     shortage: Shortage | None = None

@@ -3,26 +3,65 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from sinkpipeline.core.status import condition_of
 from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.kube.times import milliseconds
 from sinkpipeline_operator.report.undelivered import letters_of
 
 _OF = ("namespace", "pipeline")
 _SINK = (*_OF, "sink")
-_COUNTS = {
-    "rowsDelivered": ("rows_delivered", "Rows delivered since the first start or the last reset."),
-    "deadLettered": ("dead_lettered", "Records that went to the dead-letter topic."),
-    "dropped": ("dropped", "Records that were dropped because the manifest says so."),
-    "lost": ("lost", "Source offsets that the source no longer had."),
-    "lag": ("lag_offsets", "Source offsets between the frontier and the end offsets."),
-    "heldBack": ("held_back_offsets", "Source offsets beyond the lag that open transactions of the source hold back."),
-}
+
+
+class _OfSink(NamedTuple):
+    name: str
+    text: str
+    read: Callable[[Mapping[str, Any]], float | None]
+    """From the sink's entry in the status; None where it is not known."""
+
+
+def _number(key: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda sink: sink.get(key)
+
+
+def _flag(key: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda sink: float(key in sink)
+
+
+def _progressed_at(sink: Mapping[str, Any]) -> float | None:
+    at_ms = milliseconds(sink.get("lastProgressTime"))
+    return None if at_ms is None else at_ms / 1000
+
+
+_OF_SINKS = (
+    _OfSink("rows_delivered", "Rows delivered since the first start or the last reset.", _number("rowsDelivered")),
+    _OfSink("dead_lettered", "Records that went to the dead-letter topic.", _number("deadLettered")),
+    _OfSink("dropped", "Records that were dropped because the manifest says so.", _number("dropped")),
+    _OfSink("lost", "Source offsets that the source no longer had.", _number("lost")),
+    _OfSink("lag_offsets", "Source offsets between the frontier and the end offsets.", _number("lag")),
+    _OfSink(
+        "held_back_offsets",
+        "Source offsets beyond the lag that open transactions of the source hold back.",
+        _number("heldBack"),
+    ),
+    _OfSink("last_progress_timestamp_seconds", "When progress was last written.", _progressed_at),
+    _OfSink("circuit_open", "1 where the sink is not tried again until a person has decided.", _flag("circuit")),
+    _OfSink(
+        "source_transaction_open",
+        "1 where a transaction of the source has been open for so long that it is told of.",
+        _flag("openTransaction"),
+    ),
+    _OfSink(
+        "may_be_duplicated",
+        "Rows that may have been delivered twice, where the progress was restored from the status.",
+        _number("mayBeDuplicated"),
+    ),
+)
 _CLASS = (*_SINK, "stage", "class")
 _BY_CLASS = {
     "count": ("dead_letters", "Records that went to the dead-letter topic, by error class."),
@@ -40,7 +79,12 @@ class Metrics:
         self._sinks: dict[Ref, set[str]] = {}
         self._phases: dict[Ref, str] = {}
         self._pipelines = Gauge("sinkpipeline_pipelines", "Pipelines by phase.", ("phase",), registry=registry)
-        self._ready = Gauge("sinkpipeline_ready", "1 where the condition Ready is True.", _OF, registry=registry)
+        self._ready = Gauge(
+            "sinkpipeline_ready",
+            "1 where the condition Ready is True; none where nothing is to run.",
+            _OF,
+            registry=registry,
+        )
         self._restarts = Gauge(
             "sinkpipeline_driver_restarts", "Deaths of the driver, as status.restarts.total.", _OF, registry=registry
         )
@@ -51,8 +95,7 @@ class Metrics:
             registry=registry,
         )
         self._gauges = {
-            key: Gauge(f"sinkpipeline_sink_{name}", text, _SINK, registry=registry)
-            for key, (name, text) in _COUNTS.items()
+            each: Gauge(f"sinkpipeline_sink_{each.name}", each.text, _SINK, registry=registry) for each in _OF_SINKS
         }
         self._by_class = {
             key: Gauge(f"sinkpipeline_{name}", text, _CLASS, registry=registry)
@@ -90,19 +133,23 @@ class Metrics:
     def show(self, ref: Ref, status: Mapping[str, Any]) -> None:
         """What the status says from now on."""
         of = (ref.namespace, ref.name)
-        ready = condition_of(status, "Ready").get("status") == "True"
+        ready = condition_of(status, "Ready").get("status")
         with self._lock:
             self._set_phase(ref, status["phase"])
-            self._ready.labels(*of).set(1 if ready else 0)
+            if ready is None:
+                self._ready.remove_by_labels(dict(zip(_OF, of, strict=True)))
+            else:
+                self._ready.labels(*of).set(float(ready == "True"))
             self._restarts.labels(*of).set(status["restarts"].get("total", 0))
             names = {sink["name"] for sink in status["sinks"]}
             for gone in self._sinks.get(ref, set()) - names:
                 self._drop_sink(of, gone)
             self._sinks[ref] = names
             for sink in status["sinks"]:
-                for key, gauge in self._gauges.items():
-                    if key in sink:
-                        gauge.labels(*of, sink["name"]).set(sink[key])
+                for each, gauge in self._gauges.items():
+                    value = each.read(sink)
+                    if value is not None:
+                        gauge.labels(*of, sink["name"]).set(value)
                     else:
                         # What is not known is no number.
                         gauge.remove_by_labels(dict(zip(_SINK, (*of, sink["name"]), strict=True)))

@@ -17,7 +17,7 @@ from sinkpipeline.core.status import (
     told_executors,
     without_errors,
 )
-from sinkpipeline_operator.decide.decision import ACTION_RUNNING, NAME_TAKEN, Standing
+from sinkpipeline_operator.decide.decision import ACTION_RUNNING, NAME_TAKEN, RESTART_WAITS, Standing
 from sinkpipeline_operator.report.known import Known, cut
 from sinkpipeline_operator.report.sinks import sink_status, totals
 
@@ -29,6 +29,7 @@ _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
     "SpecChanged": "the driver of the configuration before is stopped, and the next one starts once its pod is gone",
+    RESTART_WAITS: "another image or a changed Secret wants a new driver: it is restarted after others",
     "RestartRequested": "spec.restartNonce has changed: the driver is stopped, and started again once its pod is gone",
     "ChildEdited": "somebody has edited the SparkApplication: it is deleted, and made anew",
     "Starting": "the SparkApplication is about to be made",
@@ -113,6 +114,9 @@ def _spark_application(known: Known, spec: Condition) -> Condition:
     if decision.standing is not Standing.RUNNING:
         reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, cut(message))
+    if known.pod_going is not None:
+        reason, message = known.pod_going
+        return Condition("False", reason, cut(message))
     # Of a driver that answers, executors that are not there are why nothing moves.
     explained = known.told is not None and known.shortage is not None and known.shortage.none_runs
     if known.unresponsive and not explained:
@@ -162,6 +166,8 @@ def _reconciling(known: Known, spec: Condition, stalled: Condition) -> Condition
         return Condition("False", "ReconciliationPaused", "the annotation sinkpipeline.io/pause-reconciliation is set")
     wait = known.waits_for
     working = decision.standing in _WORKING or (known.deleting and wait is not None) or bool(known.held)
+    if decision.why == RESTART_WAITS and stalled.status != "True":
+        return Condition("True", RESTART_WAITS, _WORDS[RESTART_WAITS])
     if stalled.status == "True" and working:
         # What is tried again meanwhile is not what a person has to wait for: one of the two is true, never both.
         again = decision.restarts.next_ms

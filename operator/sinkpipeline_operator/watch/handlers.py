@@ -12,12 +12,13 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import kopf
 
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from sinkpipeline_operator.kube.client import ACTION, PIPELINE, POD, Access, Kind, Ref
+from sinkpipeline_operator.kube.selector import Selector
 from sinkpipeline_operator.watch.workqueue import WorkQueue
 
 _NETWORK_S = 30
@@ -31,6 +32,7 @@ def build(
     child: Kind,
     namespaces: tuple[str, ...],
     access: Callable[[], Access],
+    selector: Selector,
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
     """What kopf runs: a registry of handlers around one work queue, which is made in kopf's own event loop.
 
@@ -41,8 +43,10 @@ def build(
     queue: WorkQueue | None = None
     tasks: list[asyncio.Task[None]] = []
 
-    def touch(ref: Ref) -> None:
-        if queue is not None:
+    def touch(ref: Ref, version: str | None = None, generation: int | None = None) -> None:
+        if queue is not None and version is not None:
+            queue.tell(ref, version, generation)
+        elif queue is not None:
             queue.touch(ref)
 
     @kopf.on.login(registry=registry)
@@ -63,15 +67,23 @@ def build(
         await _end(tasks)
 
     _follow(registry, child, touch)
-    return registry, _settings(namespaces, child)
+    return registry, _settings(namespaces, child, selector)
 
 
-def _follow(registry: kopf.OperatorRegistry, child: Kind, touch: Callable[[Ref], None]) -> None:
+class _Touch(Protocol):
+    """Something happened to a pipeline; `version`: the resource is there in that one, and of that generation."""
+
+    def __call__(self, ref: Ref, version: str | None = None, generation: int | None = None) -> None: ...
+
+
+def _follow(registry: kopf.OperatorRegistry, child: Kind, touch: _Touch) -> None:
     """What may lead to something that has to be done."""
 
     @kopf.on.event(*_resource(PIPELINE), registry=registry)
-    async def pipeline_changed(meta: kopf.Meta, **_: Any) -> None:
-        touch(Ref(str(meta["namespace"]), str(meta["name"])))
+    async def pipeline_changed(meta: kopf.Meta, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        # A status that was written here is told back.
+        version = None if type == "DELETED" else str(meta["resourceVersion"])
+        touch(Ref(str(meta["namespace"]), str(meta["name"])), version, meta.get("generation"))
 
     # With its pipeline, so that nothing happens to a sink twice at once.
     @kopf.on.event(*_resource(ACTION), registry=registry)
@@ -131,11 +143,13 @@ def _owner_of(meta: Mapping[str, Any]) -> Ref:
     return Ref(str(meta["namespace"]), str(meta["labels"][PIPELINE_LABEL]))
 
 
-def _settings(namespaces: tuple[str, ...], child: Kind) -> kopf.OperatorSettings:
+def _settings(namespaces: tuple[str, ...], child: Kind, selector: Selector) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     # By the API server: handlers filter only what has been read, and the pods of a whole cluster are many.
     for kind in (child, POD):
         settings.watching.label_selectors[_resource(kind)] = PIPELINE_LABEL
+    if selector.requirements:
+        settings.watching.label_selectors[_resource(PIPELINE)] = str(selector)
     # Our own events are named, so that a repetition is counted and not added.
     settings.posting.enabled = False
     settings.networking.connect_timeout = _NETWORK_S

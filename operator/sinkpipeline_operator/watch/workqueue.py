@@ -35,6 +35,12 @@ class _Entry:
     running_since: float | None = None
     touched: bool = False
     """Something happened while it was looked at."""
+    generation: int | None = None
+    """Of the resource, as a watch told last."""
+    urgent: bool = False
+    """Somebody has changed the resource: it is looked at before those whose own time has come."""
+    told: str | None = None
+    """The version of the resource that a watch told of while it was looked at."""
     failures: int = 0
 
 
@@ -47,10 +53,15 @@ class WorkQueue:
         look: Look,
         poll: Look,
         executor: Executor,
+        has_seen: Callable[[Ref, str], bool] = lambda *_: False,
         took: Callable[[float], None] = lambda _: None,
         failed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`look`, `poll`: in how many seconds to look again, or None where there is nothing any more."""
+        """`look`, `poll`: in how many seconds to look again, or None where there is nothing any more.
+
+        `has_seen`: whether a look has seen that version of the resource, or has written it.
+        """
+        self._has_seen = has_seen
         self._look = look
         self._poll = poll
         self._executor = executor
@@ -61,6 +72,21 @@ class WorkQueue:
         self.is_over = False
         """Whether nothing is looked at any more, for whatever reason."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def tell(self, ref: Ref, version: str, generation: int | None = None) -> None:
+        """The resource is there in that version: news, unless it was seen or written here, which a look may just do.
+
+        Another generation was asked for by somebody who waits.
+        """
+        entry = self._entries.get(ref)
+        if entry is not None:
+            entry.urgent = entry.urgent or entry.generation not in (None, generation)
+            entry.generation = generation
+        if entry is not None and entry.running_since is not None:
+            entry.told = version
+        elif not self._has_seen(ref, version):
+            self.touch(ref)
+            self._entries[ref].generation = generation
 
     def touch(self, ref: Ref) -> None:
         """Something happened to a pipeline, or to what belongs to it."""
@@ -100,10 +126,10 @@ class WorkQueue:
     def _start_what_is_due(self) -> None:
         now = time.monotonic()
         waiting = [item for item in self._entries.items() if item[1].running_since is None and item[1].due <= now]
-        for ref, entry in sorted(waiting, key=lambda item: item[1].due):
+        for ref, entry in sorted(waiting, key=lambda item: (not item[1].urgent, item[1].due)):
             if len(self._tasks) >= WORKERS:
                 return
-            entry.running_since, entry.touched = now, False
+            entry.running_since, entry.touched, entry.told, entry.urgent = now, False, None, False
             task = asyncio.create_task(self._work(ref, entry))
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -134,6 +160,8 @@ class WorkQueue:
         finally:
             entry.running_since = None
             self._took(time.monotonic() - began)
+        # The echo of what was written comes before the answer to the write.
+        entry.touched = entry.touched or (entry.told is not None and not self._has_seen(ref, entry.told))
         if entry.touched:
             wait = 0.0 if wait is None else min(wait, 0.05)
         if wait is None:

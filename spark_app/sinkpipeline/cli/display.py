@@ -19,6 +19,8 @@ Show = Callable[[Observation], None]
 
 _LOG = logging.getLogger("sinkpipeline.run")
 _LOG_EVERY_S = 10.0
+_ROOMY = 80
+"""Columns of a terminal; on a narrower one a line has less in it, rather than parts of everything."""
 
 
 @contextmanager
@@ -51,18 +53,19 @@ def display(sinks: Sequence[str], log_file: Path) -> Iterator[Show]:
 
 @contextmanager
 def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
-    columns = Progress(
-        SpinnerColumn(),
+    more = (SpinnerColumn(), TextColumn("{task.fields[rate]}/s"), TimeElapsedColumn())
+    spinner, rate, elapsed = more if console.width >= _ROOMY else (None, None, None)
+    shown = (
+        spinner,
         TextColumn("[bold]{task.description}"),
         TextColumn("{task.fields[state]}"),
         TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[rate]}/s"),
+        rate,
         TextColumn("lag {task.fields[lag]}"),
         TextColumn("[yellow]{task.fields[undelivered]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=False,
+        elapsed,
     )
+    columns = Progress(*(each for each in shown if each is not None), console=console, transient=False)
     tasks = {
         name: columns.add_task(name, total=None, state="Starting", lag="?", rate="0", undelivered="") for name in sinks
     }

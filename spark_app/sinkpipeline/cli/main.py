@@ -1,4 +1,8 @@
-"""The `sinkpipeline` command: arguments, exit codes, and the last line on stderr."""
+"""The `sinkpipeline` command: arguments, exit codes, and the last line on stderr.
+
+What a command does is imported when it runs: a shell asks for completions at each press of a key, and Spark alone takes
+half a second.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,11 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from sinkpipeline.cli import progress as progress_command
-from sinkpipeline.cli import reset as reset_command
-from sinkpipeline.cli import run as run_command
-from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.dlq.command import dlq
-from sinkpipeline.cli.endings import lines, told
 from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
@@ -44,9 +44,42 @@ def cli(context: click.Context) -> None:
 @FILE
 @SECRETS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
-def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: all problems as one document, each with path, message and remedy.",
+)
+def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
-    validate_command.validate(manifest, secrets_dir, offline=offline)
+    from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
+
+    validate_command.validate(manifest, secrets_dir, output, offline=offline)
+
+
+@cli.command(short_help="Show rows as they would be written; write nothing.")
+@FILE
+@SECRETS
+@click.option("--sink", help="The sink's name, where there are several.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="At most so many rows.")
+@click.option(
+    "--from",
+    "begin",
+    multiple=True,
+    metavar="earliest|TIME|OFFSETS",
+    help="Where to begin, as --to of `reset` has it; by default where the sink would go on.",
+)
+@OUTPUT
+def preview(**options: Any) -> None:
+    """Show rows as they would be written: key, value, headers, timestamp, partition; and what would be dead-lettered.
+
+    Nothing is written: no topic is created, no progress, no consumer group.
+    """
+    from sinkpipeline.cli import preview as preview_command  # noqa: PLC0415 - see above
+
+    preview_command.preview(preview_command.Request(**options))
 
 
 @cli.command(short_help="Run a pipeline on this machine.")
@@ -74,6 +107,8 @@ def run(
     until_idle: bool,
 ) -> None:
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
+    from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
+
     run_command.run(manifest, secrets_dir, status_file, master, log_file, until_idle=until_idle)
 
 
@@ -87,9 +122,14 @@ def run(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The status of a run: says on stderr whether somebody still writes it.",
 )
-def progress(manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None) -> None:
+@click.option("-w", "--watch", is_flag=True, help="Again every two seconds, with rates.")
+def progress(
+    manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None, *, watch: bool
+) -> None:
     """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
-    progress_command.progress(manifest, secrets_dir, output, status_file, sink)
+    from sinkpipeline.cli import progress as progress_command  # noqa: PLC0415 - see above
+
+    progress_command.progress(manifest, secrets_dir, output, status_file, sink, watch=watch)
 
 
 @cli.command(short_help="Say where a sink goes on.")
@@ -98,11 +138,21 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str, sink: str | 
 @click.option("--sink", required=True, help="The sink's name.")
 @click.option(
     "--to",
-    required=True,
     multiple=True,
-    metavar="earliest|latest|OFFSETS",
-    help="Where it goes on: earliest, latest, or a list of TOPIC=earliest|latest and TOPIC:PARTITION=OFFSET. The "
-    "narrowest one that fits a partition decides. A partition that fits none of them stays where it is.",
+    metavar="earliest|latest|TIME|OFFSETS",
+    help="Where it goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list of TOPIC=earliest|latest|"
+    "TIME and TOPIC:PARTITION=OFFSET. The narrowest one that fits a partition decides. A partition that fits none of "
+    "them stays where it is.",
+)
+@click.option(
+    "--to-checkpoint",
+    metavar="DIR",
+    help="After the last committed batch of this checkpoint of Spark's; a TOPIC:PARTITION of --to overrules it.",
+)
+@click.option(
+    "--to-group",
+    metavar="NAME",
+    help="Where this consumer group stands, which must have no members; a TOPIC:PARTITION of --to overrules it.",
 )
 @click.option(
     "--status-file",
@@ -112,24 +162,16 @@ def progress(manifest: Path, secrets_dir: Path | None, output: str, sink: str | 
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @OUTPUT
-def reset(
-    manifest: Path,
-    secrets_dir: Path | None,
-    sink: str,
-    to: tuple[str, ...],
-    status_file: Path | None,
-    output: str,
-    *,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def reset(**options: Any) -> None:
     """Say where a sink goes on: back, so that records are delivered again, or ahead, so that some never are.
 
     Shows what it would do, asks, and does exactly that or nothing. A driver that runs ends with exit code 4. It is also
     the way out where a sink refuses to start: DataTopicLost, SourceRecreated, SourceDataLost, ProgressLost,
     ProgressCorrupt, ProgressRegressed.
     """
-    reset_command.reset(manifest, secrets_dir, sink, to, status_file, output, yes=yes, dry_run=dry_run)
+    from sinkpipeline.cli import reset as reset_command  # noqa: PLC0415 - see above
+
+    reset_command.reset(reset_command.Request(**options))
 
 
 cli.add_command(dlq)
@@ -147,10 +189,14 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(ExitCode.FAILED)
     except Exception as error:  # noqa: BLE001 - the last resort; the class is told, the stack is in the log
+        from sinkpipeline.cli.endings import told  # noqa: PLC0415 - see above
+
         _fail(told(error))
 
 
 def _fail(error: SinkPipelineError) -> None:
+    from sinkpipeline.cli.endings import lines  # noqa: PLC0415 - see above
+
     try:
         click.echo("\n".join(lines(error)), err=True)
     except OSError:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 from pydantic.alias_generators import to_camel
-from rich.console import Console
-from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
-from sinkpipeline.core.tally import entries, total
+from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.purify import preflight
@@ -27,7 +28,7 @@ from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import describe, view_source
 
-_PIPED_WIDTH = 250
+_WATCH_S = 2.0
 _COLUMNS = ("sink", "topic", "partition", "next", "end", "lag", "rows", "dead", "dropped", "lost", "at")
 _TEXTS = ("sink", "topic", "at")
 
@@ -51,37 +52,68 @@ class _Line:
 
 
 def progress(
-    manifest: Path, secrets_dir: Path | None, output: str, status_file: Path | None = None, only: str | None = None
+    manifest: Path,
+    secrets_dir: Path | None,
+    output: str,
+    status_file: Path | None = None,
+    only: str | None = None,
+    *,
+    watch: bool = False,
 ) -> None:
-    """`only`: of one sink."""
+    """`only`: of one sink. `watch`: again and again, until somebody ends it."""
     if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
         click.echo(writer, err=True)
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
     if only is not None:
         sinks = [find_sink(sinks, only)]
     preflight(sinks)
-    lines = [line for sink in sinks for line in _lines(sink)]
-    if output == "json":
-        told = [_document(line) for line in lines]
-        told += [{"sink": name} for name in _without(sinks, lines)]
-        click.echo(json.dumps(told, indent=2))
-        return
-    table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
-        table.add_column(name.upper(), justify="left" if name in _TEXTS else "right")
-    for line in lines:
-        cells = (getattr(line, name) for name in _COLUMNS)
-        table.add_row(*("-" if value is None else str(value) for value in cells))
-    console = Console()
-    # Piped, a table is as wide as it needs to be.
-    console = console if console.is_terminal else Console(width=_PIPED_WIDTH)
-    console.print(table)
+    rates = Rates()
+    while True:
+        lines = [line for sink in sinks for line in _lines(sink)]
+        text = _told(sinks, lines) if output == "table" else _for_programs(sinks, lines)
+        if watch and output == "table":
+            text += "".join(f"\n{rate}" for rate in rates.of(sinks, lines))
+        if watch and sys.stdout.isatty():
+            click.clear()
+        click.echo(text)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)
+
+
+def _for_programs(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> str:
+    told = [_document(line) for line in lines]
+    return json.dumps([*told, *({"sink": name} for name in _without(sinks, lines))], indent=2)
+
+
+def _told(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> str:
+    width = terminal_width()
+    rows = [["-" if (value := getattr(line, name)) is None else str(value) for name in _COLUMNS] for line in lines]
+    parts = [table(_COLUMNS, rows, right=set(_COLUMNS) - set(_TEXTS), heads=3, width=width)] if rows else []
     classes = _by_class(lines)
-    if classes.row_count:
-        console.print()
-        console.print(classes)
-    for name in _without(sinks, lines):
-        click.echo(f"sink {name} has no progress yet")
+    if classes:
+        names = ("sink", "stage", "class", "dead", "dropped")
+        parts += ["", table(names, classes, right=("dead", "dropped"), heads=3, width=width)]
+    parts += [f"sink {name} has no progress yet" for name in _without(sinks, lines)]
+    return "\n".join(parts)
+
+
+class Rates:
+    """Rows a second of each sink, from one look to the next."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._before: dict[str, tuple[float, int]] = {}
+
+    def of(self, sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> Iterator[str]:
+        for sink in sinks:
+            name, now = sink.id.sink, self._clock()
+            rows = sum(line.rows for line in lines if line.sink == name)
+            at, before = self._before.get(name, (now, rows))
+            self._before[name] = (now, rows)
+            if now > at:
+                # A reset begins to count anew.
+                yield f"sink {name}: {max(0, rows - before) / (now - at):,.0f} rows/s"
 
 
 def _without(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> list[str]:
@@ -94,20 +126,16 @@ def _document(line: _Line) -> dict[str, object]:
     return {to_camel(name): value for name, value in asdict(line).items()}
 
 
-def _by_class(lines: Sequence[_Line]) -> Table:
-    """Why records could not be delivered; without rows where all could."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("SINK", "STAGE", "CLASS"):
-        table.add_column(name)
-    for name in ("DEAD", "DROPPED"):
-        table.add_column(name, justify="right")
+def _by_class(lines: Sequence[_Line]) -> list[list[str]]:
+    """Why records could not be delivered; empty where all could."""
+    rows: list[list[str]] = []
     for sink in dict.fromkeys(line.sink for line in lines):
         of_sink = [line for line in lines if line.sink == sink]
-        dead = total(tuple(line.dead_by_class.items()) for line in of_sink)
-        dropped = total(tuple(line.dropped_by_class.items()) for line in of_sink)
-        for each in entries(dead, dropped):
-            table.add_row(sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"]))
-    return table
+        counts = total(checked(line.dead_by_class, line.dropped_by_class) for line in of_sink)
+        rows += (
+            [sink, each["stage"], each["class"], str(each["count"]), str(each["dropped"])] for each in entries(counts)
+        )
+    return rows
 
 
 def _lines(sink: SinkSettings) -> list[_Line]:
@@ -126,8 +154,8 @@ def _lines(sink: SinkSettings) -> list[_Line]:
             dropped=state.dropped,
             lost=state.lost,
             at=timestamp(state.at),
-            dead_by_class=dict(state.dead_by_class),
-            dropped_by_class=dict(state.dropped_by_class),
+            dead_by_class=dead_of(state.by_class),
+            dropped_by_class=dropped_of(state.by_class),
         )
         for partition, state in sorted(found.partitions.items())
     ]

@@ -5,68 +5,93 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.status_file import read_status
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.asked import epochs, told
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.memory import memory_of
+from sinkpipeline.core.positions import Positions
 from sinkpipeline.core.reset import Move, ResetPlan
-from sinkpipeline.core.targets import parse_targets, usage_invalid
+from sinkpipeline.core.targets import Targets, parse_targets, usage_invalid
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.positions import read_checkpoint, read_group
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 
-_PIPED_WIDTH = 250
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asks for."""
+
+    manifest: Path
+    sink: str
+    secrets_dir: Path | None = None
+    to: Sequence[str] = ()
+    to_checkpoint: str | None = None
+    to_group: str | None = None
+    status_file: Path | None = None
+    output: str = "table"
+    yes: bool = False
+    dry_run: bool = False
+
+    def targets(self) -> Targets:
+        """What `to` says.
+
+        Raises:
+            SinkPipelineError: UsageInvalid.
+        """
+        if not self.to and self.to_checkpoint is None and self.to_group is None:
+            raise usage_invalid("nothing says where the sink goes on", "give --to, --to-checkpoint or --to-group")
+        if self.to_checkpoint is not None and self.to_group is not None:
+            raise usage_invalid("--to-checkpoint stands beside --to-group", "give one of them")
+        return parse_targets(self.to) if self.to else Targets()
+
+    def positions(self, connection: Connection) -> Positions | None:
+        """Where somebody else stands, if it is to go on there; the group is one of that cluster."""
+        if self.to_checkpoint is not None:
+            return read_checkpoint(self.to_checkpoint)
+        return None if self.to_group is None else read_group(self.to_group, connection)
 
 
-def reset(
-    manifest: Path,
-    secrets_dir: Path | None,
-    sink: str,
-    to: Sequence[str],
-    status_file: Path | None,
-    output: str,
-    *,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+def reset(asked: Request) -> None:
     """Shows the plan, asks, and carries it out. The plan goes to stdout, everything else to stderr."""
     # What is wrong with the arguments is told before anybody is asked for a terminal.
-    targets = parse_targets(to)
-    settings = find_sink(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
-    if not (yes or dry_run or sys.stdin.isatty()):
+    targets = asked.targets()
+    settings = find_sink(resolve_sinks(read_manifest(asked.manifest), asked.secrets_dir), asked.sink)
+    if not (asked.yes or asked.dry_run or sys.stdin.isatty()):
         raise usage_invalid(
             "standard input is no terminal, so nobody can be asked whether the sink is to be reset",
             "give --yes to reset it without asking, or --dry-run to see what would be done",
         )
-    earlier = None if status_file is None else read_status(status_file)
+    earlier = None if asked.status_file is None else read_status(asked.status_file)
     preflight([settings])
     resetting = SinkReset(
         settings=settings,
         source_admin=Admin(settings.source.connection),
         admin=Admin(settings.connection),
-        memory=None if earlier is None else memory_of(earlier, settings.id.identity, sink),
+        memory=None if earlier is None else memory_of(earlier, settings.id.identity, asked.sink),
     )
-    plan = resetting.plan(targets)
-    _show(plan, output)
+    plan = resetting.plan(targets, asked.positions(settings.source.connection))
+    _show(plan, asked.output)
     for line in _told(plan, settings):
         click.echo(line, err=True)
-    if dry_run:
+    if asked.dry_run:
         click.echo("nothing was changed (--dry-run)", err=True)
         return
-    if not yes and not click.confirm(f"Reset sink {sink}?", err=True):
+    if not asked.yes and not click.confirm(f"Reset sink {asked.sink}?", err=True):
         click.echo("nothing was changed", err=True)
         sys.exit(ExitCode.FAILED)
     resetting.carry_out(plan)
-    click.echo(f"sink {sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
+    click.echo(f"sink {asked.sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
 
 
 def find_sink(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
@@ -81,17 +106,9 @@ def _show(plan: ResetPlan, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(lines, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("SINK", "TOPIC"):
-        table.add_column(name)
-    for name in ("PARTITION", "FROM", "TO", "AGAIN", "SKIPPED"):
-        table.add_column(name, justify="right")
-    table.add_column("NOTE")
-    for line in lines:
-        table.add_row(*("-" if value is None else str(value) for value in line.values()))
-    console = Console()
-    # Piped, a table is as wide as it needs to be.
-    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)
+    names = ("sink", "topic", "partition", "from", "to", "again", "skipped", "note")
+    rows = [["-" if line[name] is None else str(line[name]) for name in names] for line in lines]
+    click.echo(table(names, rows, right=names[2:7], heads=3, width=terminal_width()))
 
 
 def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:
@@ -109,5 +126,7 @@ def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:
 
 def _told(plan: ResetPlan, settings: SinkSettings) -> Iterator[str]:
     """What the table doesn't say, one sentence a line."""
+    yield from plan.told[:1]
+    yield from (f"warning: {line}" for line in plan.told[1:])
     yield from told(plan, settings.data.name, exactly_once=settings.exactly_once)
     yield (f"{epochs(plan, settings.data.name)}; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}")

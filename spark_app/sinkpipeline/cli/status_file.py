@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.status import Phase, timestamp, write_over
 
 _HEARTBEAT_S = 10.0
@@ -40,7 +41,7 @@ def read_status(path: Path) -> object | None:
         SinkPipelineError: StatusFileInvalid.
     """
     try:
-        document: object = json.loads(path.read_text())
+        document: object = parse_json(path.read_text())
     except FileNotFoundError:
         if path.parent.is_dir():
             return None
@@ -186,7 +187,7 @@ def _without_writer(document: object) -> object:
 
 def _parse(text: str) -> object:
     try:
-        document: object = json.loads(text)
+        document: object = parse_json(text)
     except ValueError:
         return None
     return document

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import SinkPipelineError
-from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.resolve import resolve_registry, resolve_sinks
-from sinkpipeline.spark.driver import row_plan
-from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
-from sinkpipeline.spark.schemas import Schemas, asked_of
-from sinkpipeline.spark.session import spark_session
+from sinkpipeline.core.manifest import ManifestError, SinkPipeline
+from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.kafka.purify import Finding, purify
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.spark.brief_session import brief_session
+from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
 
-_FAST_START = {JAVA_OPTIONS: SHORT_LIVED}
+
+def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
+    """Raises the first refusal after all were told."""
+    if output == "json":
+        _validate_for_programs(manifest, secrets_dir, offline=offline)
+    else:
+        _validate(manifest, secrets_dir, offline=offline)
 
 
-def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
-    """Checks sink by sink, and raises the first refusal after all were told; then the expressions, which need Spark."""
+def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
     click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []
+    registry: RegistrySettings | None = None
     if not offline:
-        for finding in purify(resolve_sinks(pipeline, secrets_dir)):
+        sinks = resolve_sinks(pipeline, secrets_dir)
+        registry = sinks[0].source.registry
+        for finding in purify(sinks):
             click.echo(f"sink {finding.sink.sink}: {finding.plan}")
+            for line in finding.begins:
+                click.echo(f"sink {finding.sink.sink}: {line}")
             for warning in finding.warnings:
                 click.echo(f"sink {finding.sink.sink}: warning: {warning}")
             if finding.error is not None:
@@ -36,13 +51,80 @@ def validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None
     if errors:
         click.echo("expressions: not checked", err=True)
         raise errors[0]
-    if offline and pipeline.spec.decode.asks_registry:
-        click.echo("expressions: not checked: their columns are in the schema registry")
-        return
-    registry = None if offline else resolve_registry(pipeline, secrets_dir)
-    with tempfile.TemporaryDirectory(prefix="sinkpipeline-validate-") as directory:
-        log_file = Path(directory) / "spark.log"
-        with spark_session(f"validate {pipeline.identity}", "local[1]", _FAST_START, log_file) as spark:
-            rows = row_plan(pipeline)
-            analyse(spark, rows if registry is None else Schemas(spark, asked_of(registry), registry).plan(rows))
-    click.echo("expressions: valid")
+    left_out = _check_expressions(pipeline, registry)
+    click.echo("expressions: valid" if left_out is None else f"expressions: {left_out}")
+
+
+def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+    """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
+    errors: list[tuple[str | None, SinkPipelineError]] = []
+    findings: list[Finding] = []
+    registry: RegistrySettings | None = None
+    left_out: str | None = None
+    try:
+        pipeline = read_manifest(manifest)
+        if not offline:
+            try:
+                sinks = resolve_sinks(pipeline, secrets_dir)
+                registry = sinks[0].source.registry
+                findings = list(purify(sinks))
+            except SinkPipelineError as error:
+                errors.append(("spec", error))
+            names = [sink.name for sink in pipeline.spec.sinks]
+            errors += [
+                (f"spec.sinks[{names.index(each.sink.sink)}]", each.error)
+                for each in findings
+                if each.error is not None
+            ]
+        left_out = _check_expressions(pipeline, registry)
+    except SinkPipelineError as error:
+        errors.append((None, error))
+    document = {
+        "valid": not errors,
+        "problems": [problem for path, error in errors for problem in _problems(path, error)],
+        "warnings": [
+            *({"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings),
+            *([] if left_out is None else [{"sink": None, "message": f"expressions: {left_out}"}]),
+        ],
+        "sinks": [_sink(each) for each in findings],
+    }
+    click.echo(json.dumps(document, indent=2))
+    if errors:
+        raise errors[0][1]
+
+
+def _sink(finding: Finding) -> dict[str, Any]:
+    """`begins` only of a first start that goes on where somebody else has stopped."""
+    begins = {"begins": list(finding.begins)} if finding.begins else {}
+    return {"name": finding.sink.sink, "plan": finding.plan, **begins}
+
+
+def _problems(path: str | None, error: SinkPipelineError) -> Iterator[dict[str, Any]]:
+    """Each by its path in the manifest; null where it is of no part of it."""
+    if isinstance(error, ManifestError):
+        for problem in error.problems:
+            yield _problem(problem.path, problem.reason.value, problem.wrong, problem.right)
+    elif isinstance(error, ExpressionsInvalid):
+        for each in error.problems:
+            yield _problem(each.path, error.reason.value, each.fact, each.remedy)
+    else:
+        yield _problem(path, error.reason.value, error.message, error.remedy)
+
+
+def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[str, Any]:
+    return {"path": path, "reason": reason, "message": message, "remedy": remedy}
+
+
+def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None) -> str | None:
+    """Why they are not checked; None where they were, and are valid. `registry`: as far as it may be asked."""
+    if registry is None and pipeline.spec.decode.asks_registry:
+        return "not checked: their columns are in the schema registry"
+    with brief_session(
+        f"validate {pipeline.identity}",
+        "local[1]",
+        {},
+        what_for="checks the expressions",
+        say=lambda line: click.echo(line, err=True),
+    ) as spark:
+        analyse(spark, planned(row_plan(pipeline), schemas_of(spark, registry)))
+    return None

@@ -134,7 +134,7 @@ def _line(move: Move) -> str:
 
 def _targets(targets: Targets) -> str:
     """As `parse_targets` reads them."""
-    items = sorted(targets.partitions.items())
+    items = sorted({**targets.imported, **targets.partitions}.items())
     return ",".join(
         f"{at.topic}:{at.partition}={to.value if isinstance(to, StartingOffsets) else to}" for at, to in items
     )

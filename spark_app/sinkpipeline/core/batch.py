@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, advance
 from sinkpipeline.core.progress_records import decode_partition, encode_partition
-from sinkpipeline.core.tally import plus
+from sinkpipeline.core.tally import Counting, plus
 
 SMALL_OFFSETS = 10_000
 """The most source offsets of a batch that the driver delivers itself, unless the manifest says otherwise."""
@@ -197,10 +197,31 @@ def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, 
 
 @dataclass
 class Counted:
-    """What a batch has of one source partition."""
+    """What is written of one source partition and doesn't count yet."""
 
     rows: int = 0
-    dead_by_class: Counter[str] = dataclasses.field(default_factory=Counter)
+    by_class: Counting = dataclasses.field(default_factory=Counting)
+
+    @property
+    def dead(self) -> int:
+        return self.by_class.sums.dead
+
+    @property
+    def handled(self) -> int:
+        return self.rows + sum(self.by_class.sums)
+
+    def on(self, state: PartitionProgress, next_offset: int, *, at: int) -> PartitionProgress:
+        """The progress once it counts."""
+        undelivered = self.by_class.sums
+        return replace(
+            state,
+            next=next_offset,
+            rows=state.rows + self.rows,
+            dead=state.dead + undelivered.dead,
+            dropped=state.dropped + undelivered.dropped,
+            by_class=plus(state.by_class, self.by_class),
+            at=at,
+        )
 
 
 def completed(
@@ -211,15 +232,7 @@ def completed(
     at: int,
 ) -> dict[SourcePartition, PartitionProgress]:
     """The progress of all ranges of a batch, those in which nothing survived included, once all of it counts."""
-    found = {}
-    for partition, offsets in ranges.items():
-        state, count = frontier[partition], counts.get(partition, Counted())
-        found[partition] = replace(
-            state,
-            next=offsets.end,
-            rows=state.rows + count.rows,
-            dead=state.dead + count.dead_by_class.total(),
-            dead_by_class=plus(state.dead_by_class, count.dead_by_class),
-            at=at,
-        )
-    return found
+    return {
+        partition: counts.get(partition, Counted()).on(frontier[partition], offsets.end, at=at)
+        for partition, offsets in ranges.items()
+    }

@@ -129,6 +129,12 @@ TABLE = (
         exceptions=("UnknownTopicOrPartitionException", "UnknownTopicIdException", "InconsistentTopicIdException"),
     ),
     Cause(
+        reason=Reason.KAFKA_ERROR,
+        remedy="stop who writes in the name of that group; a transaction that it has left open ends by itself "
+        "(its transaction.timeout.ms)",
+        codes=("UNSTABLE_OFFSET_COMMIT",),
+    ),
+    Cause(
         # Of who asks for offsets; to who produces it says that the record names a partition that isn't there.
         reason=Reason.KAFKA_ERROR,
         remedy="none where the topic is new; else look for whoever deletes topics, and creates them with fewer "

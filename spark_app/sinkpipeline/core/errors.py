@@ -70,6 +70,7 @@ class Reason(str, enum.Enum):
     PROGRESS_LOST = "ProgressLost"
     PROGRESS_VERSION_UNKNOWN = "ProgressVersionUnknown"
     NOTHING_TO_RESET = "NothingToReset"
+    POSITIONS_REFUSED = "PositionsRefused"
     FRONTIER_MOVED = "FrontierMoved"
     LOG_FILE_INVALID = "LogFileInvalid"
     STATUS_FILE_INVALID = "StatusFileInvalid"
@@ -130,6 +131,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.TOPIC_CREATION_FAILED
             | Reason.TOPIC_IDS_UNAVAILABLE
             | Reason.PROGRESS_TOPIC_INVALID
+            | Reason.POSITIONS_REFUSED
             | Reason.IDENTITY_IN_USE
             | Reason.RECORD_REFUSED
             | Reason.KAFKA_REFUSED

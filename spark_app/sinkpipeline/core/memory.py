@@ -53,7 +53,6 @@ def _memory(found: Mapping[str, Any]) -> Memory:
             source[topic] = _text(topic_id)
         for number, offset in enumerate(entry["next"]):
             partitions[SourcePartition(topic, number)] = PartitionProgress(epoch=epoch, next=_count(offset))
-    dead_by_class, dropped_by_class = parse(found.get("deadLetters", ()))
     first = min(partitions)
     partitions[first] = replace(
         partitions[first],
@@ -61,8 +60,7 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         dead=_count(found["deadLettered"]),
         dropped=_count(found["dropped"]),
         lost=_count(found["lost"]),
-        dead_by_class=dead_by_class,
-        dropped_by_class=dropped_by_class,
+        by_class=parse(found.get("deadLetters", ())),
     )
     data, progress = found.get("dataTopicId"), found.get("progressTopicId")
     return Memory(

@@ -39,10 +39,8 @@ class PartitionProgress:
     """Source offsets that the source no longer had, under `onDataLoss: Skip`."""
     at: int = 0
     """When the record was written, Unix milliseconds; for people, never for decisions."""
-    dead_by_class: Tally = ()
-    """`dead` by error class; less than that where a release has written that did not know of classes."""
-    dropped_by_class: Tally = ()
-    """`dropped` likewise."""
+    by_class: Tally = ()
+    """`dead` and `dropped` by error class; less than them where a release has written that knew of no classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
 from sinkpipeline.core.records import Headers
-from sinkpipeline.core.tally import Tally, checked
+from sinkpipeline.core.tally import checked, dead_of, dropped_of
 
 VERSION = 1
 WRITER_HEADER = "sinkpipeline.transactional.id"
@@ -27,6 +28,7 @@ def writer_header(transactional_id: str) -> Headers:
 
 
 def encode_partition(progress: PartitionProgress) -> bytes:
+    dead, dropped = dead_of(progress.by_class), dropped_of(progress.by_class)
     return json.dumps(
         {
             "v": VERSION,
@@ -37,8 +39,8 @@ def encode_partition(progress: PartitionProgress) -> bytes:
             "dropped": progress.dropped,
             "lost": progress.lost,
             "at": progress.at,
-            **({"deadByClass": dict(progress.dead_by_class)} if progress.dead_by_class else {}),
-            **({"droppedByClass": dict(progress.dropped_by_class)} if progress.dropped_by_class else {}),
+            **({"deadByClass": dead} if dead else {}),
+            **({"droppedByClass": dropped} if dropped else {}),
         },
         separators=(",", ":"),
     ).encode()
@@ -159,7 +161,7 @@ class ProgressFold:
 
 def _object(value: bytes, where: str) -> dict[str, Any]:
     try:
-        document = json.loads(value)
+        document = parse_json(value)
     except ValueError as error:
         raise corrupt(f"{where} is not JSON") from error
     if not isinstance(document, dict):
@@ -194,20 +196,14 @@ def decode_partition(value: bytes, where: str) -> PartitionProgress:
         SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown.
     """
     document = _object(value, where)
+    try:
+        by_class = checked(document.get("deadByClass", {}), document.get("droppedByClass", {}))
+    except (TypeError, ValueError) as error:
+        raise corrupt(f"{where} has deadByClass or droppedByClass that are no counts: {error}") from error
     return PartitionProgress(
         **{name: _count(document, name, where) for name in ("epoch", "next", "rows", "dead", "dropped", "lost", "at")},
-        dead_by_class=_tally(document, "deadByClass", where),
-        dropped_by_class=_tally(document, "droppedByClass", where),
+        by_class=by_class,
     )
-
-
-def _tally(document: Mapping[str, Any], name: str, where: str) -> Tally:
-    if name not in document:
-        return ()
-    try:
-        return checked(document[name])
-    except (TypeError, ValueError) as error:
-        raise corrupt(f"{where} has {name} that are no counts: {error}") from error
 
 
 def decode_meta(value: bytes, where: str) -> Meta:

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.deadletter import PREFIX, DeadLetter, ErrorClass, NotADeadLetter, Stage, parse, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.records import Headers, Row
 
@@ -127,7 +128,7 @@ def found_in(id_: LetterId, at: int, value: bytes | None, key: bytes | None, hea
 
 def _redrive_record(id_: LetterId, value: bytes | None) -> RedriveRecord | Foreign:
     try:
-        document = json.loads(value or b"")
+        document = parse_json(value or b"")
         version = document["version"]
     except (ValueError, TypeError, KeyError):
         return Foreign(id_, f"it has the header {HEADER}, and is no redrive record of any release")

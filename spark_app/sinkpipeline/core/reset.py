@@ -71,6 +71,10 @@ class ResetPlan:
     """The source's topics, with the ids of those whose offsets these are."""
     doubt: SinkPipelineError | None
     """Why the old frontier is not believed."""
+    imported: frozenset[SourcePartition] = frozenset()
+    """Those that go where somebody else stands."""
+    told: tuple[str, ...] = ()
+    """Of those, for a person."""
 
     @property
     def frontier(self) -> dict[SourcePartition, int]:
@@ -81,7 +85,8 @@ class ResetPlan:
         """What the plan's own targets, and the beginnings of what was new, were resolved to."""
         kept = (Note.STAYS, Note.NOT_IN_SOURCE)
         named = {move.partition: move.new for move in self.moves if move.new is not None and move.note not in kept}
-        return Targets(partitions=MappingProxyType(named))
+        imported = {partition: named.pop(partition) for partition in self.imported & named.keys()}
+        return Targets(partitions=MappingProxyType(named), imported=MappingProxyType(imported))
 
 
 def find_doubt(
@@ -154,6 +159,7 @@ def plan_reset(
         moves=tuple(moves),
         source=view.topics,
         doubt=doubt,
+        imported=frozenset(targets.imported.keys() - targets.partitions.keys()),
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
+from sinkpipeline.core.schemas import Known
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinkpipeline.core.schemas import Known
+    from sinkpipeline.core.manifest import SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
@@ -59,3 +61,26 @@ class RowPlan:
             text = getattr(self.select, name)
             if text is not None:
                 yield f"spec.transform.select.{name}", text
+
+
+def row_plan(pipeline: SinkPipeline) -> RowPlan:
+    """What happens to one record, from the manifest."""
+    decode, transform = pipeline.spec.decode, pipeline.spec.transform
+    select, registry = transform.select, decode.schema_registry
+    return RowPlan(
+        decode_format=decode.format.value,
+        schema=decode.schema_text,
+        on_null=decode.on_null.value,
+        delimiter="," if decode.csv is None else decode.csv.delimiter,
+        known=None if registry is None else Known(id_bytes=registry.id_format.size),
+        where=transform.where,
+        select=RowSelect()
+        if select is None
+        else RowSelect(
+            key=select.key,
+            value=select.value,
+            headers=select.headers,
+            timestamp=select.timestamp,
+            partition=select.partition,
+        ),
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.status import timestamp
 
 LIMIT_BYTES = 256 * 1024
@@ -25,7 +26,7 @@ class RunCounts:
     """What one sink did since this driver began; the status counts across all drivers."""
 
     rows: int = 0
-    batches: int = 0
+    batches: BatchCounts = field(default_factory=BatchCounts)
     failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By reason; those that were tried again too."""
 

@@ -33,6 +33,13 @@ def where_to_look(
     return wanted
 
 
+def newest(
+    marks: Mapping[SourcePartition, Mark], others: Mapping[SourcePartition, Mark]
+) -> dict[SourcePartition, Mark]:
+    """Of each partition the mark that was noted last; in the order of `others`."""
+    return {each: max(marks.get(each, mark), others.get(each, mark)) for each, mark in {**others, **marks}.items()}
+
+
 def check_marks(
     marks: Mapping[SourcePartition, Mark],
     found: Mapping[SourcePartition, Mark],

@@ -133,6 +133,7 @@ def plan_partitions(
     discovered: bool,
     skip_lost: bool,
     at: int,
+    imported: Mapping[SourcePartition, int] = MappingProxyType({}),
 ) -> dict[SourcePartition, PartitionProgress]:
     """The progress of every partition at the start; `new_offset` tells where those begin that are not known.
 
@@ -144,10 +145,13 @@ def plan_partitions(
         discovered: whether new topics come from a pattern after a first start.
         skip_lost: `onDataLoss: Skip`.
         at: now, Unix milliseconds.
+        imported: where somebody else stands; those partitions of the same topics that they don't name are new ones.
 
     Raises:
         SinkPipelineError: SourceDataLost.
     """
+    imports = {each: PartitionProgress(epoch=epoch, next=offset, at=at) for each, offset in imported.items()}
+    known = {**imports, **known}
     known_topics = {partition.topic for partition in known}
     planned = dict(known)
     for partition in view.beginnings:

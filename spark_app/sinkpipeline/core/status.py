@@ -266,9 +266,7 @@ def _progress(progress: Progress) -> SinkProgress:
 
 def dead_letters(states: Iterable[PartitionProgress]) -> list[DeadLetters]:
     """Class by class, what of a sink's records could not be delivered; empty and not absent where there is none."""
-    known = list(states)
-    found = entries(total(each.dead_by_class for each in known), total(each.dropped_by_class for each in known))
-    return cast(list[DeadLetters], found)
+    return cast(list[DeadLetters], entries(total(each.by_class for each in states)))
 
 
 def frontier(progress: Progress) -> list[Frontier]:

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sinkpipeline.core.deadletter import ErrorClass
 
-Tally = tuple[tuple[str, int], ...]
-"""Class and count, in the order of the words; no count is 0."""
+
+class Count(NamedTuple):
+    """How many records of a class could not be delivered, by what became of them."""
+
+    dead: int = 0
+    """Dead letters."""
+    dropped: int = 0
+
+
+Tally = tuple[tuple[str, Count], ...]
+"""Class and count, in the order of the words; nothing is counted that is 0."""
 
 MAX_CLASSES = 64
 """How many are told: far more than there are, as what is told must be bounded."""
@@ -25,28 +35,55 @@ WORD = rf"[A-Za-z][A-Za-z0-9]{{0,{MAX_WORD - 1}}}"
 UNKNOWN_STAGE = "unknown"
 
 
-def tally(counts: Mapping[str, int]) -> Tally:
-    return tuple(sorted((word, count) for word, count in counts.items() if count))
+class Counting(dict[str, Count]):
+    """Counts that grow."""
+
+    def add(self, word: str, *, dead: int = 0, dropped: int = 0) -> None:
+        before = self.get(word, Count())
+        self[word] = Count(before.dead + dead, before.dropped + dropped)
+
+    @property
+    def sums(self) -> Count:
+        """Of all classes."""
+        return Count(sum(each.dead for each in self.values()), sum(each.dropped for each in self.values()))
 
 
-def plus(before: Tally, more: Mapping[str, int]) -> Tally:
+def tally(counts: Mapping[str, Count]) -> Tally:
+    return tuple(sorted((word, count) for word, count in counts.items() if any(count)))
+
+
+def plus(before: Tally, more: Mapping[str, Count]) -> Tally:
     """Costs nothing where nothing comes to it, as nearly always."""
     return before if not more else total((before, tuple(more.items())))
 
 
 def total(tallies: Iterable[Tally]) -> Tally:
-    sums: dict[str, int] = {}
+    sums = Counting()
     for each in tallies:
         for word, count in each:
-            sums[word] = sums.get(word, 0) + count
+            sums.add(word, **count._asdict())
     return tally(sums)
 
 
-def checked(counts: object) -> Tally:
-    """A mapping as a record has it; TypeError or ValueError if it is none of classes and counts."""
-    if not isinstance(counts, Mapping):
-        raise TypeError(f"{counts!r} does not map classes to counts")
-    return tally({_word(word): _count(count) for word, count in counts.items()})
+def checked(dead: object, dropped: object = MappingProxyType({})) -> Tally:
+    """Two mappings as a record has them; TypeError or ValueError if they are none of classes and counts."""
+    sums = Counting()
+    for counts, name in ((dead, "dead"), (dropped, "dropped")):
+        if not isinstance(counts, Mapping):
+            raise TypeError(f"{counts!r} does not map classes to counts")
+        for word, count in counts.items():
+            sums.add(_word(word), **{name: _count(count)})
+    return tally(sums)
+
+
+def dead_of(counts: Tally) -> dict[str, int]:
+    """By class, as a record has them."""
+    return {word: count.dead for word, count in counts if count.dead}
+
+
+def dropped_of(counts: Tally) -> dict[str, int]:
+    """Likewise."""
+    return {word: count.dropped for word, count in counts if count.dropped}
 
 
 def stage_of(word: str) -> str:
@@ -56,22 +93,17 @@ def stage_of(word: str) -> str:
         return UNKNOWN_STAGE
 
 
-def entries(dead: Tally, dropped: Tally) -> list[dict[str, Any]]:
+def entries(counts: Tally) -> list[dict[str, Any]]:
     """`sinks[].deadLetters` of the status."""
-    letters, drops = dict(dead), dict(dropped)
     return [
-        {"class": word, "stage": stage_of(word), "count": letters.get(word, 0), "dropped": drops.get(word, 0)}
-        for word in sorted({*letters, *drops})[:MAX_CLASSES]
+        {"class": word, "stage": stage_of(word), "count": count.dead, "dropped": count.dropped}
+        for word, count in counts[:MAX_CLASSES]
     ]
 
 
-def parse(told: Iterable[Mapping[str, Any]]) -> tuple[Tally, Tally]:
-    """What `entries` was made of: dead letters and dropped ones; KeyError, TypeError or ValueError if it wasn't."""
-    counts = {_word(each["class"]): (_count(each["count"]), _count(each["dropped"])) for each in told}
-    return (
-        tally({word: count for word, (count, _) in counts.items()}),
-        tally({word: dropped for word, (_, dropped) in counts.items()}),
-    )
+def parse(told: Iterable[Mapping[str, Any]]) -> Tally:
+    """What `entries` was made of; KeyError, TypeError or ValueError if it wasn't."""
+    return tally({_word(each["class"]): Count(_count(each["count"]), _count(each["dropped"])) for each in told})
 
 
 def _word(value: object) -> str:

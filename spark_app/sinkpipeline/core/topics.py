@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class Memory:
     """As in `meta`; a status doesn't tell."""
     restored: int | None = None
     """As in `meta`."""
+    marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
+    """Newer than those in `meta`, where a driver has noted them since; a status doesn't tell."""
 
 
 def remember(progress: Progress) -> Memory | None:
@@ -70,6 +72,7 @@ def remember(progress: Progress) -> Memory | None:
         rows=progress.rows,
         created=meta.created,
         restored=meta.restored,
+        marks=meta.marks,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,8 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.diagnosis import LogIn, diagnose, unreachable
-from sinkpipeline.kafka.errors import error_of, made, repeated, translate
+from sinkpipeline.kafka.errors import error_of, is_refused_log_in, made, repeated, translate
 
 T = TypeVar("T")
 
@@ -32,9 +31,11 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
+_NONE_YET = -1
+"""The offset of a moment that no record has come to."""
 _VISIBLE_DEADLINE_S = 30.0
 _POLL_S = 0.05
-_ATTEMPT_S = 3.0
+ATTEMPT_S = 3.0
 """Of one attempt: the client would wait for a broker that is gone, and not ask another one."""
 _REFUSAL_S = 1.0
 """A refused log-in is told within half a second: after this time it is worth asking for."""
@@ -59,6 +60,18 @@ class Creation:
     """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
 
 
+class _LogIn:
+    """Remembers a refused log-in until a request succeeds: that a client only tells to its error callback."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def remember(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        if is_refused_log_in(error):
+            self.error = error
+
+
 class Admin:
     """One admin client of one cluster. Safe to share between threads.
 
@@ -67,9 +80,9 @@ class Admin:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._servers = connection.bootstrap_servers
-        self._log_in = LogIn()
+        self._log_in = _LogIn()
         config = connection.client_config({"socket.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1000))})
         config["error_cb"] = self._log_in.remember
         # Else it connects to a broker that is gone without a pause, and so takes a whole core while it waits.
@@ -94,7 +107,7 @@ class Admin:
         """Whether there is no answer because we are refused."""
         self._client.poll(0)  # error callbacks are served only here
         told = self._log_in.error
-        return diagnose(self._connection) or (None if told is None else translate(told, doing, self._servers))
+        return None if told is None else translate(told, doing, self._servers)
 
     def _answered(self) -> None:
         """What was wrong with a log-in before is over."""
@@ -115,7 +128,7 @@ class Admin:
     def _look_around(self) -> None:
         """Learns who leads what: else the next attempt asks the same broker, which may have gone for good."""
         with contextlib.suppress(KafkaException):
-            self._client.list_topics(timeout=_ATTEMPT_S)
+            self._client.list_topics(timeout=ATTEMPT_S)
 
     def _no_answer(self, doing: str) -> SinkPipelineError:
         self._look_around()
@@ -127,18 +140,22 @@ class Admin:
         """The number of brokers."""
         return self.cluster(timeout_s).brokers
 
-    def cluster(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Cluster:
-        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once."""
+    def cluster(
+        self, timeout_s: float = REQUEST_TIMEOUT_S, *, why: Callable[[], SinkPipelineError | None] = lambda: None
+    ) -> Cluster:
+        """Which cluster this is: the cheapest proof that it answers. A refusal is told at once.
+
+        `why`: is asked why there is no answer.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
             try:
                 found = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S)))
             except KafkaException as exception:
-                refusal = self._refusal("connecting")
+                refusal = why() or self._refusal("connecting")
                 if refusal is not None or left <= _REFUSAL_S:
-                    unreached = refusal or unreachable(self._connection)
-                    raise unreached or translate(exception, "connecting", self._servers) from exception
+                    raise refusal or translate(exception, "connecting", self._servers) from exception
                 time.sleep(_POLL_S)
             else:
                 self._answered()
@@ -163,7 +180,7 @@ class Admin:
         """
         if not names:
             return {}
-        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=_ATTEMPT_S)
+        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ATTEMPT_S)
         found: dict[str, Topic | None] = {}
         for name, future in futures.items():
             try:
@@ -196,7 +213,7 @@ class Admin:
     def denied(self, name: str, operations: Collection[str]) -> frozenset[str]:
         """Which of these operations (such as "READ") the principal may not do on a topic that exists."""
         future = self._client.describe_topics(
-            TopicCollection([name]), include_authorized_operations=True, request_timeout=_ATTEMPT_S
+            TopicCollection([name]), include_authorized_operations=True, request_timeout=ATTEMPT_S
         )[name]
         description = self._result(future, f"reading our rights on topic {name}", f"Describe on topic {name}")
         allowed = {operation.name for operation in description.authorized_operations or ()}
@@ -206,7 +223,7 @@ class Admin:
     def topic_config(self, name: str) -> Mapping[str, str]:
         """The effective configuration of a topic."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        future = self._client.describe_configs([resource], request_timeout=_ATTEMPT_S)[resource]
+        future = self._client.describe_configs([resource], request_timeout=ATTEMPT_S)[resource]
         needs = f"DescribeConfigs on topic {name}"
         entries = self._result(future, f"reading the configuration of topic {name}", needs)
         return MappingProxyType({key: entry.value for key, entry in entries.items() if entry.value is not None})
@@ -305,22 +322,36 @@ class Admin:
         return self._offsets(partitions, _LATEST, read_committed=read_committed)
 
     @repeated
+    def offsets_at(
+        self, moments: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int], *, read_committed: bool
+    ) -> dict[SourcePartition, int]:
+        """Of each partition, the first record not older than a moment (Unix milliseconds), or else its end."""
+        asked = {each: OffsetSpec.for_timestamp(moment) for each, moment in moments.items()}
+        found = self._listed(asked, read_committed=read_committed, least=_NONE_YET)
+        return {each: ends[each] if offset == _NONE_YET else min(offset, ends[each]) for each, offset in found.items()}
+
+    @repeated
     def _offsets(
         self, partitions: Collection[SourcePartition], spec: OffsetSpec, *, read_committed: bool
     ) -> dict[SourcePartition, int]:
-        if not partitions:
+        return self._listed(dict.fromkeys(partitions, spec), read_committed=read_committed)
+
+    def _listed(
+        self, asked: Mapping[SourcePartition, OffsetSpec], *, read_committed: bool, least: int = 0
+    ) -> dict[SourcePartition, int]:
+        if not asked:
             return {}
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         futures = self._client.list_offsets(
-            {ClientPartition(each.topic, each.partition): spec for each in partitions},
+            {ClientPartition(each.topic, each.partition): spec for each, spec in asked.items()},
             isolation_level=level,
-            request_timeout=_ATTEMPT_S,
+            request_timeout=ATTEMPT_S,
         )
         found: dict[SourcePartition, int] = {}
         for each, future in futures.items():
             doing = f"reading the offsets of {each.topic}"
             offset = self._result(future, doing, f"Describe on topic {each.topic}").offset
-            if offset < 0:
+            if offset < least:
                 # So the client tells that the leader did not answer: a result like any other, with an offset of -1001.
                 raise self._no_answer(doing)
             found[SourcePartition(each.topic, each.partition)] = offset

@@ -7,6 +7,8 @@ to raise it.
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -14,12 +16,15 @@ from typing_extensions import override
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.progress_records import writer_header
+from sinkpipeline.core.naming import SENTINEL_KEY
+from sinkpipeline.core.progress_records import encode_sentinel, writer_header
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, Fenced, InDoubt, TransactionalProducer
+
+_LOG = logging.getLogger("sinkpipeline.sink")
 
 _LARGEST = {"message.max.bytes": "100000000"}
 _OF_ROWS = (
@@ -93,6 +98,17 @@ class ControlProducer(TransactionalProducer):
             self._deliveries.forget()
             raise
         failpoint("delivered-after-commit")
+
+    def still_holds(self, progress_topic: str) -> bool:
+        """Whether nobody has taken the id since: a sentinel counts."""
+        if self._unsettled and not self.abort():
+            return False
+        try:
+            self.write(progress_topic, [(SENTINEL_KEY, encode_sentinel(str(uuid.uuid4())))])
+        except (Fenced, InDoubt) as trouble:
+            _LOG.info("%s: what this driver remembers is not certain any more: %s", self.transactional_id, trouble)
+            return False
+        return True
 
     @override
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:

@@ -3,6 +3,9 @@
 A log-in that is refused, a certificate that has expired and a port that speaks another protocol all reach the caller of
 a request as a time-out, or as "broken certificate". Here one connection is opened by hand, which says which of them it
 is. It only asks which ways of logging in there are: no secret is sent.
+
+That is for a person who waits for the answer, or for whoever only tells what was seen. No driver that runs comes here
+(`lint-imports`): while a cluster is down anything may answer at its address, and a refusal is final.
 """
 
 from __future__ import annotations
@@ -13,11 +16,9 @@ import ssl
 import struct
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError
-
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.connection import Connection, Tls
-from sinkpipeline.kafka.errors import is_refused_log_in
 
 _TIMEOUT_S = 2.0
 _SERVERS = 3
@@ -28,16 +29,19 @@ _NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64
 _ABOUT_OUR_CERTIFICATE = re.compile(".*ALERT.*(CERTIFICATE|UNKNOWN_CA).*")
 
 
-class LogIn:
-    """Remembers a refused log-in until a request succeeds: that a client only tells to its error callback."""
+def connect(admin: Admin, timeout_s: float) -> Cluster:
+    """Which cluster this is; where it does not answer, why.
 
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-
-    def remember(self, error: KafkaError) -> None:
-        """The client's error callback."""
-        if is_refused_log_in(error):
-            self.error = error
+    Raises:
+        SinkPipelineError: AuthenticationFailed, BrokerUnreachable.
+    """
+    connection = admin.connection
+    try:
+        return admin.cluster(timeout_s, why=lambda: diagnose(connection))
+    except SinkPipelineError as error:
+        if error.reason is not Reason.BROKER_UNREACHABLE:
+            raise
+        raise unreachable(connection) or error from error
 
 
 def diagnose(connection: Connection) -> SinkPipelineError | None:

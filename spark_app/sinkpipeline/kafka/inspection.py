@@ -13,6 +13,7 @@ from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
@@ -39,8 +40,8 @@ def _inspect(
     sink: SinkSettings, memory: Memory | None, report: SinkReport, admin_of: Callable[[Connection], Admin]
 ) -> SinkReport:
     source_admin, admin = admin_of(sink.source.connection), admin_of(sink.connection)
-    source_admin.brokers(_CONNECT_S)
-    admin.brokers(_CONNECT_S)
+    connect(source_admin, _CONNECT_S)
+    connect(admin, _CONNECT_S)
     data = describe(admin, sink.data.name)
     if data is not None:
         data = replace(data, holds_data=holds_data(admin, data))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -75,6 +76,37 @@ class InDoubt(Exception):
         return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
 
 
+def transactional_config(
+    connection: Connection, transactional_id: str, properties: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The configuration of librdkafka under a transactional id; `properties` are the manifest's."""
+    base = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
+    return {
+        **connection.client_config({**base, **(properties or {})}),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "message.timeout.ms": min(_DELIVERY_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS),
+        "partitioner": "murmur2_random",
+        # Topics are described before they are written to: one that is missing here was deleted.
+        "topic.metadata.propagation.max.ms": 10_000,
+        "delivery.report.only.error": True,
+    }
+
+
+def plain_config(
+    connection: Connection, properties: Mapping[str, str] | None = None, *, idempotent: bool = True
+) -> dict[str, Any]:
+    """The same without one."""
+    return {
+        **connection.client_config({"queue.buffering.max.kbytes": _QUEUE_KBYTES, **(properties or {})}),
+        "enable.idempotence": idempotent,
+        # Else a record would be given up for the time that those before it took.
+        "message.timeout.ms": 0,
+        "partitioner": "murmur2_random",
+        "delivery.report.only.error": True,
+    }
+
+
 class TransactionalProducer:
     """One transactional id, held from `__init__` on: whoever held it before is fenced.
 
@@ -101,21 +133,8 @@ class TransactionalProducer:
         self._open = False
         self._unsettled = False
         """Whether records were produced of which nothing is known yet."""
-        base = {"queue.buffering.max.messages": "500000", "queue.buffering.max.kbytes": "262144"}
-        self._producer = made(
-            Producer,
-            {
-                **connection.client_config({**base, **(properties or {})}),
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                "message.timeout.ms": min(_DELIVERY_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS),
-                "partitioner": "murmur2_random",
-                # Topics are described before they are written to: one that is missing here was deleted.
-                "topic.metadata.propagation.max.ms": 10_000,
-                "on_delivery": self._deliveries.report,
-                "delivery.report.only.error": True,
-            },
-        )
+        config = transactional_config(connection, transactional_id, properties)
+        self._producer = made(Producer, {**config, "on_delivery": self._deliveries.report})
         try:
             self._init(deadline_s)
         except BaseException:
@@ -284,19 +303,9 @@ class PlainProducer:
         self._deliveries = Deliveries()
         self._topics: set[str] = set()
         self._proved = not idempotent
-        self._producer = made(
-            Producer,
-            {
-                **connection.client_config({"queue.buffering.max.kbytes": _QUEUE_KBYTES, **(properties or {})}),
-                "enable.idempotence": idempotent,
-                # Else a record would be given up for the time that those before it took.
-                "message.timeout.ms": 0,
-                "partitioner": "murmur2_random",
-                # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
-                "on_delivery": self._deliveries.report,
-                "delivery.report.only.error": True,
-            },
-        )
+        config = plain_config(connection, properties, idempotent=idempotent)
+        # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
+        self._producer = made(Producer, {**config, "on_delivery": self._deliveries.report})
 
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         self._topics.add(topic)

@@ -13,6 +13,7 @@ from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
     Beginning,
@@ -26,10 +27,13 @@ from sinkpipeline.core.topics import (
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.diagnosis import connect
+from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
+from sinkpipeline.kafka.starting import planned
+from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics, view_source
 
 _PREFLIGHT_S = 5.0
 
@@ -43,6 +47,8 @@ class Finding:
     error: SinkPipelineError | None
     warnings: tuple[str, ...] = ()
     creates_dead_letters: bool = False
+    begins: tuple[str, ...] = ()
+    """Of a first start that goes on for somebody else: where, and what is delivered again."""
 
     @property
     def plan(self) -> str:
@@ -77,11 +83,11 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     for sink in sinks:
         _check_properties(sink)
     source = sinks[0].source.connection
-    found = {source: Admin(source).cluster(_PREFLIGHT_S)}
+    found = {source: connect(Admin(source), _PREFLIGHT_S)}
     errors = []
     for connection in dict.fromkeys(sink.connection for sink in sinks if sink.connection != source):
         try:
-            found[connection] = Admin(connection).cluster(_PREFLIGHT_S)
+            found[connection] = connect(Admin(connection), _PREFLIGHT_S)
         except SinkPipelineError as error:
             errors.append(error)
     if not any(sink.connection in found for sink in sinks):
@@ -104,8 +110,8 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     """`before`: the topics of the sinks before it, to which its own are added."""
     _check_properties(sink)
     source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
-    found = {sink.source.connection: source_admin.cluster(_PREFLIGHT_S)}
-    found[sink.connection] = cluster = admin.cluster(_PREFLIGHT_S)
+    found = {sink.source.connection: connect(source_admin, _PREFLIGHT_S)}
+    found[sink.connection] = cluster = connect(admin, _PREFLIGHT_S)
     brokers = cluster.brokers
     # Before anything is asked of topics: a topic that isn't there yet would make the loop.
     check_source(places_of(sink.source, found[sink.source.connection].id), uses_of(sink, cluster.id))
@@ -141,6 +147,13 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         refuse_existing_data=sink.refuse_existing_data,
     )
     dead_letter_topic, dead_letters = _dead_letters(sink, admin)
+    begins: tuple[str, ...] = ()
+    if sink.source.start_from is not None and decision.beginning is Beginning.FIRST_START:
+        view = view_source(sink.source, source_admin)
+        found_positions = read_positions(sink.source.start_from, sink.source, source_admin, view)
+        # As a start would: offsets that the source does not have are refused here already.
+        planned(sink.source, {}, view, epoch=0, imported=found_positions.next)
+        begins = tuple(describe_positions(found_positions))
     for request, create in (
         (sink.data, decision.create_data),
         (sink.progress, decision.create_progress),
@@ -161,7 +174,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     # One broker alone is for trying things out, and has no other replicas to give.
     fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
     warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
-    return Finding(sink.id, decision, None, warnings, creates_dead_letters=dead_letters.create)
+    return Finding(sink.id, decision, None, warnings, begins=begins, creates_dead_letters=dead_letters.create)
 
 
 def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:

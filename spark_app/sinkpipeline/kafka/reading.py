@@ -1,20 +1,24 @@
-"""The one loop that reads a partition up to a bound.
+"""The one place that reads: a partition up to a bound, or single records of many partitions.
 
 from an offset ──► record after record ──► the bound, which may become known on the way
                          │ no more come, though it is not reached
                          ▼
                      `held_back`: wait, do something about it, or give up
+
+from an offset of each ──► the first record of each (`first_records`), for as long as one waits for them
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.consumers import offset_of, passes, take
 from sinkpipeline.kafka.waiting import Waiting
 
@@ -133,6 +137,39 @@ class Reading:
 
     def _waiting(self) -> Waiting:
         return Waiting(self._patience_s, at_the_end=self._is_at_the_end)
+
+
+def first_records(
+    consumer: Consumer, wanted: Mapping[SourcePartition, int], patience_s: float
+) -> dict[SourcePartition, Message]:
+    """The first record at each offset, or after it; without those of which nothing is known within `patience_s`.
+
+    `consumer` is assigned here. What is told instead of a record (the end, an offset that is not there, a refusal) is
+    no error: nothing is known then.
+    """
+    found: dict[SourcePartition, Message] = {}
+    waiting = set(wanted)
+    if waiting:
+        consumer.assign([TopicPartition(each.topic, each.partition, offset) for each, offset in wanted.items()])
+    deadline = time.monotonic() + patience_s
+    while waiting and time.monotonic() < deadline:
+        for message in take(consumer, _POLL_S):
+            error, at = message.error(), _partition_of(message)
+            if error is not None and passes(error):
+                continue
+            if at is None:
+                # Of the whole client, such as a refused log-in.
+                return found
+            if error is None and at in waiting and offset_of(message) >= wanted[at]:
+                found[at] = message
+            if error is not None or at in found:
+                waiting.discard(at)
+    return found
+
+
+def _partition_of(message: Message) -> SourcePartition | None:
+    topic, number = message.topic(), message.partition()
+    return None if topic is None or number is None else SourcePartition(topic, number)
 
 
 def wait_or_give_up(

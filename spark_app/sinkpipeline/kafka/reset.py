@@ -17,6 +17,7 @@ from typing_extensions import override
 from sinkpipeline.core import asked
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.positions import Positions, describe, within
 from sinkpipeline.core.progress import Meta, Progress
 from sinkpipeline.core.reset import (
     ResetPlan,
@@ -46,11 +47,12 @@ class SinkReset(SinkTakeover):
     _met: set[str] = field(default_factory=set, init=False)
     """The runs that were there before ours: any other is a newer driver's."""
 
-    def plan(self, targets: Targets) -> ResetPlan:
-        """Reads without fencing, and changes nothing.
+    def plan(self, targets: Targets, positions: Positions | None = None) -> ResetPlan:
+        """Reads without fencing, and changes nothing; `positions` are for partitions that no target names.
 
         Raises:
-            SinkPipelineError: NothingToReset, UsageInvalid, IdentityInUse, and as the reads of the progress topic.
+            SinkPipelineError: NothingToReset, UsageInvalid, PositionsRefused, IdentityInUse, and as the reads of the
+                progress topic.
         """
         topic = self._describe_progress_topic()
         progress = Progress()
@@ -64,6 +66,13 @@ class SinkReset(SinkTakeover):
         view = view_source(source, self.source_admin)
         check_visible(source, self.source_admin, found.meta, view.topics)
         known_topics = {partition.topic for partition in found.partitions}
+        lines: tuple[str, ...] = ()
+        if positions is not None:
+            positions = within(positions, view)
+            targets, lines = replace(targets, imported=positions.next), tuple(describe(positions))
+        if moments := targets.moments(view):
+            level = source.read_committed
+            targets = targets.resolved(self.source_admin.offsets_at(moments, view.ends, read_committed=level))
 
         def begin_new(partition: SourcePartition) -> int:
             return new_offset(
@@ -74,7 +83,7 @@ class SinkReset(SinkTakeover):
                 discovered=source.pattern is not None,
             )
 
-        return plan_reset(
+        shown = plan_reset(
             self.settings.id,
             found,
             view,
@@ -83,6 +92,7 @@ class SinkReset(SinkTakeover):
             remembered_epoch=self._remembered_epoch,
             begin_new=begin_new,
         )
+        return replace(shown, told=lines)
 
     def end_open_transactions(self) -> None:
         """Ends what an attempt before this one, or a task that was killed, has left open: it would hold up every read.

@@ -83,9 +83,11 @@ def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) ->
         topics=source.topics or (),
         pattern=source.topic_pattern,
         starting_offsets=source.starting_offsets,
+        start_from=source.start_from,
         skip_lost=source.on_data_loss is manifest.OnDataLoss.SKIP,
         read_committed=source.isolation_level is manifest.IsolationLevel.READ_COMMITTED,
         group_id_prefix=pipeline.group_id_prefix,
+        commit_group_offsets=source.commit_group_offsets is True,
         properties=MappingProxyType(dict(source.properties)),
         registry=resolve_registry(pipeline, secrets_dir),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sinkpipeline.core import topic_pattern
-from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.manifest import StartFrom, StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
@@ -39,9 +39,13 @@ class SourceSettings:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
+    start_from: StartFrom | None = None
+    """Where a first start begins instead."""
     skip_lost: bool = False
     read_committed: bool = True
     group_id_prefix: str = "sinkpipeline"
+    commit_group_offsets: bool = False
+    """Whether the driver writes the frontier as the offsets of each sink's group too."""
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     registry: RegistrySettings | None = None
     """Where the schemas of its records are; None where nothing is asked of a registry."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark, PartitionProgress
 from sinkpipeline.core.source_marks import check_marks, where_to_look
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import make_consumer, offset_of, passes, take
+from sinkpipeline.kafka.consumers import make_consumer, offset_of
+from sinkpipeline.kafka.reading import first_records
 
 _LOG = logging.getLogger("sinkpipeline.source")
 
 _DEADLINE_S = 3.0
-_POLL_S = 0.1
 _AT_ONCE = 100
 """So many partitions are read in one look; the others keep the marks that they have."""
 _FETCH_KIB = 1024
@@ -71,29 +70,9 @@ class SourceMarks:
 
 
 def _read(consumer: Consumer, wanted: Mapping[SourcePartition, int]) -> dict[SourcePartition, Mark]:
-    """The first record at each offset, or after it."""
-    found: dict[SourcePartition, Mark] = {}
-    waiting = set(wanted)
-    if wanted:
-        consumer.assign([TopicPartition(each.topic, each.partition, offset) for each, offset in wanted.items()])
-    deadline = time.monotonic() + _DEADLINE_S
-    while waiting and time.monotonic() < deadline:
-        for message in take(consumer, _POLL_S):
-            told = message.error()
-            if told is not None and passes(told):
-                continue
-            at = _partition_of(message)
-            if at is None:
-                # An event of the whole client, such as a refusal.
-                waiting.clear()
-            elif at in waiting and (told is not None or offset_of(message) >= wanted[at]):
-                waiting.discard(at)
-                epoch = message.leader_epoch() if told is None else None
-                if epoch is not None and epoch >= 0:
-                    found[at] = Mark(offset_of(message), epoch)
-    return found
-
-
-def _partition_of(message: Message) -> SourcePartition | None:
-    topic, number = message.topic(), message.partition()
-    return None if topic is None or number is None else SourcePartition(topic, number)
+    found = first_records(consumer, wanted, _DEADLINE_S)
+    epochs = {each: message.leader_epoch() for each, message in found.items()}
+    # Brokers that tell none tell -1.
+    return {
+        each: Mark(offset_of(found[each]), epoch) for each, epoch in epochs.items() if epoch is not None and epoch >= 0
+    }

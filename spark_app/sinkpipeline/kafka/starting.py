@@ -27,9 +27,12 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
-from sinkpipeline.core.naming import SENTINEL_KEY, SourcePartition
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
-from sinkpipeline.core.progress_records import encode, encode_sentinel
+from sinkpipeline.core.progress_records import encode
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import (
     Beginning,
@@ -39,13 +42,13 @@ from sinkpipeline.core.topics import (
     check_data_topic,
     decide,
     decide_dead_letters,
-    remember,
 )
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.looks import VERDICTS, agreed
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.positions import read_positions
+from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
@@ -83,12 +86,8 @@ class SinkStarter(SinkTakeover):
 
     claims: Claims = field(default_factory=Claims)
     """Of all sinks of this driver."""
-    started_before: bool = field(default=False, init=False)
-    _found: Memory | None = field(default=None, init=False)
-    """What an attempt has read: should the progress topic vanish before the next one, somebody does remember."""
-    _exact: Memory | None = field(default=None, init=False)
-    _is_proved: bool = field(default=False, init=False)
-    """Whether what this driver remembers was shown to be all that there is, since it last started."""
+    remembered: Remembered = field(default_factory=Remembered)
+    """For the case that the progress is gone."""
     _met: str | None = field(default=None, init=False)
     """The id of the progress topic that was found or made last."""
     _vanished: bool = field(default=False, init=False)
@@ -96,50 +95,48 @@ class SinkStarter(SinkTakeover):
     _created: str | None = field(default=None, init=False)
     """The id of the data topic that this driver has created last, for certain."""
 
-    def start(self, memory: Memory | None, *, held: TransactionalProducer | None = None) -> StartedSink:
-        """Steps 0 to 6.
+    _told: tuple[str, ...] = field(default=(), init=False)
+    """What was told of the positions at which a first start begins."""
 
-        Args:
-            memory: what is remembered of the sink, for the case that its progress is gone.
-            held: given where the memory is this driver's own frontier, and no outcome is in doubt: the control id as
-                its last start took it. The memory counts as exact once it has shown that nobody took it since.
+    def start(self) -> StartedSink:
+        """Steps 0 to 6.
 
         Raises:
             SinkPipelineError: every refusal of the protocol and of the topic policy.
         """
-        self._exact = None if held is None else memory
-        is_new = memory is None and not self.started_before
+        is_new = self.remembered.memory is None
         started = agreed(
-            lambda: self._repeat(lambda: self._attempt(memory, held)),
+            lambda: self._repeat(self._attempt),
             self.renew_clients,
             # Of a sink that nobody remembers, a missing source topic is a name that is wrong.
             VERDICTS - {Reason.SOURCE_TOPIC_MISSING} if is_new else VERDICTS,
         )
-        self.started_before = True
-        self._is_proved = self._vanished = False
+        self.remembered.started(started.progress)
+        self._vanished = False
         return started
 
-    def _attempt(self, memory: Memory | None, held: TransactionalProducer | None) -> StartedSink:
+    def _attempt(self) -> StartedSink:
         settings = self.settings
-        if self._exact is None:
-            memory = self._found or memory
+        memory = self.remembered.memory
         view = view_source(settings.source, self.source_admin)
         # 0.
         check_names_apart(settings, self.source_admin, self.admin)
-        progress_topic, recreated = self._prepare(view, memory, held)
-        exact = self._exact is not None
+        progress_topic, recreated, exact = self._prepare(view, memory)
         # 1.
         with self._hold(progress_topic, source_topics=len(view.topics)) as hold:
             # 2.
             progress = self._read(hold)
             check(progress)
             decision, data_topic = self._decide(progress, progress_topic, view, memory)
+            self.remembered.taken_again(hold.control)
+            imported = self._imported(decision, view)
             seeding = memory if decision.beginning is Beginning.SEED else None
-            if seeding is not None and self.started_before and not exact:
+            if seeding is not None and self.remembered.is_ours and not exact:
                 raise SinkPipelineError(
                     Reason.PROGRESS_LOST,
-                    f"the progress of {settings.id} was deleted while the outcome of a transaction was in doubt",
-                    "nobody knows how far the sink got; say where to go on with `sinkpipeline reset --status-file`",
+                    f"the progress of {settings.id} was deleted, and this driver is not certain how far the sink got: "
+                    "the outcome of a transaction was in doubt, or another driver had taken the sink over",
+                    "say where to go on with `sinkpipeline reset --status-file`",
                 )
             dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
             if data_topic is None:
@@ -171,16 +168,10 @@ class SinkStarter(SinkTakeover):
             ends = self.source_admin.end_offsets(view.beginnings, read_committed=False)
             view = replace(view, high_watermarks=MappingProxyType(ends))
             known = seeding.partitions if seeding is not None else progress.partitions
-            partitions = starting.plan_partitions(
-                known,
-                view,
-                epoch=epoch,
-                starting_offsets=settings.source.starting_offsets,
-                discovered=settings.source.pattern is not None and bool(known),
-                skip_lost=settings.source.skip_lost,
-                at=now_ms(),
-            )
-            marks = {} if seeding is not None else progress.meta.marks if progress.meta is not None else {}
+            partitions = planned(settings.source, known, view, epoch=epoch, imported=imported)
+            written = {} if seeding is not None or progress.meta is None else progress.meta.marks
+            # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
+            marks = newest(written, {} if memory is None else memory.marks)
             source_marks = SourceMarks(settings.source.connection, settings.group_id)
             marks = source_marks.renewed(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
@@ -233,14 +224,14 @@ class SinkStarter(SinkTakeover):
             topic = describe(self.admin, wanted.topic.name)
         return topic, decision.drift
 
-    def _prepare(
-        self, view: SourceView, memory: Memory | None, held: TransactionalProducer | None
-    ) -> tuple[Topic, bool]:
-        """Step 0: the progress topic, and whether it is there again; and whether the memory is exact."""
+    def _prepare(self, view: SourceView, memory: Memory | None) -> tuple[Topic, bool, bool]:
+        """Step 0: the progress topic, whether it is there again, and whether what is remembered was proved."""
         progress_topic = self._describe_progress_topic()
         recreated = needs_proof = False
         if progress_topic is None:
             decision, _ = self._decide(Progress(), None, view, memory)
+            # What would be refused later creates nothing.
+            self._imported(decision, view)
             recreated = needs_proof = decision.beginning is Beginning.SEED
             progress_topic = self._create_progress_topic()
             self._compare_met(progress_topic)
@@ -253,35 +244,18 @@ class SinkStarter(SinkTakeover):
             if seen is not None:
                 decision, _ = self._decide(seen, progress_topic, view, memory)
                 needs_proof = decision.beginning is Beginning.SEED
-        if held is not None and needs_proof and not self._prove(held):
-            self._exact = None
-        return progress_topic, recreated
+        return progress_topic, recreated, needs_proof and self.remembered.is_proved(progress_topic.name)
 
     def _compare_met(self, progress_topic: Topic) -> None:
         """By the ids: an answer that a topic is missing may be an old one."""
         self._vanished |= self._met not in (None, progress_topic.id)
         self._met = progress_topic.id
 
-    def _prove(self, held: TransactionalProducer) -> bool:
-        """Whether nobody has taken the control id since `held` took it; then nobody else has delivered anything.
-
-        The progress topic, which would tell of a newer driver, may be gone with what that one wrote. Once proved, it
-        stays so until the start has come through: our own next init takes the id away from `held`.
-        """
-        if not self._is_proved:
-            try:
-                held.write(self.settings.progress.name, [(SENTINEL_KEY, encode_sentinel(self.new_run()))])
-            except (Fenced, InDoubt) as trouble:
-                _LOG.info("%s: what this driver remembers is not certain any more: %s", self.settings.id, trouble)
-                return False
-            self._is_proved = True
-        return True
-
     def _decide(
         self, progress: Progress, progress_topic: Topic | None, view: SourceView, memory: Memory | None
     ) -> tuple[TopicDecision, Topic | None]:
         settings = self.settings
-        self._found = remember(progress) or self._found
+        self.remembered.read(progress)
         # Without a frontier, offsets mean nothing yet.
         starting.check_source(progress.meta if progress.exists else None, view.topics)
         check_visible(settings.source, self.source_admin, progress.meta, view.topics)
@@ -300,16 +274,37 @@ class SinkStarter(SinkTakeover):
             starting.check_vanished(settings.id, decision, data_topic)
         return decision, data_topic
 
+    def _imported(self, decision: TopicDecision, view: SourceView) -> Mapping[SourcePartition, int]:
+        """Where a first start begins, as somebody else has committed it; nothing, where the manifest doesn't say so.
+
+        Read by each attempt anew: nothing was delivered yet, and only the newest positions are true. Each is told.
+        """
+        source = self.settings.source
+        if source.start_from is None or decision.beginning is not Beginning.FIRST_START:
+            return {}
+        found = read_positions(source.start_from, source, self.source_admin, view)
+        told = tuple(describe_positions(found))
+        if told != self._told:
+            for line in told:
+                _LOG.warning("%s: %s", self.settings.id, line)
+            self._told = told
+        return found.next
+
     @override
     def _meet(self, meta: Meta | None) -> None:
         super()._meet(meta)
         # A driver that has been superseded doesn't come back.
-        if self.started_before and meta is not None and meta.run not in self._runs:
+        if self.remembered.is_ours and meta is not None and meta.run not in self._runs:
             raise starting.superseded(self.settings.id, meta.run)
 
     @override
     def _believe(self, progress: Progress, topic: Topic) -> Progress:
-        return progress if self._exact is None else starting.without_leftovers(progress, self._exact, topic.id)
+        return self.remembered.believed(progress, topic.id)
+
+    @override
+    def _give_up(self, control: ControlProducer) -> None:
+        if not self.remembered.keeps(control):
+            super()._give_up(control)
 
     def _describe_data_topic(self) -> Topic | None:
         topic = describe(self.admin, self.settings.data.name)
@@ -320,6 +315,27 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
     announced = None if progress.meta is None else progress.meta.created
     return announced if seeding is None else seeding.created or announced
+
+
+def planned(
+    source: SourceSettings,
+    known: Mapping[SourcePartition, PartitionProgress],
+    view: SourceView,
+    *,
+    epoch: int,
+    imported: Mapping[SourcePartition, int],
+) -> dict[SourcePartition, PartitionProgress]:
+    """With what a start begins, as the manifest says; see `core.starting.plan_partitions`."""
+    return starting.plan_partitions(
+        known,
+        view,
+        epoch=epoch,
+        starting_offsets=source.starting_offsets,
+        discovered=source.pattern is not None and bool(known),
+        skip_lost=source.skip_lost,
+        at=now_ms(),
+        imported=imported,
+    )
 
 
 def now_ms() -> int:

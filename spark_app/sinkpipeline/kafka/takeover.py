@@ -142,8 +142,12 @@ class SinkTakeover:
             with self._log() as log:
                 yield Hold(control, log, topic)
         except BaseException:
-            control.close()
+            self._give_up(control)
             raise
+
+    def _give_up(self, control: ControlProducer) -> None:
+        """An attempt did not come through."""
+        control.close()
 
     def _read(self, hold: Hold) -> Progress:
         """Step 2's read."""

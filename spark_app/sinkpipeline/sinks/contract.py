@@ -60,6 +60,8 @@ class BatchPlan:
     frontier: Mapping[SourcePartition, PartitionProgress]
     owners: Mapping[SourcePartition, str]
     """Which worker keeps the producer of a partition; the token in it names host, process and run."""
+    certain: bool = False
+    """Whether the frontier was all that is, and can be, delivered so far when the batch began."""
 
     def limits(self, *, of_time: bool = True) -> Limits:
         """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway.

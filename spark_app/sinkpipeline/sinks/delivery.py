@@ -35,7 +35,7 @@ from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import Fenced, InDoubt
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
@@ -80,13 +80,10 @@ class SinkDelivery:
         self._started = started
         self._control = started.control
         self._hold: Hold = started.control
-        self._holds = True
         self._on_progress = on_progress
         self.progress = started.progress
         self.exact = True
         """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
-        self._was_exact = True
-        """Whether it was before the batch that runs."""
         self._owners: dict[SourcePartition, str] = {}
         self._records_since_snapshot = 0
         self._follower = ProgressFollower(
@@ -109,14 +106,9 @@ class SinkDelivery:
         return {each: state for each, state in self.progress.partitions.items() if each.topic in self._started.source}
 
     def close(self) -> None:
+        """Leaves to the next start what this driver knows."""
         self._follower.close()
-        if self._holds:
-            self._control.close()
-
-    def hand_over(self) -> TransactionalProducer:
-        """The control id as this start took it, for the next start's proof; who asks for it closes it."""
-        self._holds = False
-        return self._control
+        self._starter.remembered.left(self.progress, self._control, certain=self.exact)
 
     def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
         """The plan for the tasks of a batch; empty ranges get none. A range that starts below 0 is of a new partition.
@@ -131,7 +123,7 @@ class SinkDelivery:
         check_contiguous(ranges, self.progress.partitions)
         ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
         # 3. From here on somebody may write rows and progress.
-        self._was_exact, self.exact = self.exact, False
+        certain, self.exact = self.exact, False
         frontier = self.progress.partitions
         return BatchPlan(
             settings=self._settings,
@@ -144,6 +136,7 @@ class SinkDelivery:
             ranges=ranges,
             frontier={partition: frontier[partition] for partition in ranges},
             owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
+            certain=certain,
         )
 
     def end(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
@@ -168,7 +161,7 @@ class SinkDelivery:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
-        return self._hold.writes_like_tasks and self._small.takes(plan, certain=self._was_exact)
+        return self._hold.writes_like_tasks and self._small.takes(plan)
 
     def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         """Delivers a batch that it takes.

@@ -14,11 +14,11 @@ import logging
 import math
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
 
+from sinkpipeline.core.batch import Counted
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -26,7 +26,6 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.core.tally import plus
 from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import (
@@ -68,9 +67,8 @@ class PartitionWriter(abc.ABC):
         """Source offsets below it are open, or count already."""
         self._sent = self._state.next
         """Source offsets below it may have been sent since the last cut."""
-        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
-        self._open_dead_by_class: Counter[str] = Counter()
-        self._open_dropped_by_class: Counter[str] = Counter()
+        self._open = Counted()
+        self._open_size = 0
         self._opened_at = 0.0
         self._delivered = 0
         self._limits_read_at = -math.inf
@@ -96,11 +94,7 @@ class PartitionWriter(abc.ABC):
 
     @property
     def _is_open(self) -> bool:
-        return self._open_handled > 0
-
-    @property
-    def _open_handled(self) -> int:
-        return self._open_rows + self._open_dead + self._open_dropped
+        return self._open.handled > 0
 
     def _hold(self, batch: RowBatch) -> None:
         self._held.append(Held(batch, self._limits))
@@ -111,28 +105,18 @@ class PartitionWriter(abc.ABC):
 
     def _advanced(self, next_offset: int) -> PartitionProgress:
         """The progress once what is open counts."""
-        return replace(
-            self._state,
-            next=next_offset,
-            rows=self._state.rows + self._open_rows,
-            dead=self._state.dead + self._open_dead,
-            dropped=self._state.dropped + self._open_dropped,
-            dead_by_class=plus(self._state.dead_by_class, self._open_dead_by_class),
-            dropped_by_class=plus(self._state.dropped_by_class, self._open_dropped_by_class),
-            at=int(time.time() * 1000),
-        )
+        return self._open.on(self._state, next_offset, at=int(time.time() * 1000))
 
     def _count(self, state: PartitionProgress) -> None:
         """What was open counts, by this progress."""
-        self._delivered += self._open_rows
+        self._delivered += self._open.rows
         self._state = state
         self._forget_open()
         self._held = [held for held in self._held if held.batch.offsets[-1] >= state.next]
 
     def _forget_open(self) -> None:
-        self._open_rows = self._open_dead = self._open_dropped = self._open_size = 0
-        self._open_dead_by_class.clear()
-        self._open_dropped_by_class.clear()
+        self._open = Counted()
+        self._open_size = 0
 
     def _start_over(self) -> None:
         """Behind what counts: what was open is sent again."""
@@ -154,7 +138,7 @@ class PartitionWriter(abc.ABC):
             self._cut(self._produced)
             self._bisection.was_cut(batch.offsets[begin])
         row_size = batch.size / len(batch)
-        room = self._cuts.room(rows=self._open_handled, size=self._open_size, row_size=row_size)
+        room = self._cuts.room(rows=self._open.handled, size=self._open_size, row_size=row_size)
         # In small steps: it may take long to produce them, and a cut may be due before the batch is through.
         step = max(1, int(_STEP_BYTES / max(1.0, row_size)))
         end = min(len(batch), begin + room, begin + step)
@@ -170,7 +154,7 @@ class PartitionWriter(abc.ABC):
             end = begin + 1
         self._open_size += int((end - begin) * row_size)
         due = self._cuts.is_due(open_s=time.monotonic() - self._opened_at)
-        if due or self._cuts.is_full(rows=self._open_handled, size=self._open_size):
+        if due or self._cuts.is_full(rows=self._open.handled, size=self._open_size):
             self._cut(self._produced)
         return end
 
@@ -187,10 +171,10 @@ class PartitionWriter(abc.ABC):
             end = begin + refusal.index
             self._doubt_client()
             held.refuse(end, refusal.verdict)
-            self._open_rows += refusal.index
+            self._open.rows += refusal.index
             self._produced = self._sent = batch.offsets[end]
         else:
-            self._open_rows += end - begin
+            self._open.rows += end - begin
             self._produced = self._sent
         return end
 
@@ -206,8 +190,7 @@ class PartitionWriter(abc.ABC):
             raise stopped(self._partition, offset, verdict)
         try:
             self._send_dead_letter(self._letters, held, index)
-            self._open_dead += 1
-            self._open_dead_by_class[verdict.error_class.value] += 1
+            self._open.by_class.add(verdict.error_class.value, dead=1)
         except NoDeadLetter as failure:
             self._look_at_limits()
             if not self._letters.drop:
@@ -215,8 +198,7 @@ class PartitionWriter(abc.ABC):
                 raise not_dead_lettered(self._partition, offset, verdict, failure) from failure
             self._letters.dropped(offset, verdict, failure)
             self._begin()
-            self._open_dropped += 1
-            self._open_dropped_by_class[verdict.error_class.value] += 1
+            self._open.by_class.add(verdict.error_class.value, dropped=1)
         except SinkPipelineError:
             self._cut(offset)
             raise
@@ -304,7 +286,7 @@ class PartitionWriter(abc.ABC):
 
     def _can_do_without_letters(self, error: SinkPipelineError) -> bool:
         """Whether only the open dead letters may not be written any more: `onFailure` says what becomes of them."""
-        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open_dead > 0
+        is_theirs = error.reason is Reason.AUTHORIZATION_FAILED and self._open.dead > 0
         return is_theirs and self._letters is not None and self._letters.are_refused()
 
     def _isolate(self, refusal: RecordRefused) -> None:

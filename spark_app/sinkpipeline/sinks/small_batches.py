@@ -92,10 +92,9 @@ class SmallBatches:
         self._pause_s = _FIRST_PAUSE_S
         self._worker = Worker()
 
-    def takes(self, plan: BatchPlan, *, certain: bool) -> bool:
-        """`certain`: whether the frontier of the plan was all that is, and can be, delivered so far."""
+    def takes(self, plan: BatchPlan) -> bool:
         return (
-            certain
+            plan.certain
             and self._most_offsets > 0
             and is_small(plan.ranges, self._sizes, most_offsets=self._most_offsets)
             and self._fits_topics(plan)
@@ -150,7 +149,8 @@ class SmallBatches:
                 if letters is None:
                     return None
                 rows.append(letters)
-                count.dead_by_class.update(each.error_class.value for each in verdicts)
+                for each in verdicts:
+                    count.by_class.add(each.error_class.value, dead=1)
             rows += ((self._settings.data.name, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
             count.rows += len(batch) - len(bad)
         self._sizes.add(count_offsets(plan.ranges), size)

@@ -79,7 +79,7 @@ class TransactionalWriter(PartitionWriter):
     def _recover(self, trouble: Fenced | InDoubt) -> None:
         if self._is_open:
             share = trouble.share if isinstance(trouble, InDoubt) and _is_outage(trouble) else None
-            self._cuts = self._cuts.after_trouble(rows=self._open_handled, size=self._open_size, share=share)
+            self._cuts = self._cuts.after_trouble(rows=self._open.handled, size=self._open_size, share=share)
         while True:
             now = time.monotonic()
             self._troubles = self._troubles.met(now)

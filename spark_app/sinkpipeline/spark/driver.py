@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from sinkpipeline.core import manifest
 from sinkpipeline.core.batch import SMALL_OFFSETS
@@ -16,27 +19,26 @@ from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import RowPlan, RowSelect
-from sinkpipeline.core.schemas import Known
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source_ends import SourceEnds
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
+from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
-from sinkpipeline.spark.schemas import Schemas, asked_of
+from sinkpipeline.spark.schemas import Schemas, asked_of, planned
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 from sinkpipeline.spark.watch import SparkWatch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger("sinkpipeline.driver")
 
@@ -87,8 +89,12 @@ class Driver:
     """Why no sink can begin yet."""
     _reader: Mapping[str, Any] | None = field(default=None, init=False)
     _abandoned: bool = field(default=False, init=False)
+    _groups: LagGroups = field(init=False)
     completed: bool = field(default=False, init=False)
     """Whether it has ended because `until_idle` was reached, not because it was stopped."""
+
+    def __post_init__(self) -> None:
+        self._groups = LagGroups(self.sinks)
 
     def run(self) -> None:
         """Runs until done or stopped.
@@ -105,13 +111,13 @@ class Driver:
         targets = SourceEnds(source, admins[source.connection]).read() if self.until_idle else {}
         rows = row_plan(self.pipeline)
         with (
-            spark_session(f"sinkpipeline {self.pipeline.identity}", self.master, self._conf(), self.log_file) as spark,
+            self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
             schemas = self._read_schemas(spark)
             if self.stop.is_set():
                 return
-            analyse(spark, rows if schemas is None else schemas.plan(rows))
+            analyse(spark, planned(rows, schemas))
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,
@@ -129,8 +135,8 @@ class Driver:
                         source_admin=admins[sink.source.connection],
                         admin=admins[sink.connection],
                         claims=claims,
+                        remembered=Remembered(self.resume.memories.get(sink.id.sink)),
                     ),
-                    memory=self.resume.memories.get(sink.id.sink),
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
                     on_change=self._wake,
                     circuit=self._open_circuits().get(sink.id.sink),
@@ -148,6 +154,15 @@ class Driver:
             finally:
                 self._stop_all()
         self._raise_outcome()
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
+        with ExitStack() as stack:
+            with telling("starting Spark", _LOG.info):
+                name = f"sinkpipeline {self.pipeline.identity}"
+                session = stack.enter_context(spark_session(name, self.master, self._conf(), self.log_file))
+            _LOG.info("Spark runs; the sinks start")
+            yield session
 
     def _read_schemas(self, spark: SparkSession) -> Schemas | None:
         """Where there is a registry: waits for its answer, as without the reader's schema there are no columns."""
@@ -203,6 +218,8 @@ class Driver:
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
         over = threading.Event()
         threading.Thread(target=self._follow_lag, args=(source_admin, over), name="lag", daemon=True).start()
+        if self._groups.wanted:
+            threading.Thread(target=self._commit_groups, args=(over,), name="groups", daemon=True).start()
         try:
             while not self.stop.is_set():
                 self._publish()
@@ -222,6 +239,14 @@ class Driver:
         while not over.is_set():
             self._update_lag(ends, over)
             over.wait(_LAG_EVERY_S)
+
+    def _commit_groups(self, over: threading.Event) -> None:
+        """Likewise in a thread of its own. After the progress: what a report has is committed there."""
+        while not over.wait(EVERY_S):
+            self._groups.write(self._frontiers())
+
+    def _frontiers(self) -> dict[str, Mapping[SourcePartition, int]]:
+        return {runner.id.sink: runner.frontier for runner in self._runners}
 
     def _wake(self) -> None:
         self._changed.set()
@@ -314,8 +339,13 @@ class Driver:
         source = self.sinks[0].source
         ends = SourceEnds(source, Admin(source.connection))
         last = threading.Thread(target=self._update_lag, args=(ends,), daemon=True)
-        last.start()
-        last.join(_LAST_LAG_S)
+        # A newer driver tells its own, which may be far ahead by now.
+        frontiers = {} if self._superseded() else self._frontiers()
+        groups = threading.Thread(target=LagGroups(self.sinks).write, args=(frontiers,), daemon=True)
+        for thread in (last, groups):
+            thread.start()
+        for thread in (last, groups):
+            thread.join(_LAST_LAG_S)
         self._publish()
 
     def _abandon(self) -> None:
@@ -362,26 +392,3 @@ def need_executors(reports: Iterable[SinkReport]) -> bool | None:
     if True in found or not all(report.ready for report in running):
         return True
     return None if None in found else False
-
-
-def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:
-    """What happens to one record, from the manifest."""
-    decode, transform = pipeline.spec.decode, pipeline.spec.transform
-    select, registry = transform.select, decode.schema_registry
-    return RowPlan(
-        decode_format=decode.format.value,
-        schema=decode.schema_text,
-        on_null=decode.on_null.value,
-        delimiter="," if decode.csv is None else decode.csv.delimiter,
-        known=None if registry is None else Known(id_bytes=registry.id_format.size),
-        where=transform.where,
-        select=RowSelect()
-        if select is None
-        else RowSelect(
-            key=select.key,
-            value=select.value,
-            headers=select.headers,
-            timestamp=select.timestamp,
-            partition=select.partition,
-        ),
-    )

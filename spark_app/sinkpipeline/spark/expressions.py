@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -61,11 +62,19 @@ class Problem:
     remedy: str
 
 
-def invalid(problems: list[Problem]) -> SinkPipelineError:
+class ExpressionsInvalid(SinkPipelineError):
     """One error for all problems; there is at least one."""
-    facts = "; ".join(f"{each.path}: {each.fact}" for each in problems)
-    remedies = "; ".join(dict.fromkeys(each.remedy for each in problems))
-    return SinkPipelineError(Reason.EXPRESSION_INVALID, facts, remedies)
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        facts = "; ".join(f"{each.path}: {each.fact}" for each in problems)
+        remedies = "; ".join(dict.fromkeys(each.remedy for each in problems))
+        super().__init__(Reason.EXPRESSION_INVALID, facts, remedies)
+
+    @override
+    def __reduce__(self) -> tuple[type[ExpressionsInvalid], tuple[list[Problem]]]:
+        # An exception is rebuilt from its `args`, which are the base class's.
+        return type(self), (list(self.problems),)
 
 
 def source_frame(spark: SparkSession) -> DataFrame:

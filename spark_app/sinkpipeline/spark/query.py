@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
@@ -24,6 +26,7 @@ from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
 from sinkpipeline.spark.transform import output_rows
@@ -72,7 +75,7 @@ class QuerySettings:
 
     def planned(self) -> RowPlan:
         """With the schemas that are known now."""
-        return self.rows if self.schemas is None else self.schemas.plan(self.rows)
+        return planned(self.rows, self.schemas)
 
 
 class SinkQuery:
@@ -112,8 +115,8 @@ class SinkQuery:
         self.delivery = SinkDelivery(starter, started, on_progress, small)
         self.error: Exception | None = None
         """Why the query ended by itself."""
-        self.batches = 0
-        """How many were delivered."""
+        self.counts = BatchCounts()
+        """What those batches cost that were delivered."""
         self._lock = threading.Lock()
         self._stopping = False
         self._abandoned = False
@@ -234,14 +237,17 @@ class SinkQuery:
                 raise
 
     def _run_batch(self, wire: DataFrame, batch_id: int) -> None:
+        began = time.monotonic()
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
-        collected = self._collected(wire, plan) if self.delivery.takes(plan) else None
-        if collected is None or not self.delivery.deliver(plan, collected):
+        receipts: list[Receipt] = []
+        rows = self._collected(wire, plan) if self.delivery.takes(plan) else None
+        if rows is None or not self.delivery.deliver(plan, rows):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
-            self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
-        self.batches += 1
+            receipts = [Receipt.from_json(row.receipt) for row in told]
+            self.delivery.end(plan, receipts)
+        self.counts = self.counts.with_batch(time.monotonic() - began, receipts)
         self._on_trigger(found_records=bool(plan.ranges))
 
     def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:

@@ -14,6 +14,7 @@ from sinkpipeline.core.redrive import Letter
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.task import decoded_part, row_batch
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import to_wire
@@ -70,7 +71,7 @@ class LetterTransform:
         return None if rows is None else replace(rows, offsets=sorted(offsets))
 
     def _decoded(self, letters: Sequence[Letter]) -> Any:
-        rows = self._rows if self._schemas is None else self._schemas.plan(self._rows)
+        rows = planned(self._rows, self._schemas)
         try:
             frame = self._spark.createDataFrame(_table(letters))
             return to_wire(output_rows(frame, rows), targets=rows.select.partition is not None).toArrow()

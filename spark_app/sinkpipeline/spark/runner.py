@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
@@ -24,9 +25,8 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory, recall, remember
+from sinkpipeline.core.topics import Memory, recall
 from sinkpipeline.core.work import proves
-from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.contract import OversizedRecord, Restart, UnknownSchemas
@@ -61,7 +61,6 @@ class SinkRunner:
         spark: SparkSession,
         query: QuerySettings,
         starter: SinkStarter,
-        memory: Memory | None,
         policy: FailurePolicy,
         on_change: Callable[[], None],
         circuit: OpenCircuit | None = None,
@@ -71,9 +70,6 @@ class SinkRunner:
         self._spark = spark
         self._query_settings = query
         self._starter = starter
-        self._memory = memory
-        self._held: TransactionalProducer | None = None
-        """The control id of the last start, where the memory is exact."""
         self._policy = policy
         self._failures = Failures()
         self._health = Health()
@@ -102,10 +98,10 @@ class SinkRunner:
         self.id = settings.id
         self._circuit = circuit
         self._closing = closing
-        self._report = first_report(settings, memory, circuit)
+        self._report = first_report(settings, starter.remembered.memory, circuit)
         self.rows_this_run = 0
         self._query: SinkQuery | None = None
-        self._batches = 0
+        self._batches = BatchCounts()
         """Of the queries before the current one."""
         self._failed: Counter[str] = Counter()
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
@@ -123,10 +119,16 @@ class SinkRunner:
         return replace(report, lag=lag)
 
     @property
+    def frontier(self) -> Mapping[SourcePartition, int]:
+        """Where it has come to; nothing before its first start."""
+        progress = self.report.progress if self._started else None
+        return {} if progress is None else {each: state.next for each, state in progress.partitions.items()}
+
+    @property
     def counts(self) -> RunCounts:
         """What this sink did since the driver began."""
         with self._lock:
-            batches = self._batches + (0 if self._query is None else self._query.batches)
+            batches = self._batches if self._query is None else self._batches + self._query.counts
             return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed))
 
     @property
@@ -210,7 +212,7 @@ class SinkRunner:
             self._count_failure(bug)
             self._change(state=SinkState.FAILED, error=bug)
         finally:
-            self._let_go()
+            self._starter.remembered.let_go()
 
     def _start_again(self, restart: Restart) -> bool:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
@@ -239,8 +241,7 @@ class SinkRunner:
     def _start_and_run(self) -> None:
         self._health, self._works, self._idled = Health(), False, False
         self._owes_a_start = False
-        started = self._starter.start(self._memory, held=self._held)
-        self._let_go()
+        started = self._starter.start()
         if started.recreated_progress_topic:
             _LOG.warning(
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
@@ -277,21 +278,20 @@ class SinkRunner:
             self._follow(query)
         finally:
             query.stop()
-            self._remember(query)
             query.close()
             with self._lock:
-                self._batches += query.batches
+                self._batches += query.counts
                 self._query = None
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""
-        checked, batches = time.monotonic(), 0
+        checked, before = time.monotonic(), query.counts
         while not query.wait(_WAIT_S):
             if self._stop.is_set():
                 self._end(query)
                 return
-            if query.batches > batches:
-                batches = query.batches
+            if query.counts is not before:
+                before = query.counts
                 self._health = self._health.seen_at(time.monotonic())
             self._prove_idle()
             if time.monotonic() - checked >= _CHECK_EVERY_S:
@@ -334,16 +334,6 @@ class SinkRunner:
         if not report.proved and proves(idled=self._idled, lag=report.lag, executors=self._executors):
             self._change(proved=True)
 
-    def _remember(self, query: SinkQuery) -> None:
-        """This driver's own frontier is the memory of its next start."""
-        self._memory = remember(query.delivery.progress)
-        self._held = query.delivery.hand_over() if query.delivery.exact else None
-
-    def _let_go(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            held.close()
-
     def _wait_for_others(self, error: SinkPipelineError) -> bool:
         """A refusal that somebody may have lifted, as by granting a right, is looked at again while other sinks go on.
 
@@ -378,7 +368,7 @@ class SinkRunner:
             self._change(state=SinkState.FAILED, error=error, proved=False)
             return error.reason.heals and self._wait_for_others(error)
         # An address that has never answered may be wrong; a sink that has worked waits for its cluster.
-        counted = error.reason.counted or not (self._started or self._memory is not None)
+        counted = error.reason.counted or not (self._started or self._starter.remembered.memory is not None)
         self._failures = self._failures.after_failure(self._policy, self._health, counted=counted)
         if self._failures.circuit_is_open(self._policy):
             opened = SinkPipelineError(

@@ -114,5 +114,19 @@ class Schemas:
         return Writer(frame, schema, misfit(self._spark, self.reader.schema, schema))
 
 
+def schemas_of(spark: SparkSession, settings: RegistrySettings | None) -> Schemas | None:
+    """The schemas of records that name theirs in this registry; None where there is none.
+
+    Raises:
+        SinkPipelineError: as `Schemas`.
+    """
+    return None if settings is None else Schemas(spark, asked_of(settings), settings)
+
+
+def planned(rows: RowPlan, schemas: Schemas | None) -> RowPlan:
+    """`rows` with the schemas that are known now."""
+    return rows if schemas is None else schemas.plan(rows)
+
+
 def _fingerprint(schema: str) -> str:
     return hashlib.sha256(schema.encode()).hexdigest()

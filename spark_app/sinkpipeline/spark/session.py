@@ -66,15 +66,12 @@ def with_task_attempts(master: str) -> str:
     return master
 
 
-def _settings(name: str, master: str | None, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
+def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """Spark's configuration: our defaults, then the manifest's, then what delivery depends on.
 
     Without a master it is the one of spark-submit's configuration, as is everything else that is not named here.
     """
-    # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
-    ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
-    java_options = filter(None, [conf.get(JAVA_OPTIONS), ours])
-    local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1", "spark.local.dir": directory}
+    local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -85,17 +82,28 @@ def _settings(name: str, master: str | None, conf: Mapping[str, str], directory:
         **conf,
         **REQUIRED_CONF,
         **({} if master is None else {"spark.master": with_task_attempts(master)}),
-        "spark.app.name": name,
         "spark.task.maxFailures": str(_MAX_TASK_ATTEMPTS),
         # A second copy of a task would be fenced by the first, and fence it.
         "spark.speculation": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.python.daemon.module": "sinkpipeline.spark.daemon",
-        JAVA_OPTIONS: " ".join(java_options),
         # Checkpoints are of one query start, and never resumed from.
         "spark.sql.streaming.minBatchesToRetain": "2",
         CHECKPOINT_FILES: plain_files(pyspark.__version__),
         "spark.sql.streaming.stopTimeout": "30000",
+    }
+
+
+def _settings(name: str, master: str | None, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
+    """The same, and what is of one session only."""
+    # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
+    ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
+    local = {"spark.local.dir": directory} if master is not None and master.startswith("local") else {}
+    return {
+        **local,
+        **session_conf(master, conf),
+        "spark.app.name": name,
+        JAVA_OPTIONS: " ".join(filter(None, [conf.get(JAVA_OPTIONS), ours])),
     }
 
 

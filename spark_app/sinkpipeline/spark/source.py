@@ -36,15 +36,62 @@ def read_stream(
 
     `patience_s`: how long a task waits for the next records, before it fails.
     """
-    offsets: dict[str, dict[str, int]] = {}
-    for partition, state in sorted(frontier.items()):
-        offsets.setdefault(partition.topic, {})[str(partition.partition)] = state.next
+    options = source_options(source, group_id_prefix, frontier, max_offsets_per_trigger, patience_s)
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def source_options(
+    source: SourceSettings,
+    group_id_prefix: str,
+    frontier: Mapping[SourcePartition, PartitionProgress],
+    max_offsets_per_trigger: int,
+    patience_s: float,
+) -> dict[str, str]:
+    """What Spark's Kafka source is told."""
+    return {
+        **_options(source, group_id_prefix, patience_s),
+        # Of a topicPattern too: Java would read it in its own way, and never finish with some. The driver looks itself
+        # whether more topics match.
+        "subscribe": ",".join(sorted({partition.topic for partition in frontier})),
+        "startingOffsets": _offsets_json({partition: state.next for partition, state in frontier.items()}),
+        "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
+    }
+
+
+def read_batch(
+    spark: SparkSession,
+    source: SourceSettings,
+    group_id_prefix: str,
+    ranges: Mapping[SourcePartition, OffsetRange],
+    patience_s: float,
+) -> DataFrame:
+    """What stands in these ranges now, and nothing else; otherwise as `read_stream`."""
+    partitions: dict[str, list[int]] = {}
+    for partition in sorted(ranges):
+        partitions.setdefault(partition.topic, []).append(partition.partition)
+    options = {
+        **_options(source, group_id_prefix, patience_s),
+        "assign": json.dumps(partitions),
+        "startingOffsets": _offsets_json({partition: part.start for partition, part in ranges.items()}),
+        "endingOffsets": _offsets_json({partition: part.end for partition, part in ranges.items()}),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _offsets_json(offsets: Mapping[SourcePartition, int]) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for partition, offset in sorted(offsets.items()):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return json.dumps(topics)
+
+
+def _options(source: SourceSettings, group_id_prefix: str, patience_s: float) -> dict[str, str]:
     # The Java client waits so long for a leader that is gone before it looks for the new one: by default a minute. Ours
     # only together: the one may not be longer than the other.
     patience_ms = str(int(patience_s * 1000))
     timeouts = {} if set(_TIMEOUTS) & source.properties.keys() else dict.fromkeys(_TIMEOUTS, patience_ms)
     properties = {**timeouts, **source.properties}
-    options = {
+    return {
         # Spark asks for the offsets twice with every poll; the client's default of 500 records makes that often.
         "kafka.max.poll.records": "10000",
         **{f"kafka.{name}": value for name, value in properties.items()},
@@ -54,18 +101,12 @@ def read_stream(
         # A deleted source would come back empty, with the broker's defaults.
         "kafka.allow.auto.create.topics": "false",
         "groupIdPrefix": group_id_prefix,
-        # Of a topicPattern too: Java would read it in its own way, and never finish with some. The driver looks itself
-        # whether more topics match.
-        "subscribe": ",".join(offsets),
-        "startingOffsets": json.dumps(offsets),
         # What is lost is found and counted by us; false would skip it in silence.
         "failOnDataLoss": "true",
         # By default two minutes, and so eight until a batch without a leader for a partition has failed.
         "kafkaConsumer.pollTimeoutMs": patience_ms,
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
     }
-    return spark.readStream.format("kafka").options(**options).load()
 
 
 def broker_waits_s(source: SourceSettings) -> float:

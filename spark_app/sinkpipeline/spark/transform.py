@@ -19,12 +19,12 @@ from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.expressions import (
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
+    ExpressionsInvalid,
     Problem,
     check_expressions,
     check_schema,
     column_problems,
     header_entries,
-    invalid,
     parse_schema,
     source_frame,
 )
@@ -87,11 +87,11 @@ def analyse(spark: SparkSession, plan: RowPlan) -> None:
     schema, problems = _checked(spark, plan)
     if problems:
         # Without its columns no expression has a meaning.
-        raise invalid(problems)
+        raise ExpressionsInvalid(problems)
     error = _hidden("error", schema)
     visible = _decoded(source, plan, schema, error).drop(error)
     if problems := check_expressions(visible, plan.expressions()):
-        raise invalid(problems)
+        raise ExpressionsInvalid(problems)
 
 
 def _columns(spark: SparkSession, plan: RowPlan) -> StructType | None:

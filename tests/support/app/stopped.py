@@ -50,7 +50,7 @@ class StoppedPipeline:
 def _deliver(settings: SinkSettings, source: Stream, count: int) -> Progress:
     admin = Admin(settings.connection)
     starter = SinkStarter(settings=settings, source_admin=admin, admin=admin)
-    delivery = SinkDelivery(starter, starter.start(None), lambda _progress, _rows: None)
+    delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
     partition = SourcePartition(source.topic, 0)
     plan = delivery.begin({partition: OffsetRange(0, count)})
     writer = (ExactlyOnceWriter if settings.exactly_once else AtLeastOnceWriter)(plan, partition, Worker())
@@ -59,4 +59,5 @@ def _deliver(settings: SinkSettings, source: Stream, count: int) -> Progress:
     writer.finish()
     delivery.end(plan, [writer.receipt()])
     delivery.close()
+    starter.remembered.let_go()
     return delivery.progress

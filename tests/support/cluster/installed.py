@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import re
@@ -38,7 +39,7 @@ TOKEN_S = 600
 _PRINTED = re.compile(r"`([^`]+)`")
 _COMMANDS_S = 300.0
 _TAIL_LINES = 40
-_SMALL = {"spark.kubernetes.driver.request.cores": "200m", "spark.kubernetes.executor.request.cores": "200m"}
+SMALL = {"spark.kubernetes.driver.request.cores": "200m", "spark.kubernetes.executor.request.cores": "200m"}
 """So that several fit on two processors."""
 
 
@@ -83,8 +84,8 @@ class Installation:
         field = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
         sources = [token, authority, {"downwardAPI": {"items": [field]}}]
         mount = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+        # Where something is mounted already, the API server mounts no token of its own.
         spec = {
-            "automountServiceAccountToken": False,
             "volumes": [{"name": "token", "projected": {"sources": sources}}],
             "containers": [{"name": "operator", "volumeMounts": [mount]}],
         }
@@ -95,6 +96,11 @@ class Installation:
 
     def operators(self) -> list[Object]:
         return self.pods("app.kubernetes.io/name=sinkpipeline-operator", SYSTEM)
+
+    def operator_age_s(self) -> float:
+        """Of its oldest pod."""
+        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators()]
+        return (dt.datetime.now(dt.timezone.utc) - min(begun)).total_seconds()
 
     def operator_memory(self) -> str:
         """As the kernel counts it, where the node runs on this machine."""
@@ -170,7 +176,7 @@ class Pipeline(SeenPipeline):
         self.installed = installed
         self.servers = servers
         self.stream = Stream(servers, name)
-        self.conf = {**self.document["spec"]["spark"]["conf"], **_SMALL}
+        self.conf = {**self.document["spec"]["spark"]["conf"], **SMALL}
         self.document["spec"] |= {
             "trigger": {"interval": "1s"},
             "failurePolicy": {"backoff": {"initial": "1s", "max": "5s"}},
@@ -187,6 +193,11 @@ class Pipeline(SeenPipeline):
         """Of Spark; `_` in a name stands for a dot."""
         self.conf |= {name.replace("_", "."): value for name, value in conf.items()}
         self.apply(spark={**self.document["spec"]["spark"], "conf": self.conf})
+
+    def edit(self) -> None:
+        """A change that restarts it, and changes nothing of its rows."""
+        before = self.document["spec"]["trigger"]["interval"]
+        self.apply(trigger={"interval": "2s" if before == "1s" else "1s"})
 
     # --- what a person sees ---
 

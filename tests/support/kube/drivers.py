@@ -138,7 +138,8 @@ class Drivers:
 
     def _command(self, driver: Driver) -> Command:
         arguments = local_arguments(driver)
-        options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        valued = [each for each in arguments if each != "--open-metrics"]
+        options = dict(zip(valued[::2], valued[1::2], strict=True))
         meta = driver.application["metadata"]
         pipeline = (meta["namespace"], meta["name"])
         file = self._directory / f"{driver.pod['metadata']['uid']}.json"

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import crd
+from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.kube.client import (
@@ -48,6 +49,16 @@ _REASON_LIMIT = 128
 def _status_schema() -> Object:
     schema: Object = crd.resource_schema()["properties"]["status"]
     return schema
+
+
+@functools.cache
+def _root() -> Object:
+    return {"type": "object", "x-kubernetes-validations": crd.resource_schema()["x-kubernetes-validations"]}
+
+
+def _unruly(document: Object) -> list[str]:
+    """By the rules about the whole object, which are checked at each write: its name, and its status."""
+    return admit(_root(), {key: document.get(key) or {} for key in ("metadata", "status")})[1]
 
 
 class Api:
@@ -130,6 +141,7 @@ class Api:
             raise Conflict
         if kind is PIPELINE:
             _, errors = admit(_status_schema(), document["status"])
+            errors += _unruly({**there, "status": document["status"]})
             errors += ["by a policy"] if self.refuses_status(document["status"]) else []
             if errors:
                 raise ApiRefused(422, f"SinkPipeline is invalid: {'; '.join(errors)}")
@@ -140,7 +152,10 @@ class Api:
         there = self.objects.get((kind.plural, ref))
         if there is None:
             raise NotFound(404, "not found")
-        return self.put(kind, _merged(there, patch))
+        changed = _merged(there, patch)
+        if kind is PIPELINE and (errors := _unruly(changed)):
+            raise ApiRefused(422, f"SinkPipeline is invalid: {'; '.join(errors)}")
+        return self.put(kind, changed)
 
     def _check(self, verb: str, kind: Kind) -> None:
         error = self.refused.get((verb, kind.plural))
@@ -174,6 +189,7 @@ class Hostile:
             metrics=self.metrics,
             kafka=None,
             bench=cast(Any, SimpleNamespace(is_busy=lambda _: False)),
+            turns=Turns(1, patience_s=300, tell=lambda _: None),
         )
         self.says: Callable[[Line], bytes | None] = lambda _: None
 

@@ -37,6 +37,7 @@ IN_WORDS = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.AUTHORIZATION_FAILED,
         Reason.DATA_TOPIC_NOT_EMPTY,
+        Reason.POSITIONS_REFUSED,
         Reason.TOPIC_CREATION_FAILED,
         Reason.TOPIC_IDS_UNAVAILABLE,
         Reason.PROGRESS_TOPIC_INVALID,

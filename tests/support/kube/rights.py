@@ -52,8 +52,19 @@ def until_rights_count(cluster: Cluster, namespace: str, operator: str) -> None:
 
 def remove(cluster: Cluster, namespace: str) -> None:
     """What no namespace takes along."""
-    for kind in ("clusterrolebinding", "clusterrole"):
-        cluster.kubectl("delete", kind, f"{namespace}:{chart.RELEASE}", "--ignore-not-found")
+    name = f"{namespace}:{chart.RELEASE}"
+    cluster.kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
+    cluster.kubectl("delete", "clusterrole", name, f"{name}:secrets", "--ignore-not-found")
+
+
+def may_read_secrets(cluster: Cluster, release: str, namespace: str) -> None:
+    """As docs/install.md says, for an operator of all namespaces; the right counts by then."""
+    account = f"{release}:{chart.RELEASE}"
+    role = f"--clusterrole={account}:secrets"
+    cluster.kubectl(
+        "create", "rolebinding", chart.RELEASE, role, f"--serviceaccount={account}", f"--namespace={namespace}"
+    )
+    wait_until(partial(allowed, cluster, account, "get", "secrets", namespace), f"{account} may read Secrets")
 
 
 def allowed(cluster: Cluster, account: str, verb: str, what: str, namespace: str) -> bool:

@@ -34,7 +34,7 @@ from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
-from sinkpipeline.core.tally import tally
+from sinkpipeline.core.tally import checked
 from sinkpipeline.core.work import Executors, StillClock
 from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
 
@@ -163,8 +163,7 @@ class ScriptedDriver:
             dead=told.dead + sum(told.dead_by_class.values()),
             dropped=told.dropped + sum(told.dropped_by_class.values()),
             lost=told.lost,
-            dead_by_class=tally(told.dead_by_class),
-            dropped_by_class=tally(told.dropped_by_class),
+            by_class=checked(told.dead_by_class, told.dropped_by_class),
         )
         meta = self._config["metadata"]
         return Progress(
@@ -313,6 +312,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(name, type=Path, required=True)
     for name in ("--listen", "--owner-cluster", "--config-hash"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--open-metrics", action="store_true")
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--secrets-dir", type=Path)
     return parser.parse_args()

@@ -32,7 +32,7 @@ class Suspended:
         """By a driver of that owner, by default its own; bad ones go to the dead letters."""
         letters = DeadLetterSettings(topic=TopicRequest(name=self.sink.dead))
         more: dict[str, Any] = {"id": self.id, "owner": owner or self.owner, "dead_letter": letters}
-        started = self.sink.starter("run-1", **more).start(None)
+        started = self.sink.starter("run-1", **more).start()
         settings = self.sink.settings(**more)
         if rows:
             deliver(self.sink, started, range(rows), bad=bad, settings=settings)
@@ -40,7 +40,7 @@ class Suspended:
 
     def start(self, memory: Memory | None, **settings: Any) -> None:
         """As its driver would; raises SinkPipelineError."""
-        self.sink.starter(id=self.id, owner=self.owner, **settings).start(memory).control.close()
+        self.sink.starter(memory=memory, id=self.id, owner=self.owner, **settings).start().control.close()
 
     @property
     def id(self) -> SinkId:

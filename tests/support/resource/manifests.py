@@ -155,6 +155,12 @@ ALLOWED: list[tuple[Steps, Any]] = [
     ((*KAFKA, "auth"), {"tls": {}}),
     (("spec", "transform"), {}),
     (("spec", "sinks"), [sink(f"s{index}", f"t{index}") for index in range(32)]),
+    *(
+        ((*KAFKA, "startFrom"), {"timestamp": text})
+        for text in ("2026-01-01T00:00:00Z", "1970-01-01T00:00:00.000+05:30", "2024-02-29T23:59:59-23:59")
+    ),
+    ((*KAFKA, "startFrom"), {"group": "connect-é"}),
+    ((*KAFKA, "startFrom"), {"checkpoint": "/mnt/a b/é"}),
     ((*SINK, "deadLetter"), {"topic": {"name": "dlq"}}),
     ((*SINK, "deadLetter"), {"topic": {"name": "dlq"}, "onFailure": "DropAndContinue", "autoCreate": False}),
     # Two sinks may share one; what is a topic of another cluster is another topic.
@@ -194,6 +200,13 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
         sink("copy", "orders", bootstrapServers="x:1,KAFKA:9092"),
         "spec.sinks[0].kafka.topic.name",
         "is a source topic too",
+    ),
+    # Which years have that day no pattern says.
+    (
+        (*KAFKA, "startFrom"),
+        {"timestamp": "2026-02-29T00:00:00Z"},
+        "spec.source.kafka.startFrom.timestamp",
+        "a day that there is",
     ),
     # CEL doesn't see what the API server doesn't know the shape of.
     (("spec", "spark"), {"template": {"containers": []}}, "spec.spark.template.containers", "has metadata and spec"),
@@ -258,6 +271,26 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ((*KAFKA, "topics"), [f"t{index}" for index in range(1001)], "spec.source.kafka.topics", "at most 1000"),
     ((*KAFKA, "topicPattern"), "a.*", "spec.source.kafka.topicPattern", "not both"),
     ((*KAFKA, "startingOffsets"), "first", "spec.source.kafka.startingOffsets", "use earliest or latest"),
+    ((*KAFKA, "startFrom"), {}, "spec.source.kafka.startFrom", "exactly one of checkpoint, group and timestamp"),
+    (
+        (*KAFKA, "startFrom"),
+        {"group": "g", "timestamp": "2026-01-01T00:00:00Z"},
+        "spec.source.kafka.startFrom",
+        "exactly one of checkpoint, group and timestamp",
+    ),
+    ((*KAFKA, "startFrom"), {"group": " "}, "spec.source.kafka.startFrom.group", "is empty"),
+    ((*KAFKA, "startFrom"), {"group": "é" * 125}, "spec.source.kafka.startFrom.group", "249 bytes"),
+    ((*KAFKA, "startFrom"), {"checkpoint": "s3://a/b"}, "spec.source.kafka.startFrom.checkpoint", "beginning with /"),
+    *(
+        ((*KAFKA, "startFrom"), {"timestamp": text}, "spec.source.kafka.startFrom.timestamp", "with its zone")
+        for text in (
+            "2026-01-01",
+            "2026-01-01T00:00:00",
+            "1969-12-31T23:59:59Z",
+            "2026-13-01T00:00:00Z",
+            "2026-02-30T00:00:00Z",
+        )
+    ),
     ((*KAFKA, "onDataLoss"), "skip", "spec.source.kafka.onDataLoss", "use Fail or Skip"),
     ((*KAFKA, "isolationLevel"), "x", "spec.source.kafka.isolationLevel", "read_committed or read_uncommitted"),
     ((*KAFKA, "groupIdPrefix"), "a b", "spec.source.kafka.groupIdPrefix", "1 to 249"),

@@ -96,8 +96,7 @@ class Lettered:
         """A first start, or a later one, which reads the truth; a lost progress topic is seeded from the memory."""
         self._runs += 1
         changes = {"data": self.settings.data, "dead_letter": self.settings.dead_letter}
-        starter = self.sink.starter(f"run-{self._runs}", exactly_once=self.exactly_once, **changes)
-        self.started = starter.start(memory)
+        self.started = self.sink.starter(f"run-{self._runs}", memory, exactly_once=self.exactly_once, **changes).start()
         self.started.control.close()
         self.state = self.started.progress.partitions[self.at]
 

@@ -12,10 +12,10 @@ from typing_extensions import Self
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.topics import Memory, remember
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
@@ -36,11 +36,11 @@ class Driver:
     def __init__(self, sink: OneSink, memory: Memory | None = None, **settings: Any) -> None:
         admin = Admin(sink.connection)
         self.sink = sink
-        self.starter = SinkStarter(settings=sink.settings(**settings), source_admin=admin, admin=admin)
+        self.starter = SinkStarter(
+            settings=sink.settings(**settings), source_admin=admin, admin=admin, remembered=Remembered(memory)
+        )
         self.started: StartedSink
         self.delivery: SinkDelivery
-        self._memory = memory
-        self._held: TransactionalProducer | None = None
         self._worker = Worker()
         self._running = False
 
@@ -50,16 +50,12 @@ class Driver:
 
     def __exit__(self, *_: object) -> None:
         self.leave()
+        self.starter.remembered.let_go()
 
     def start(self) -> None:
         """A start with what this driver remembers; after trouble, as its runner would."""
         self.leave()
-        held, self._held = self._held, None
-        try:
-            self.started = self.starter.start(self._memory, held=held)
-        finally:
-            if held is not None:
-                held.close()
+        self.started = self.starter.start()
         small = SmallBatches(self.starter.settings)
         self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None, small)
         self._running = True
@@ -67,8 +63,6 @@ class Driver:
     def leave(self) -> None:
         """The driver is gone, or about to start again."""
         if self._running:
-            self._memory = remember(self.delivery.progress)
-            self._held = self.delivery.hand_over() if self.delivery.exact else None
             self.delivery.close()
             self._running = False
 

@@ -10,6 +10,7 @@ from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, Progress
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.admin import Admin
@@ -77,13 +78,20 @@ class OneSink:
             **changes,
         )
 
-    def starter(self, run: str = "run-1", **settings: Any) -> SinkStarter:
+    def starter(self, run: str = "run-1", memory: Memory | None = None, **settings: Any) -> SinkStarter:
+        """`memory`: of a status."""
         admin = Admin(self.connection)
-        return SinkStarter(settings=self.settings(**settings), source_admin=admin, admin=admin, new_run=lambda: run)
+        return SinkStarter(
+            settings=self.settings(**settings),
+            source_admin=admin,
+            admin=admin,
+            new_run=lambda: run,
+            remembered=Remembered(memory),
+        )
 
     def start(self, run: str = "run-1", **settings: Any) -> StartedSink:
         """A first start, or a resume, whose control producer the test gives up at once."""
-        started = self.starter(run, **settings).start(None)
+        started = self.starter(run, **settings).start()
         started.control.close()
         return started
 

@@ -51,6 +51,8 @@ class Secured(OneSink):
             "data topic": self.data,
             "progress topic": self.progress,
             "dead-letter topic": self.dead,
+            "imported group": f"{self.name}-imported",
+            "group of the sink": f"{self.name}.out",
         }
         return need.right({**names, "identity": self.name})
 
@@ -91,4 +93,4 @@ class Secured(OneSink):
         connection = Connection(bootstrap_servers=self.servers)
         admin = Admin(connection)
         settings = self.settings(connection=connection, source={"connection": connection})
-        SinkStarter(settings=settings, source_admin=admin, admin=admin).start(None).control.close()
+        SinkStarter(settings=settings, source_admin=admin, admin=admin).start().control.close()

@@ -1,21 +1,20 @@
-"""The commands of `sinkpipeline dlq`, and their arguments."""
+"""The commands of `sinkpipeline dlq`, and their arguments; what they do is imported when they run (`cli/main.py`)."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sinkpipeline.cli.dlq.listing import list_letters
-from sinkpipeline.cli.dlq.purging import UpTo, purge_letters
-from sinkpipeline.cli.dlq.redriving import How, redrive_letters
-from sinkpipeline.cli.dlq.selection import Filters
-from sinkpipeline.cli.dlq.showing import show_letter
 from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.deadletter import ErrorClass, Stage
+
+if TYPE_CHECKING:
+    from sinkpipeline.cli.dlq.redriving import How
+    from sinkpipeline.cli.dlq.selection import Filters
 
 _CLASSES = [each.value for each in ErrorClass]
 _STAGES = [each.value for each in Stage]
@@ -30,6 +29,8 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
     def filtered(
         stages: tuple[str, ...], classes: tuple[str, ...], since: str | None, until: str | None, **more: Any
     ) -> None:
+        from sinkpipeline.cli.dlq.selection import Filters  # noqa: PLC0415 - see above
+
         command(filters=Filters(stages=stages, classes=classes, since=since, until=until), **more)
 
     for option in (
@@ -47,6 +48,8 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def given(to: str, output: str, rate: float | None, log_file: Path | None, *, dry_run: bool, **more: Any) -> None:
+        from sinkpipeline.cli.dlq.redriving import How  # noqa: PLC0415 - see above
+
         how = How(rate=rate, dry_run=dry_run, output=output, log_file=log_file, to_source=to == "source")
         command(how=how, **more)
 
@@ -100,6 +103,8 @@ def _list(
     output: str,
 ) -> None:
     """List dead letters, oldest first, and what became of them; never what is in them."""
+    from sinkpipeline.cli.dlq.listing import list_letters  # noqa: PLC0415 - see above
+
     list_letters(manifest, secrets_dir, sink, filters, state, limit, output)
 
 
@@ -112,6 +117,8 @@ def _list(
 @click.argument("letter_id", metavar="ID")
 def show(manifest: Path, secrets_dir: Path | None, sink: str | None, output: str, letter_id: str, *, raw: bool) -> None:
     """Show one dead letter: what happened to it, and its headers, key and value."""
+    from sinkpipeline.cli.dlq.showing import show_letter  # noqa: PLC0415 - see above
+
     show_letter(manifest, secrets_dir, sink, letter_id, output, raw=raw)
 
 
@@ -136,6 +143,8 @@ def redrive(
     later redrive takes. Killed, or stopped by SIGTERM or Ctrl-C, it is called again and goes on. A run of the pipeline
     may go on beside it.
     """
+    from sinkpipeline.cli.dlq.redriving import redrive_letters  # noqa: PLC0415 - see above
+
     redrive_letters(manifest, secrets_dir, sink, ids, filters, how)
 
 
@@ -166,5 +175,7 @@ def purge(
     dry_run: bool,
 ) -> None:
     """Delete the beginning of a dead-letter topic, of every sink that shares it. Shows what would go, and asks."""
+    from sinkpipeline.cli.dlq.purging import UpTo, purge_letters  # noqa: PLC0415 - see above
+
     up_to = UpTo(before=before, until=until, redriven=redriven)
     purge_letters(manifest, secrets_dir, sink, up_to, yes=yes, dry_run=dry_run)

@@ -8,16 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from sinkpipeline.cli.dlq.contents import Contents, read_contents
 from sinkpipeline.cli.dlq.selection import Filters, by_topic, find_topic, missing, sinks_of
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.redrive import PENDING, Letter
 from sinkpipeline.core.status import timestamp
-
-PIPED_WIDTH = 300
 
 
 @dataclass(frozen=True)
@@ -87,18 +84,11 @@ def _show(lines: Iterable[_Line], output: str) -> None:
         click.echo(json.dumps(documents, indent=2))
         return
     columns = ("id", "sink", "state", "class", "written", "source", "redrives", "reason")
+    # Whoever may write to the topic may have written the envelope.
     several = len({each["topic"] for each in documents}) > 1
-    table = Table(box=None, pad_edge=False)
-    for name in ("topic", *columns) if several else columns:
-        table.add_column(name.upper(), justify="right" if name == "redrives" else "left")
-    for each in documents:
-        # Whoever may write to the topic may have written the envelope.
-        table.add_row(*(reason_of(str(each[name])) for name in (("topic", *columns) if several else columns)))
-    console = Console(markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        # Piped, a table is as wide as it needs to be.
-        console = Console(markup=False, emoji=False, highlight=False, width=PIPED_WIDTH + 300)
-    console.print(table)
+    names = ("topic", *columns) if several else columns
+    rows = [[reason_of(str(each[name])) for name in names] for each in documents]
+    click.echo(table(names, rows, right=("redrives",), heads=3 if several else 2, width=terminal_width()))
 
 
 _CAMEL = {"error_class": "class"}

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from sinkpipeline.cli.dlq.contents import Contents, read_contents
 from sinkpipeline.cli.dlq.selection import find_topic, letter_id, missing, moment, one_topic, sinks_of
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.redrive import PENDING, Foreign, Letter
@@ -118,16 +117,14 @@ def _gone(contents: Contents, bounds: Mapping[int, int]) -> Iterator[Letter]:
 
 
 def _show(contents: Contents, bounds: Mapping[int, int]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("PARTITION", "FROM", "BEFORE", "LETTERS", "PENDING"):
-        table.add_column(name, justify="right")
+    names = ("partition", "from", "before", "letters", "pending")
     letters = list(_gone(contents, bounds))
+    rows = []
     for at, before in sorted(bounds.items()):
         own = [each for each in letters if each.id.partition == at]
         pending = sum(contents.state(each) == PENDING for each in own)
-        table.add_row(str(at), str(contents.extents[at].low), str(before), str(len(own)), str(pending))
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
+        rows.append([str(number) for number in (at, contents.extents[at].low, before, len(own), pending)])
+    click.echo(table(names, rows, right=names, heads=1, width=terminal_width()))
 
 
 def told(contents: Contents, bounds: Mapping[int, int]) -> Iterator[str]:

@@ -14,22 +14,23 @@ import click
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, the_one, with_letters
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.run import writable_log
 from sinkpipeline.cli.signals import stop_on_signal
+from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
 from sinkpipeline.sinks.return_to_source import check_returnable, returning
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.redrive import LetterTransform
-from sinkpipeline.spark.schemas import Schemas, asked_of
+from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
@@ -58,7 +59,7 @@ def redrive_letters(
     if how.to_source:
         check_returnable(sinks)
     redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
-    redrive.admin.brokers(CONNECT_S)
+    connect(redrive.admin, CONNECT_S)
     survey = redrive.survey()
     if survey is None:
         click.echo(missing(settings), err=True)
@@ -114,9 +115,8 @@ def deliver_letters(
     rows = row_plan(pipeline)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
-        registry = redrive.settings.source.registry
-        schemas = None if registry is None else Schemas(session, asked_of(registry), registry)
-        analyse(session, rows if schemas is None else schemas.plan(rows))
+        schemas = schemas_of(session, redrive.settings.source.registry)
+        analyse(session, planned(rows, schemas))
         redrive.transform = LetterTransform(session, rows, schemas)
         redrive.carry_out(survey)
 
@@ -168,12 +168,9 @@ def _show(summary: Summary, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(numbers, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("DELIVERED", "RETURNED", "FILTERED", "DEAD-LETTERED AGAIN", "KEPT", "PENDING"):
-        table.add_column(name, justify="right")
-    table.add_row(*(str(number) for number in numbers.values()))
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
+    names = ("delivered", "returned", "filtered", "dead-lettered again", "kept", "pending")
+    row = [str(number) for number in numbers.values()]
+    click.echo(table(names, [row], right=names, heads=0, width=terminal_width()))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from sinkpipeline.core.redrive import LetterId, Wanted
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 
@@ -124,7 +125,7 @@ def topic_name(sink: SinkSettings) -> str:
 def find_topic(sink: SinkSettings) -> Topic | None:
     """The sink's dead-letter topic, None where it is missing; within seconds, or BrokerUnreachable."""
     admin = Admin(sink.connection)
-    admin.brokers(CONNECT_S)
+    connect(admin, CONNECT_S)
     name = topic_name(sink)
     return admin.topics([name])[name]
 

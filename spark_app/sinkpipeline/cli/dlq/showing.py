@@ -71,13 +71,14 @@ def _document(found: Letter, topic: str, state: str) -> dict[str, Any]:
             "offset": record.offset,
             "timestamp": record.timestamp,
         },
-        "headers": [{"name": name, "base64": _base64(content)} for name, content in record.headers or ()],
-        "key": {"base64": _base64(record.key)},
-        "value": {"base64": _base64(record.value)},
+        "headers": [{"name": name, "base64": base64_of(content)} for name, content in record.headers or ()],
+        "key": {"base64": base64_of(record.key)},
+        "value": {"base64": base64_of(record.value)},
     }
 
 
-def _base64(content: str | bytes | None) -> str | None:
+def base64_of(content: str | bytes | None) -> str | None:
+    """As JSON has it; None for null."""
     if content is None:
         return None
     return base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
@@ -101,21 +102,22 @@ def _lines(found: Letter, topic: str, state: str) -> Iterator[str]:
     ):
         yield f"{name:{_WIDTH}}{reason_of(value)}"
     for name, content in record.headers or ():
-        yield from _content(f"header {printable(name)}", content)
-    yield from _content("key", record.key)
-    yield from _content("value", record.value)
+        yield from content_lines(f"header {printable(name)}", content)
+    yield from content_lines("key", record.key)
+    yield from content_lines("value", record.value)
 
 
-def _content(name: str, content: str | bytes | None) -> Iterator[str]:
+def content_lines(name: str, content: str | bytes | None) -> Iterator[str]:
+    """As text where it is UTF-8, safe to print; else in base64."""
     if content is None:
-        yield f"{name:{_WIDTH}}null"
+        yield f"{name:{_WIDTH - 1}} null"
         return
     raw = content.encode() if isinstance(content, str) else content
     try:
         kind, text = "text", printable(raw.decode())
     except UnicodeDecodeError:
         kind, text = "not UTF-8, in base64", base64.b64encode(raw).decode()
-    yield f"{name:{_WIDTH}}{len(raw)} bytes, {kind}:"
+    yield f"{name:{_WIDTH - 1}} {len(raw)} bytes, {kind}:"
     yield from (f"  {line}" for line in text.split("\n"))
 
 

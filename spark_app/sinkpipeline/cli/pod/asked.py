@@ -40,6 +40,7 @@ from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.asked_reset import AskedReset
+from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
@@ -183,7 +184,7 @@ class _Redrive:
             until=_absolute(letters.until, self.order.created),
         )
         redrive = Redrive(settings=settings, wanted=filters.wanted([settings], letters.ids), rate=self.order.spec.rate)
-        redrive.admin.brokers(CONNECT_S)
+        connect(redrive.admin, CONNECT_S)
         return redrive
 
 

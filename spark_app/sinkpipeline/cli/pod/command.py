@@ -54,6 +54,7 @@ def _listen(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option("--termination-log", type=_FILE, default=DEFAULT, show_default=True, help="Where last words go.")
 @click.option("--owner-cluster", required=True, help="The uid of the namespace kube-system.")
 @click.option("--config-hash", required=True, help="Of the configuration; a circuit stays open while it stays.")
+@click.option("--open-metrics", is_flag=True, help="Answer /metrics without the token.")
 @click.option("--master", callback=check_master, help="Spark's master; by default what spark-submit gives.")
 @click.pass_obj
 def drive(log: TerminationLog, /, **options: Any) -> None:
@@ -68,7 +69,7 @@ def drive(log: TerminationLog, /, **options: Any) -> None:
     stop = threading.Event()
     with (
         stop_on_signal(stop, at_once=lambda: log.failed(CUT_SHORT)),
-        Service(vitals, *given.listen, given.token_file),
+        Service(vitals, *given.listen, given.token_file, open_metrics=given.open_metrics),
     ):
         driver = _driver(given, vitals, stop)
         if driver is not None:
@@ -86,6 +87,7 @@ class _Options:
     termination_log: Path
     owner_cluster: str
     config_hash: str
+    open_metrics: bool
     master: str | None
 
 

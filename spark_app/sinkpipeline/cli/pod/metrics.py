@@ -6,12 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from sinkpipeline.cli.pod.vitals import Vitals
 from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -85,16 +92,42 @@ class _DriverCollector(Collector):
         yield lag
         yield held_back
         yield state
-        batches = CounterMetricFamily("sinkpipeline_sink_batches", "Micro-batches of this driver.", labels=["sink"])
+        yield from _batches(seen.counts)
         failures = CounterMetricFamily(
             "sinkpipeline_sink_failures", "Failures of this driver; retried ones too.", labels=["sink", "reason"]
         )
         for name, counts in seen.counts.items():
-            batches.add_metric([name], counts.batches)
             for reason, count in counts.failures.items():
                 failures.add_metric([name, reason], count)
-        yield batches
         yield failures
+
+
+def _batches(counts: Mapping[str, RunCounts]) -> Iterator[Metric]:
+    """Of this driver."""
+    batches = CounterMetricFamily("sinkpipeline_sink_batches", "Micro-batches of this driver.", labels=["sink"])
+    seconds = HistogramMetricFamily(
+        "sinkpipeline_sink_batch_duration_seconds", "Micro-batches that were delivered.", labels=["sink"]
+    )
+    takeovers = HistogramMetricFamily(
+        "sinkpipeline_sink_takeover_duration_seconds",
+        "Takeovers of a source partition by a task: its transactional id is fenced, and the progress read.",
+        labels=["sink"],
+    )
+    commits = CounterMetricFamily(
+        "sinkpipeline_sink_commits", "Transactions that were committed with rows of batches.", labels=["sink"]
+    )
+    in_doubt = CounterMetricFamily(
+        "sinkpipeline_sink_in_doubt_tasks",
+        "Tasks that could not know whether their last transaction was committed; it was looked up.",
+        labels=["sink"],
+    )
+    for name, each in ((name, found.batches) for name, found in counts.items()):
+        batches.add_metric([name], each.delivered)
+        seconds.add_metric([name], list(each.batches.buckets()), each.batches.total)
+        takeovers.add_metric([name], list(each.takeovers.buckets()), each.takeovers.total)
+        commits.add_metric([name], each.commits)
+        in_doubt.add_metric([name], each.in_doubt)
+    yield from (batches, seconds, takeovers, commits, in_doubt)
 
 
 def _totals(sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:

@@ -54,10 +54,11 @@ _TEXT = "text/plain; charset=utf-8"
 class _Application:
     """WSGI."""
 
-    def __init__(self, vitals: Vitals, token: Token) -> None:
+    def __init__(self, vitals: Vitals, token: Token, *, open_metrics: bool) -> None:
         self._vitals = vitals
         self._metrics = Metrics(vitals)
         self._token = token
+        self._open_metrics = open_metrics
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         status, kind, body, more = self._answer(environ)
@@ -78,7 +79,8 @@ class _Application:
         if path == "/healthz":
             alive = self._vitals.alive
             return ("200 OK", _TEXT, b"ok\n", []) if alive else ("503 Service Unavailable", _TEXT, b"silent\n", [])
-        if not self._is_authorised(environ.get("HTTP_AUTHORIZATION", "")):
+        is_open = self._open_metrics and path == "/metrics"
+        if not is_open and not self._is_authorised(environ.get("HTTP_AUTHORIZATION", "")):
             return "401 Unauthorized", _TEXT, b"a bearer token is needed\n", [("WWW-Authenticate", "Bearer")]
         if path == "/status":
             return "200 OK", _JSON, self._vitals.body(), []
@@ -125,13 +127,14 @@ class Service:
         host: a name or an address.
         port: 0 for any that is free.
         token_file: holds what a request must bear; read again for a request that bears something else.
+        open_metrics: whether `/metrics` is answered without it.
 
     Raises:
         OSError: the address can't be listened on.
         SinkPipelineError: SecretInvalid.
     """
 
-    def __init__(self, vitals: Vitals, host: str, port: int, token_file: Path) -> None:
+    def __init__(self, vitals: Vitals, host: str, port: int, token_file: Path, *, open_metrics: bool = False) -> None:
         token = Token(token_file)
         logging.getLogger("waitress").setLevel(logging.CRITICAL)
         self._sockets: dict[int, Any] = {}
@@ -139,7 +142,7 @@ class Service:
         listener = socket.create_server(address[:2], family=family, backlog=32)
         # One socket of one family: waitress would open one for every address of a name.
         settings: dict[str, Any] = {**_SETTINGS, "sockets": [listener]}
-        server = create_server(_Application(vitals, token), map=self._sockets, **settings)
+        server = create_server(_Application(vitals, token, open_metrics=open_metrics), map=self._sockets, **settings)
         if not isinstance(server, TcpWSGIServer):
             raise TypeError(type(server).__name__)
         server.channel_class = _Channel

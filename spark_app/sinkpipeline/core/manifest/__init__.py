@@ -45,7 +45,14 @@ from sinkpipeline.core.manifest.sinks import (
     ProgressTopic,
     Sink,
 )
-from sinkpipeline.core.manifest.source import IsolationLevel, KafkaSource, OnDataLoss, Source, StartingOffsets
+from sinkpipeline.core.manifest.source import (
+    IsolationLevel,
+    KafkaSource,
+    OnDataLoss,
+    Source,
+    StartFrom,
+    StartingOffsets,
+)
 
 __all__ = [
     "API_VERSION",
@@ -95,6 +102,7 @@ __all__ = [
     "Source",
     "Spark",
     "Spec",
+    "StartFrom",
     "StartingOffsets",
     "StringMap",
     "Tls",

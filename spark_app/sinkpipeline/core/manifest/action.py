@@ -72,9 +72,9 @@ class ActionSpec(Part):
     """Reset says where the sink goes on; Redrive delivers its pending dead letters; Purge deletes the beginning of its
     dead-letter topic."""
     to: TargetList | None = None
-    """Of a Reset, where the sink goes on: earliest, latest, or a list such as orders:0=120,orders:1=latest; a partition
-    that the list doesn't name stays where it is. Of a Redrive: Data (the default), or Source, which is back to the
-    source topic."""
+    """Of a Reset, where the sink goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list such as
+    orders:0=120,orders:1=latest; a partition that the list doesn't name stays where it is. Of a Redrive: Data (the
+    default), or Source, which is back to the source topic."""
     letters: LetterFilter | None = None
     """Of a Redrive, which letters; all that are pending where it is left out."""
     rate: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
@@ -99,7 +99,7 @@ class ActionSpec(Part):
         return (
             ("say where a Reset goes on", "is missing", ("to",), not reset or self.to is not None),
             (
-                "a Reset goes on at earliest, latest or offsets",
+                "a Reset goes on at earliest, latest, a time or offsets",
                 "is of a Redrive",
                 ("to",),
                 not reset or self.to not in ways,

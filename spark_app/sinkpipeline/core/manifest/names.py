@@ -13,6 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from sinkpipeline.core.manifest.problems import refuse
+from sinkpipeline.core.moments import POINT
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -138,11 +139,11 @@ Memory = Annotated[
 TargetList = Annotated[
     str,
     _Name(
-        r"(([A-Za-z0-9._-]{1,249}(:[0-9]{1,9})?=)?(earliest|latest|[0-9]{1,18})"
-        r"(,([A-Za-z0-9._-]{1,249}(:[0-9]{1,9})?=)?(earliest|latest|[0-9]{1,18}))*|Data|Source)",
+        rf"(([A-Za-z0-9._-]{{1,249}}(:[0-9]{{1,9}})?=)?(earliest|latest|[0-9]{{1,18}}|{POINT})"
+        rf"(,([A-Za-z0-9._-]{{1,249}}(:[0-9]{{1,9}})?=)?(earliest|latest|[0-9]{{1,18}}|{POINT}))*|Data|Source)",
         32_768,
-        "write earliest, latest, or a list such as orders:0=120,orders:1=latest,refunds=earliest; for a Redrive, Data "
-        "or Source",
+        "write earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list such as orders:0=120,orders:1=latest,"
+        "refunds=earliest; for a Redrive, Data or Source",
     ),
 ]
 Moment = Annotated[
@@ -161,5 +162,13 @@ LetterPlace = Annotated[
         28,
         "write a partition and an offset of the dead-letter topic, such as 0:120",
     ),
+]
+PointInTime = Annotated[
+    str, _Name(POINT, 29, 'write a time with its zone, since 1970, in quotes, such as "2026-01-01T00:00:00Z"')
+]
+GroupId = Annotated[str, _Text(249, "the id of a consumer group")]
+Directory = Annotated[
+    str,
+    _Name(r"/[^\x00-\x1f\x7f]*", 1024, "write the path of a directory, beginning with /, at most 1024 characters"),
 ]
 Digest = Annotated[str, _Name(r"[0-9a-f]{16}", 16, "copy status.digest")]

@@ -6,15 +6,16 @@ Refused: no topics, topics and a pattern at once, a pattern outside the one dial
 import enum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
-from sinkpipeline.core.manifest.names import GroupIdPrefix, TopicName
+from sinkpipeline.core.manifest.names import Directory, GroupId, GroupIdPrefix, PointInTime, TopicName
 from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.manifest.properties import SOURCE, source_properties
+from sinkpipeline.core.moments import moment_ms
 
 MAX_TOPICS = 1000
 
@@ -49,6 +50,34 @@ def _distinct(topics: tuple[str, ...]) -> tuple[str, ...]:
     return topics
 
 
+def _existing(text: str) -> str:
+    try:
+        moment_ms(text)
+    except ValueError:
+        refuse("write a day that there is", "is of a day that there is not")
+    return text
+
+
+class StartFrom(Part):
+    """Positions that somebody else has committed; exactly one of these."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    checkpoint: Directory | None = None
+    """After the last committed batch of a query of Spark's: the directory of its option checkpointLocation, as the
+    driver sees it."""
+    group: GroupId | None = None
+    """Where a consumer group stands, such as that of a connector (connect-NAME); it must have no members."""
+    timestamp: Annotated[PointInTime, AfterValidator(_existing)] | None = None
+    """At the first record of each partition that is not older, such as "2026-01-01T00:00:00Z"."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.checkpoint, self.group, self.timestamp)) != 1:
+            refuse("give exactly one of checkpoint, group and timestamp", "names no one place to begin")
+        return self
+
+
 TopicPattern = Annotated[
     str,
     AfterValidator(_topic_pattern),
@@ -70,6 +99,9 @@ class KafkaSource(Part):
     that appear later are read from their beginning."""
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
     """Where topics that have no progress yet are read from."""
+    start_from: StartFrom | None = None
+    """Where a sink without progress begins instead, which goes on with what somebody else has delivered so far.
+    Topics of which it tells nothing are read from startingOffsets."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
     """Where the source no longer has the offsets that come next: Fail, or Skip them and count them as lost."""
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
@@ -78,6 +110,10 @@ class KafkaSource(Part):
     """How to authenticate; left out, neither encrypted nor authenticated."""
     group_id_prefix: GroupIdPrefix | None = None
     """What the names of consumer groups begin with, so that an ACL can name them; default sinkpipeline.<identity>."""
+    # Without a default, which would be stored with every pipeline and so restart its driver with an upgrade.
+    commit_group_offsets: bool | None = None
+    """true writes each sink's frontier as the committed offsets of the consumer group <groupIdPrefix>.<sink> too, for
+    tools that show the lag of groups. Nothing reads them here. It needs Read on the group."""
     properties: Annotated[StringMap, Bounds(len(SOURCE), 249), AfterValidator(source_properties)] = StringMap()
     """Allow-listed properties of the Kafka consumer (Java), such as fetch.max.bytes; values in quotes. Credentials
     stand in Secrets, under auth."""

@@ -1,0 +1,115 @@
+"""`sinkpipeline preview`: rows as they would be written, and nothing is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sinkpipeline.cli.dlq.showing import base64_of, content_lines, printable
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.status import timestamp
+from sinkpipeline.core.targets import parse_targets, usage_invalid
+from sinkpipeline.kafka.preview import look
+from sinkpipeline.kafka.purify import preflight
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.spark.brief_session import brief_session
+from sinkpipeline.spark.preview import PreviewRow, preview_rows
+from sinkpipeline.spark.schemas import planned, schemas_of
+from sinkpipeline.spark.transform import analyse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a person asks for."""
+
+    manifest: Path
+    secrets_dir: Path | None = None
+    sink: str | None = None
+    limit: int = 10
+    begin: Sequence[str] = ()
+    output: str = "table"
+
+
+def preview(asked: Request) -> None:
+    """The rows go to stdout, everything else to stderr."""
+    targets = parse_targets(asked.begin) if asked.begin else None
+    pipeline = read_manifest(asked.manifest)
+    settings = _the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink)
+    preflight([settings])
+    outlook = look(settings, targets)
+    plan = row_plan(pipeline)
+    with brief_session(
+        f"preview {pipeline.identity}",
+        "local[2]",
+        pipeline.spec.spark.conf,
+        what_for="reads the rows",
+        say=lambda line: click.echo(line, err=True),
+    ) as spark:
+        schemas = schemas_of(spark, settings.source.registry)
+        analyse(spark, planned(plan, schemas))
+        rows = preview_rows(spark, settings, plan, outlook, asked.limit, schemas)
+    if asked.output == "json":
+        click.echo(json.dumps([_document(row, settings) for row in rows], indent=2))
+    else:
+        for line in (line for row in rows for line in _lines(row, settings)):
+            click.echo(line)
+    waiting = sum(each.end - each.start for each in outlook.ranges.values())
+    begins = "as --from says" if targets is not None else "at its progress" if outlook.resumes else "as a first start"
+    click.echo(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
+    if not rows and targets is None:
+        click.echo("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
+
+
+def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
+    if name is not None:
+        return find_sink(sinks, name)
+    if len(sinks) > 1:
+        names = ", ".join(each.id.sink for each in sinks)
+        raise usage_invalid("the manifest has several sinks", f"give --sink with one of {names}")
+    return sinks[0]
+
+
+def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
+    verdict = row.verdict
+    return {
+        "source": {"topic": row.source.topic, "partition": row.source.partition, "offset": row.offset},
+        "topic": settings.data.name if verdict is None else _letters(settings),
+        "partition": row.partition,
+        "timestamp": row.timestamp,
+        "headers": [{"name": name, "base64": base64_of(content)} for name, content in row.headers or ()],
+        "key": {"base64": base64_of(row.key)},
+        "value": {"base64": base64_of(row.value)},
+        "error": None
+        if verdict is None
+        else {"class": verdict.error_class.value, "stage": verdict.error_class.stage.value, "reason": verdict.text},
+    }
+
+
+def _letters(settings: SinkSettings) -> str | None:
+    return None if settings.dead_letter is None else settings.dead_letter.topic.name
+
+
+def _lines(row: PreviewRow, settings: SinkSettings) -> Iterator[str]:
+    yield f"{row.source.topic}:{row.source.partition}:{row.offset} -> {_where(row, settings)}"
+    at = "when it is written" if row.timestamp is None else f"{row.timestamp} ms, {timestamp(row.timestamp)}"
+    yield f"  timestamp {at}"
+    for name, content in row.headers or ():
+        yield from (f"  {line}" for line in content_lines(f"header {printable(name)}", content))
+    yield from (f"  {line}" for line in content_lines("key", row.key))
+    yield from (f"  {line}" for line in content_lines("value", row.value))
+
+
+def _where(row: PreviewRow, settings: SinkSettings) -> str:
+    if row.verdict is None:
+        return f"{settings.data.name}, {'any partition' if row.partition is None else f'partition {row.partition}'}"
+    why = printable(row.verdict.error_class.error(row.verdict.text)).replace("\n", " ")
+    letters = _letters(settings)
+    return f"{'the sink stops (it has no deadLetter)' if letters is None else f'dead letter in {letters}'}: {why}"

@@ -1,0 +1,112 @@
+"""A pipeline that goes on for a query of Spark with Spark's own Kafka sink: what is there twice, and what is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from servers.local_kafka import LocalKafka
+from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.manifest import StartFrom
+from sinkpipeline.kafka.positions import read_checkpoint
+from support.app.command import App, manifest
+from support.app.command import sink as sink_of
+from support.kafka import topics
+from support.sink.one_sink import OneSink, deliver
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@dataclass(frozen=True)
+class OwnSink:
+    """A query from one topic to another, which has delivered all, and was killed before it committed its last batch."""
+
+    checkpoint: Path
+    last_batch: int
+
+
+def run_own_sink(spark: SparkSession, servers: str, source: str, data: str, directory: Path) -> OwnSink:
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 8)
+        .load()
+    )
+    query = (
+        stream.select("key", "value")
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", data)
+        .option("checkpointLocation", str(directory))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    commits = directory / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    # Spark's sink has written a batch before Spark commits it: a kill in between leaves just this.
+    for file in (commits / str(last), commits / f".{last}.crc"):
+        file.unlink(missing_ok=True)
+    return OwnSink(directory, last)
+
+
+def test_at_most_one_batch_is_there_twice_and_which_is_known_before(
+    spark: SparkSession, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    sink = OneSink(kafka.bootstrap_servers)
+    topics.create_topic(sink.servers, sink.data)
+    topics.produce_numbers(sink.servers, sink.source, 20)
+    own = run_own_sink(spark, sink.servers, sink.source, sink.data, tmp_path / "checkpoint")
+    topics.produce_numbers(sink.servers, sink.source, 5, start=20)
+
+    found = read_checkpoint(str(own.checkpoint))
+    assert (found.batch, found.overlap) == (own.last_batch, {sink.at(): OffsetRange(16, 20)})
+
+    started = sink.start(source={"start_from": StartFrom(checkpoint=str(own.checkpoint))})
+    deliver(sink, started, range(started.progress.partitions[sink.at()].next, 25))
+    assert Counter(sink.delivered()) == {str(number): 2 if 16 <= number < 20 else 1 for number in range(25)}
+
+
+@pytest.mark.thorough("the command beside Spark's sink; the same without it is above")
+def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+    """As docs/coming-from-elsewhere.md has it, by the command."""
+    name, servers = topics.unique("moved"), kafka.bootstrap_servers
+    source, data = f"{name}-in", f"{name}-out"
+    topics.create_topic(servers, source, partitions=2)
+    topics.create_topic(servers, data, partitions=3)
+    for partition in range(2):
+        topics.produce_numbers(servers, source, 10, partition=partition, start=100 * partition)
+    own = run_own_sink(spark, servers, source, data, tmp_path / "checkpoint")
+    for partition in range(2):
+        topics.produce_numbers(servers, source, 5, partition=partition, start=100 * partition + 10)
+    document = manifest(servers, name, [source], sinks=[sink_of(name, topic=data)])
+    document["spec"]["source"]["kafka"]["startFrom"] = {"checkpoint": str(own.checkpoint)}
+    app = App(tmp_path / "app", document)
+
+    shown = app.call("validate", "-f", str(app.manifest))
+    assert shown.returncode == 0, shown.stderr
+    overlap = read_checkpoint(str(own.checkpoint)).overlap
+    ranges = ", ".join(f"{at} from {part.start} to {part.end - 1}" for at, part in sorted(overlap.items()))
+    assert f"batch {own.last_batch} was begun and not committed: up to 4 records may be written" in shown.stdout
+    assert ranges in shown.stdout
+
+    app.run_until_idle()
+
+    twice = {str(100 * at.partition + offset) for at, part in overlap.items() for offset in range(part.start, part.end)}
+    everything = {str(100 * partition + offset) for partition in range(2) for offset in range(15)}
+    assert Counter(topics.texts(topics.read_committed(servers, data))) == {
+        each: 2 if each in twice else 1 for each in everything
+    }
+
+    # A reset comes to the same place.
+    reset = ["reset", "-f", str(app.manifest), "--sink", name, "--to-checkpoint", str(own.checkpoint), "--dry-run"]
+    again = app.call(*reset)
+    assert again.returncode == 0, again.stderr
+    assert f"batch {own.last_batch} was begun and not committed" in again.stderr
+    assert f"up to {30 - 16} records are delivered AGAIN" in again.stderr

@@ -1,0 +1,142 @@
+"""`sinkpipeline preview`: the rows that a run then writes, and nothing is written before."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from servers.local_kafka import LocalKafka
+from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.partitioner import partition_of_key
+from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.kafka.preview import Outlook, look
+from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.spark.preview import PreviewRow, preview_rows
+from support.app.command import App, manifest
+from support.app.command import sink as sink_of
+from support.kafka import topics
+from support.sink.starts import refusal
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SCHEMA = "id BIGINT NOT NULL, country STRING"
+SELECT = {
+    "key": "country",
+    "value": "to_json(struct(id))",
+    "headers": "map('origin', kafka.topic)",
+    "timestamp": "CAST(1700000000000 + id AS BIGINT)",
+    "partition": "CASE WHEN id >= 90 THEN 7 WHEN id < 3 THEN 1 END",
+}
+
+
+def world(servers: str) -> set[str]:
+    """All topics and groups that there are."""
+    client = AdminClient({"bootstrap.servers": servers})
+    groups = client.list_consumer_groups(request_timeout=10).result().valid
+    return {*client.list_topics(timeout=10).topics, *(f"group {each.group_id}" for each in groups)}
+
+
+@pytest.fixture
+def app(kafka: LocalKafka, tmp_path: Path) -> App:
+    """Seven records: four good ones of which one is filtered out, one that is no JSON, one beyond the partitions."""
+    name, servers = topics.unique("preview"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    good = [{"id": 1, "country": "NL"}, {"id": 2, "country": "DE"}, {"id": 50}, {"id": 5, "country": "FR"}]
+    values = [*(json.dumps(each).encode() for each in good), b"no json", json.dumps({"id": 90}).encode(), b'{"id":6}']
+    topics.produce(servers, f"{name}-in", values)
+    sink = {**sink_of("out", topic=f"{name}-out", progressTopic={"name": f"{name}-progress"})}
+    document = manifest(
+        servers,
+        name,
+        [f"{name}-in"],
+        decode={"format": "json", "schema": SCHEMA},
+        transform={"where": "id <> 50", "select": SELECT},
+        sinks=[{**sink, "deadLetter": {"topic": {"name": f"{name}-dlq"}}}],
+    )
+    return App(tmp_path, document)
+
+
+def shown(spark: SparkSession, app: App, limit: int, *begin: str) -> tuple[Outlook, list[PreviewRow]]:
+    pipeline = read_manifest(app.manifest)
+    [settings] = resolve_sinks(pipeline, None)
+    outlook = look(settings, parse_targets(begin) if begin else None)
+    return outlook, preview_rows(spark, settings, row_plan(pipeline), outlook, limit)
+
+
+def test_rows_as_they_would_be_written_and_nothing_is(spark: SparkSession, kafka: LocalKafka, app: App) -> None:
+    before = world(kafka.bootstrap_servers)
+
+    outlook, rows = shown(spark, app, 10)
+
+    assert world(kafka.bootstrap_servers) == before
+    assert not outlook.resumes
+    assert [(row.offset, row.verdict and row.verdict.error_class.value) for row in rows] == [
+        (0, None),
+        (1, None),
+        (3, None),
+        (4, "MalformedJson"),
+        (5, "PartitionOutOfRange"),
+        (6, None),
+    ]
+    first, _, third, broken, _, last = rows
+    assert (first.key, first.value, first.timestamp, first.partition) == (b"NL", b'{"id":1}', 1700000000001, 1)
+    assert first.headers == [("origin", first.source.topic.encode())]
+    assert third.partition == partition_of_key(b"FR", 3)
+    assert (last.key, last.partition) == (None, None), "without a key the client takes any"
+    assert broken.value == b"no json", "a dead letter is the record as it is"
+
+
+def test_as_many_as_asked_from_where_one_says(spark: SparkSession, app: App) -> None:
+    [settings] = resolve_sinks(read_manifest(app.manifest), None)
+    source = settings.source.topics[0]
+    assert [row.offset for row in shown(spark, app, 2)[1]] == [0, 1]
+    assert [row.offset for row in shown(spark, app, 1, f"{source}:0=5")[1]] == [5]
+    assert shown(spark, app, 1, "latest")[1] == []
+    assert [row.offset for row in shown(spark, app, 1, "1970-01-01T00:00:00Z")[1]] == [0]
+    refusal(lambda: shown(spark, app, 1, "nowhere=latest"), Reason.USAGE_INVALID)
+
+
+@pytest.mark.thorough("two starts of Spark; the same in this process is above")
+def test_a_run_writes_what_was_shown(kafka: LocalKafka, app: App) -> None:
+    servers = kafka.bootstrap_servers
+
+    def call() -> tuple[list[dict[str, Any]], str]:
+        done = app.call("preview", "-f", str(app.manifest), "-o", "json")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found, done.stderr
+
+    rows, told = call()
+    assert "6 rows of 7 offsets, beginning as a first start; nothing was written" in told
+    told = app.call("preview", "-f", str(app.manifest)).stdout
+    assert "dead letter in" in told
+    assert "MalformedJson: " in told
+    assert '  value     8 bytes, text:\n    {"id":1}' in told
+
+    app.run_until_idle()
+
+    good = [row for row in rows if row["error"] is None]
+    written = {record.value: record for record in topics.read_committed(servers, good[0]["topic"])}
+    assert len(good) == len(written) == 4
+    for row in good:
+        record = written[base64.b64decode(row["value"]["base64"])]
+        assert row["timestamp"] == record.timestamp
+        assert row["partition"] in (record.partition, None)
+        assert (row["key"]["base64"] or None) == (record.key and base64.b64encode(record.key).decode())
+        assert [(each["name"], base64.b64decode(each["base64"])) for each in row["headers"]] == record.headers
+    assert [row["partition"] is None for row in good] == [False, False, False, True]
+    letters = topics.read_committed(servers, next(row["topic"] for row in rows if row["error"]))
+    assert [dict(each.headers)["sinkpipeline.dlq.error.class"].decode() for each in letters] == [  # type: ignore[union-attr]
+        row["error"]["class"] for row in rows if row["error"]
+    ]
+    rows, told = call()
+    assert rows == []
+    assert "beginning at its progress" in told
