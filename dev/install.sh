@@ -180,7 +180,9 @@ schema_registry() {
   say "fetching a schema registry into $REGISTRY"
   mkdir -p "$CACHE"
   staging=$(mktemp -d "$CACHE/.registry.XXXXXX")
-  copy_jars "$REGISTRY_POM" "$staging"
+  local output
+  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$REGISTRY_POM" dependency:copy -DoutputDirectory="$staging" 2>&1) ||
+    fail "Maven could not get a schema registry:"$'\n'"$output"
   tar -xzf "$staging"/*.tar.gz -C "$staging"
   rm "$staging"/*.tar.gz
   cp "$REGISTRY_POM" "$staging/pom.xml"

@@ -39,7 +39,7 @@ class LocalRegistry:
         log = Path(self._scratch.name) / "registry.log"
         settings = {"quarkus.http.host": HOST, "quarkus.http.port": self._port, "java.io.tmpdir": self._scratch.name}
         options = [f"-D{name}={value}" for name, value in settings.items()]
-        argv = [java, *FAST_START, "-Xmx256m", *options, "-jar", str(directory() / "quarkus-run.jar")]
+        argv = [java, *FAST_START, "-Xmx256m", *options, "-jar", str(_jar())]
         self._process = LocalProcess(argv, log, cwd=Path(self._scratch.name))
         try:
             wait_for(self._answers, "the registry answers", START_DEADLINE_S, check=self._check_alive)
@@ -96,7 +96,7 @@ class LocalRegistry:
         self._scratch.cleanup()
 
 
-def directory() -> Path:
+def _jar() -> Path:
     """Where `dev/install.sh` has unpacked it."""
     version = _POM.read_text().partition("<registry.version>")[2].partition("<")[0]
-    return cache_directory() / f"registry-{version}"
+    return cache_directory() / f"registry-{version}" / f"apicurio-registry-app-{version}-runner.jar"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from support.kafka import topics
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SEED = 20261123
-COUNT = int(os.environ.get("SINKPIPELINE_AVRO_RECORDS", "4000"))
 PARTITIONS = 4
 BAD = 0.01
 VERSIONS = 5
@@ -60,7 +58,12 @@ class World:
 
     def register(self, number: int) -> None:
         schema = version(number, self.subject.replace("-", "_"))
-        self.schemas[number] = self.registry.register(self.subject, schema), schema
+        self.schemas[number] = self.registry.register(self.subject, schema), avro.parsed(schema)
+
+    @property
+    def rows(self) -> int:
+        """That are to be delivered."""
+        return sum(map(len, self.good.values()))
 
     def feed(self, servers: str, topic: str, numbers: range) -> None:
         values: dict[int, list[bytes | None]] = defaultdict(list)
@@ -96,16 +99,16 @@ class World:
         return value
 
 
-@pytest.mark.thorough("two starts of Spark and a registry; each part is shown without them")
-@pytest.mark.parametrize("by_tasks", [True, False], ids=["tasks", "small batches"])
+@pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
+@pytest.mark.parametrize(("by_tasks", "count"), [(True, 100_000), (False, 4000)], ids=["tasks", "small batches"])
 def test_every_record_has_one_end_whatever_schema_it_names(
-    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, by_tasks: bool
+    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, by_tasks: bool, count: int
 ) -> None:
     name, servers = topics.unique("avro"), kafka.bootstrap_servers
     source, data, dead = f"{name}-in", f"{name}-out", f"{name}-dead"
     world = World(registry, f"{source}-value", random.Random(SEED))
     topics.create_topic(servers, source, partitions=PARTITIONS, config={"retention.ms": "-1"})
-    world.feed(servers, source, range(COUNT // 2))
+    world.feed(servers, source, range(count // 2))
     letters = {"topic": {"name": dead, "partitions": 1, "replicationFactor": 1, "config": {"retention.ms": "-1"}}}
     document = manifest(
         servers,
@@ -113,26 +116,33 @@ def test_every_record_has_one_end_whatever_schema_it_names(
         [source],
         decode={"format": "avro", "schemaRegistry": {"url": registry.url}},
         transform={"where": "id >= 0", "select": SELECT},
-        trigger={"interval": "0s", "maxOffsetsPerTrigger": max(500, COUNT // 20)},
+        trigger={"interval": "0s", "maxOffsetsPerTrigger": max(500, count // 20)},
         sinks=[{**sink(name), "deadLetter": letters}],
         **({"spark": BY_TASKS} if by_tasks else {}),
     )
     app = App(tmp_path, document)
 
     with app.start() as run:
-        run.until_rows(sum(map(len, world.good.values())))
+        run.until_rows(world.rows // 3)
+        run.kill()
+
+    with app.start() as run:
+        run.until_rows(world.rows)
         [jvm] = run.jvm()
         told = app.status()["readerSchema"]
         assert (told["subject"], told["version"], told["id"]) == (world.subject, VERSIONS, world.schemas[VERSIONS][0])
 
         world.register(VERSIONS + 1)
-        world.feed(servers, source, range(COUNT // 2, COUNT * 3 // 4))
-        run.until_rows(sum(map(len, world.good.values())))
+        world.feed(servers, source, range(count // 2, count * 3 // 4))
+        run.until_rows(world.rows)
         assert run.jvm() == [jvm], "only the query is started again"
         assert app.status()["readerSchema"] == told, "the reader's schema is that of the start"
         assert app.sink_status()["state"] == "Running"
 
-        world.feed(servers, source, range(COUNT * 3 // 4, COUNT))
+        world.feed(servers, source, range(count * 3 // 4, count))
+        for worker in run.workers()[:1]:
+            worker.kill()
+        run.until_rows(world.rows * 7 // 8)
         run.kill()
     app.run_until_idle()
 

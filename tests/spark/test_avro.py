@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.schemas import HEADER, Known, Writer, pending
-from sinkpipeline.kafka.registry import Found, FoundReader
+from sinkpipeline.kafka.registry import Found
 from sinkpipeline.kafka.settings import RegistrySettings
 from sinkpipeline.spark.avro import misfit, whole_schema
 from sinkpipeline.spark.redrive import LetterTransform
@@ -203,33 +202,15 @@ def test_json_behind_a_frame(spark: SparkSession) -> None:
 # What a driver learns.
 
 
-@dataclass
-class Fake:
-    """A registry in memory."""
-
-    schemas: dict[bytes, Found]
-    asked: list[frozenset[bytes]] = field(default_factory=list)
-    away: bool = False
-
-    def reader(self, subject: str, version: str) -> FoundReader:
-        return FoundReader(Found(avro.text(V2), "AVRO"), subject, 2, int(version))
-
-    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]:
-        self.asked.append(frozenset(frames))
-        if self.away:
-            raise SinkPipelineError(Reason.SCHEMA_REGISTRY_UNREACHABLE, "away", "none")
-        return {each: self.schemas.get(each) for each in frames}
-
-
 @pytest.fixture
-def fake() -> Fake:
+def fake() -> avro.Registry:
     schemas = {1: (V1, "AVRO"), 2: (V2, "AVRO"), 3: (ALIEN, "AVRO")}
     found = {avro.frame(number): Found(avro.text(schema), kind) for number, (schema, kind) in schemas.items()}
     more = {avro.frame(8): Found("syntax", "PROTOBUF"), avro.frame(9): Found("{", "AVRO")}
-    return Fake({**found, **more})
+    return avro.Registry({**found, **more}, latest=V2)
 
 
-def test_a_schema_is_asked_for_once(spark: SparkSession, fake: Fake) -> None:
+def test_a_schema_is_asked_for_once(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", subject="orders-value", version="7"))
     plan = RowPlan("avro", known=Known())
     assert schemas.plan(plan) == replace(plan, schema=schemas.reader.schema)
@@ -255,7 +236,7 @@ def test_a_schema_is_asked_for_once(spark: SparkSession, fake: Fake) -> None:
     assert known.missing == {frames[5]}
 
 
-def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: Fake) -> None:
+def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     assert schemas.reader.info.subject is None
     fake.away = True
@@ -266,7 +247,7 @@ def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: Fake)
     assert len(fake.asked) == 2
 
 
-def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: Fake) -> None:
+def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)
     record = SourceRecord(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import fastavro
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.registry import Found, FoundReader
 
 Schema = Any
 
@@ -19,6 +24,11 @@ def record(*fields: dict[str, Any] | tuple[str, Any], name: str = "Order") -> Sc
 
 def text(schema: Schema) -> str:
     return json.dumps(schema)
+
+
+def parsed(schema: Schema) -> Schema:
+    """For many values: they need not parse it again."""
+    return fastavro.parse_schema(schema)
 
 
 def body(schema: Schema, value: Any) -> bytes:
@@ -35,3 +45,23 @@ def frame(number: int, *, size: int = 4) -> bytes:
 
 def framed(number: int, schema: Schema, value: Any, *, size: int = 4) -> bytes:
     return frame(number, size=size) + body(schema, value)
+
+
+@dataclass
+class Registry:
+    """In memory: asked like `kafka.registry.Registry`."""
+
+    schemas: Mapping[bytes, Found]
+    """By frame."""
+    latest: Schema
+    asked: list[frozenset[bytes]] = field(default_factory=list)
+    away: bool = False
+
+    def reader(self, subject: str, version: str) -> FoundReader:
+        return FoundReader(Found(text(self.latest), "AVRO"), subject, 2, int(version))
+
+    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]:
+        self.asked.append(frozenset(frames))
+        if self.away:
+            raise SinkPipelineError(Reason.SCHEMA_REGISTRY_UNREACHABLE, "away", "none")
+        return {each: self.schemas.get(each) for each in frames}
