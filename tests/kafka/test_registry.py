@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from servers.local_process import HOST, free_ports
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.connection import Tls
 from sinkpipeline.kafka.registry import Found, Registry
 from sinkpipeline.kafka.settings import RegistrySettings
 from support import avro
@@ -78,14 +81,15 @@ def test_a_reader_that_is_not_there_is_told(registry: LocalRegistry, version: st
 
 
 Answer = tuple[int, str]
+Serve = Callable[..., tuple[str, list[str | None]]]
 
 
 @pytest.fixture
-def served() -> Iterator[Callable[[Answer], tuple[str, list[str | None]]]]:
+def served() -> Iterator[Serve]:
     """Makes a server that answers everything alike; what it was told of who asks."""
     servers = []
 
-    def serve(answer: Answer) -> tuple[str, list[str | None]]:
+    def serve(answer: Answer, context: ssl.SSLContext | None = None) -> tuple[str, list[str | None]]:
         who: list[str | None] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -99,9 +103,11 @@ def served() -> Iterator[Callable[[Answer], tuple[str, list[str | None]]]]:
                 pass
 
         server = ThreadingHTTPServer((HOST, 0), Handler)
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://{HOST}:{server.server_port}", who
+        return f"http{'s' if context else ''}://{HOST}:{server.server_port}", who
 
     yield serve
     for each in servers:
@@ -125,7 +131,7 @@ ERROR = '{"error_code": %d, "message": "no"}'
     ],
 )
 def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
-    served: Callable[[Answer], tuple[str, list[str | None]]], answer: Answer, reason: Reason
+    served: Serve, answer: Answer, reason: Reason
 ) -> None:
     url, _ = served(answer)
     with pytest.raises(SinkPipelineError) as caught:
@@ -133,7 +139,7 @@ def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
     assert caught.value.reason is reason
 
 
-def test_only_its_own_word_is_believed(served: Callable[[Answer], tuple[str, list[str | None]]]) -> None:
+def test_only_its_own_word_is_believed(served: Serve) -> None:
     url, _ = served((404, ERROR % 40403))
     assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]) == {avro.frame(1): None}
 
@@ -145,9 +151,7 @@ def test_nobody_answers() -> None:
     assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
 
 
-def test_credentials_are_read_when_they_are_needed(
-    served: Callable[[Answer], tuple[str, list[str | None]]], tmp_path: Path
-) -> None:
+def test_credentials_are_read_when_they_are_needed(served: Serve, tmp_path: Path) -> None:
     url, who = served((200, '{"schema": "\\"long\\""}'))
     secret = tmp_path / "secret"
     with_basic = Registry(RegistrySettings(url=url, username="me", password_file=str(secret)))
@@ -158,3 +162,26 @@ def test_credentials_are_read_when_they_are_needed(
         with_token.writers([avro.frame(1)])
     basic = [f"Basic {base64.b64encode(each.encode()).decode()}" for each in ("me:a:b", "me:c")]
     assert who == [basic[0], "Bearer a:b", basic[1], "Bearer c"]
+
+
+def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
+    authority, other, server = trustme.CA(), trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(HOST).configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    ours = authority.issue_cert("us@example.org")
+    contents = {"ca": authority.cert_pem, "other": other.cert_pem, "key": ours.private_key_pem}
+    for name, content in {**contents, "certificate": ours.cert_chain_pems[0]}.items():
+        content.write_to_path(str(tmp_path / name))
+    url, _ = served((200, '{"schema": "\\"long\\""}'), server)
+
+    def ask(ca: str, *pair: str) -> Found | None:
+        certificate, key = (str(tmp_path / each) for each in pair) if pair else (None, None)
+        tls = Tls(ca_file=str(tmp_path / ca), certificate_file=certificate, key_file=key)
+        return Registry(RegistrySettings(url=url, tls=tls)).writers([avro.frame(1)])[avro.frame(1)]
+
+    assert ask("ca", "certificate", "key") == Found('"long"', "AVRO")
+    for wrong in (("ca",), ("other", "certificate", "key")):
+        with pytest.raises(SinkPipelineError, match="does not answer") as caught:
+            ask(*wrong)
+        assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
