@@ -25,12 +25,12 @@ from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import plain_config, transactional_config
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import CHECKPOINT_FILES, plain_files, spark_session

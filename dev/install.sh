@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make install`: the environment in .venv, Spark's Kafka connector inside it, and a Kafka broker in the user's cache.
+# `make install`: the environment in .venv, Spark's connectors inside it, a Kafka broker and a schema registry in the user's cache.
 #   SPARK_VERSION=4.0.4 takes another Spark than that of requirements.lock, SINKPIPELINE_VENV=DIRECTORY another place than .venv.
 # `dev/install.sh plots`: what draws the plots of benchmarks, into .venv.
 # `make lock`: resolves every dependency afresh into requirements.lock.
@@ -18,10 +18,12 @@ VENV=${SINKPIPELINE_VENV:-.venv} # below this directory
 KAFKA_POM=dev/maven/kafka/pom.xml
 KAFKA_TOOLS_POM=dev/maven/kafka-tools/pom.xml
 SPARK_POM=dev/maven/spark/pom.xml
+REGISTRY_POM=dev/maven/registry/pom.xml
 SPARK_VERSION=${SPARK_VERSION:-$(sed -n 's/^pyspark==//p' requirements.lock)}
 CACHE=${SINKPIPELINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sinkpipeline}
 KAFKA=$CACHE/kafka-$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' "$KAFKA_POM")
 KAFKA_TOOLS=$CACHE/kafka-tools-${KAFKA##*-}
+REGISTRY=$CACHE/registry-$(sed -n 's:.*<registry.version>\(.*\)</registry.version>.*:\1:p' "$REGISTRY_POM")
 GO_MODULES=dev/go
 KUBERNETES_VERSION=$(sed -n 's:^require k8s.io/kubernetes v::p' "$GO_MODULES/kubernetes/go.mod")
 CONTROL_PLANE=$CACHE/control-plane-$KUBERNETES_VERSION
@@ -170,6 +172,23 @@ maven_jars() {
 kafka_broker() {
   maven_jars "$KAFKA_POM" "$KAFKA" "a Kafka broker"
   maven_jars "$KAFKA_TOOLS_POM" "$KAFKA_TOOLS" "Kafka's commands"
+}
+
+schema_registry() {
+  cmp -s "$REGISTRY_POM" "$REGISTRY/pom.xml" && return
+  require_java
+  say "fetching a schema registry into $REGISTRY"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.registry.XXXXXX")
+  local output
+  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$REGISTRY_POM" dependency:copy -DoutputDirectory="$staging" 2>&1) ||
+    fail "Maven could not get a schema registry:"$'\n'"$output"
+  tar -xzf "$staging"/*.tar.gz -C "$staging"
+  rm "$staging"/*.tar.gz
+  cp "$REGISTRY_POM" "$staging/pom.xml"
+  rm -rf "$REGISTRY"
+  rename "$staging" "$REGISTRY"
+  staging=
 }
 
 require_go() {
@@ -411,6 +430,7 @@ install)
   spark_connector
   class_archive
   kafka_broker
+  schema_registry
   ;;
 plots) plot_packages ;;
 control-plane)

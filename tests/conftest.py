@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from servers.local_kafka import LocalKafka
+from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
 from support.runs.keeper import KEEPER, Ending
 from support.runs.sharing import Sharing
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka() -> LocalKafka:
     """One broker that all tests in a row share: they keep apart by the names of their topics and groups."""
     return KEEPER.get("kafka", LocalKafka)
+
+
+@pytest.fixture(scope="module")
+def registry() -> LocalRegistry:
+    """One schema registry, shared likewise: tests keep apart by the names of their subjects and records."""
+    return KEEPER.get("registry", LocalRegistry)
 
 
 @pytest.fixture(scope="module")

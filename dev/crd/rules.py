@@ -143,6 +143,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             f"identity {_NEVER}, and is neither set nor removed later: progress belongs to it",
             ".identity",
         ),
+        Rule(
+            "!has(self.decode) || self.decode.format != 'avro' || !has(self.decode.schemaRegistry) || "
+            "has(self.decode.schemaRegistry.subject) || "
+            "has(self.decode.schemaRegistry.reader) && has(self.decode.schemaRegistry.reader.schema) || "
+            "has(self.source.kafka.topics) && size(self.source.kafka.topics) == 1",
+            "name the subject of the reader's schema: the source does not name exactly one topic",
+            ".decode.schemaRegistry.subject",
+        ),
         *_not_read("kafka.topic", "write to a topic that is not read: this would never end"),
         *_not_read("kafka.progressTopic", "keep progress in a topic that is not read", name=_progress_topic("s.kafka")),
         *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
@@ -183,12 +191,38 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.source.kafka.auth.sasl.username": _bytes(256),
     "spec.decode": (
         Rule(
-            "self.format != 'json' || has(self.schema)",
-            'format json needs a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
+            "!(self.format in ['json', 'csv']) || has(self.schema)",
+            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
             ".schema",
         ),
-        Rule("self.format != 'raw' || !has(self.schema)", "a schema has no meaning for format raw", ".schema"),
+        Rule(
+            "self.format != 'avro' || has(self.schema) != has(self.schemaRegistry)",
+            "format avro needs an Avro schema as JSON, or schemaRegistry, and not both",
+            ".schema",
+        ),
+        Rule(
+            "!(self.format in ['text', 'raw']) || !has(self.schema)",
+            "a schema has no meaning for formats text and raw",
+            ".schema",
+        ),
+        Rule(
+            "self.format in ['json', 'avro'] || !has(self.schemaRegistry)",
+            "schemaRegistry has no meaning for formats csv, text and raw",
+            ".schemaRegistry",
+        ),
+        Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),
+        Rule(
+            "self.format != 'json' || !has(self.schemaRegistry) || "
+            "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject)",
+            "reader and subject have no meaning for format json: decode.schema has the columns",
+            ".schemaRegistry",
+        ),
     ),
+    "spec.decode.schemaRegistry.auth": (
+        Rule("!has(self.basic) || !has(self.bearer)", "give basic or bearer, not both", ".bearer"),
+    ),
+    "spec.decode.schemaRegistry.auth.basic.username": _bytes(256),
+    "spec.decode.schemaRegistry.reader.schema": _bytes(MAX_SCHEMA_BYTES),
     "spec.decode.schema": _bytes(MAX_SCHEMA_BYTES),
     "spec.transform.where": _bytes(MAX_EXPRESSION),
     **{

@@ -181,6 +181,14 @@ STATUS: Schema = mapping(
         wanted=count("How many it asks for; absent where Spark asks for as many as there is work for."),
         noneSince=time("Since when none is registered while there is work for one, by the driver's clock."),
     ),
+    readerSchema=mapping(
+        "The Avro schema whose fields are the columns of the driver that runs; absent while no driver tells.",
+        ("fingerprint",),
+        subject=text("Its subject in the registry; absent where the manifest gives the schema.", 512),
+        version=count("Its version of the subject."),
+        id=count("Its id in the registry."),
+        fingerprint=text("SHA-256 of the schema, in hexadecimal digits.", 64),
+    ),
     restarts=mapping(
         "Restarts of the driver.",
         consecutive=count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),

@@ -15,11 +15,14 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.kafka.preview import Outlook, look
+from sinkpipeline.kafka.registry import Found
 from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
+from sinkpipeline.spark.schemas import Schemas
+from support import avro
 from support.app.command import App, manifest
 from support.app.command import sink as sink_of
 from support.kafka import topics
@@ -102,6 +105,34 @@ def test_as_many_as_asked_from_where_one_says(spark: SparkSession, app: App) -> 
     assert shown(spark, app, 1, "latest")[1] == []
     assert [row.offset for row in shown(spark, app, 1, "1970-01-01T00:00:00Z")[1]] == [0]
     refusal(lambda: shown(spark, app, 1, "nowhere=latest"), Reason.USAGE_INVALID)
+
+
+def test_schemas_that_records_name_are_asked_for(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+    name, servers = topics.unique("preview"), kafka.bootstrap_servers
+    first, second = avro.record(("id", "long")), avro.record(("other", "string"))
+    values = [avro.framed(1, first, {"id": each}) for each in (1, 2)]
+    values += [avro.frame(8) + b"x", avro.framed(2, second, {"other": "x"}), avro.framed(1, first, {"id": 3})]
+    topics.create_topic(servers, f"{name}-in")
+    topics.produce(servers, f"{name}-in", values)
+    found = {avro.frame(number): Found(avro.text(each), "AVRO") for number, each in ((1, first), (2, second))}
+    registry = avro.Registry(found, latest=first)
+    decode = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081", "reader": {"version": "1"}}}
+    select = {"value": "CAST(id AS STRING)"}
+    document = manifest(servers, name, [f"{name}-in"], decode=decode, transform={"where": "id <> 2", "select": select})
+    pipeline = read_manifest(App(tmp_path, document).manifest)
+    [settings] = resolve_sinks(pipeline, None)
+    assert settings.source.registry is not None
+    schemas = Schemas(spark, registry, settings.source.registry)
+
+    rows = preview_rows(spark, settings, row_plan(pipeline), look(settings, None), 4, schemas)
+
+    assert [(row.offset, row.value if row.verdict is None else row.verdict.error_class.value) for row in rows] == [
+        (0, b"1"),
+        (2, "UnknownSchema"),
+        (3, "IncompatibleSchema"),
+        (4, b"3"),
+    ]
+    assert registry.asked == [{avro.frame(1), avro.frame(2), avro.frame(8)}], "together"
 
 
 @pytest.mark.thorough("two starts of Spark; the same in this process is above")

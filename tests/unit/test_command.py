@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import yaml
@@ -94,12 +95,24 @@ def test_programs_are_told_where_a_first_start_begins(
         Finding(SinkId("shop.orders", "second"), None, None),
     ]
     monkeypatch.setattr(validate_command, "purify", lambda _: found)
-    monkeypatch.setattr(validate_command, "_check_expressions", lambda _: None)
+    monkeypatch.setattr(validate_command, "_check_expressions", lambda *_: None)
     manifest = tmp_path / "m.yaml"
     manifest.write_text(yaml.dump(smallest()))
     code, out, _ = call("validate", "-f", str(manifest), "-o", "json")
     assert code == 0
     assert [each.get("begins") for each in json.loads("\n".join(out))["sinks"]] == [list(told), None]
+
+
+def test_without_the_registry_expressions_have_no_columns(call: Call, tmp_path: Path) -> None:
+    decode = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(changed(smallest(), (("spec", "decode"), decode))))
+    why = "not checked: their columns are in the schema registry"
+    assert call("validate", "-f", str(manifest), "--offline")[:2] == (0, [ANY, f"expressions: {why}"])
+    code, out, _ = call("validate", "-f", str(manifest), "--offline", "-o", "json")
+    document = json.loads("\n".join(out))
+    assert (code, document["valid"]) == (0, True)
+    assert document["warnings"] == [{"sink": None, "message": f"expressions: {why}"}]
 
 
 def test_a_shell_is_told_what_fits_before_anything_slow_is_imported() -> None:

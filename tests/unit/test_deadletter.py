@@ -207,7 +207,10 @@ def test_an_error_without_a_class_is_refused() -> None:
 def test_every_stage_has_its_classes() -> None:
     of_stages = {stage: {kind.value for kind in ErrorClass if kind.stage is stage} for stage in Stage}
     assert of_stages == {
-        Stage.DECODE: {"NullValue", "InvalidUtf8", "MalformedJson", "WrongType", "MissingField"},
+        Stage.DECODE: {
+            *("NullValue", "InvalidUtf8", "MalformedJson", "WrongType", "MissingField"),
+            *("MalformedCsv", "MalformedAvro", "ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
+        },
         Stage.TRANSFORM: {"EvaluationFailed"},
         Stage.SERIALIZE: {"PartitionOutOfRange", "InvalidHeader"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},

@@ -38,6 +38,7 @@ GOOD: dict[str, Any] = {
         }
     ],
     "executors": {"registered": 1},
+    "readerSchema": {"subject": "orders-value", "version": 3, "id": 7, "fingerprint": "0f"},
     "sinks": [
         {
             "name": "a",
@@ -87,6 +88,7 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     ((*SINK, "stillSince"), "soon"),
     *((("sinks",), value) for value in (None, [None], GOOD["sinks"] * 2, [{**GOOD["sinks"][0], "name": ""}])),
     *((("executors",), value) for value in (None, {}, {"registered": -1}, {"registered": 2**40})),
+    *((("readerSchema",), value) for value in (None, {}, "x", {"fingerprint": "x" * 65})),
     (("now",), 1),
     (("supervising",), "yes"),
 ]

@@ -36,6 +36,7 @@ from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.manifest.translate import UNTRANSLATED
 from support.resource.manifests import (
     ALLOWED,
+    AVRO,
     KAFKA,
     PATTERNS,
     REMOVE,
@@ -46,6 +47,7 @@ from support.resource.manifests import (
     changed,
     complete,
     places_of,
+    registry,
     sink,
     smallest,
 )
@@ -84,7 +86,7 @@ def test_the_complete_resource() -> None:
     assert source.auth.sasl.mechanism is SaslMechanism.SCRAM_SHA_512
     assert source.auth.sasl.password_secret_ref.key == "password"
     assert pipeline.spec.decode.format is DecodeFormat.JSON
-    assert pipeline.spec.decode.schema_ddl == "id BIGINT NOT NULL, amount DOUBLE, country STRING"
+    assert pipeline.spec.decode.schema_text == "id BIGINT NOT NULL, amount DOUBLE, country STRING"
     assert pipeline.spec.transform.where == "amount > 0"
     assert pipeline.spec.transform.select is not None
     assert pipeline.spec.transform.select.key == "CAST(id AS STRING)"
@@ -138,8 +140,8 @@ def test_the_flights_example() -> None:
     pipeline = parse_manifest(yaml.safe_load((EXAMPLES / "flights.yaml").read_text()))
     assert pipeline.identity == "demo.flights"
     assert pipeline.spec.source.kafka.topics == ("flights",)
-    assert pipeline.spec.decode.schema_ddl is not None
-    assert pipeline.spec.decode.schema_ddl.startswith("id BIGINT NOT NULL, year INT")
+    assert pipeline.spec.decode.schema_text is not None
+    assert pipeline.spec.decode.schema_text.startswith("id BIGINT NOT NULL, year INT")
     assert [(sink.name, sink.kafka.topic.name) for sink in pipeline.spec.sinks] == [("delayed", "flights-delayed")]
 
 
@@ -194,11 +196,12 @@ def test_null_is_absent() -> None:
     [
         ({"format": "json", "schema": "a INT"}, OnNull.DEAD_LETTER),
         ({"format": "json", "schema": "a INT", "onNull": "PassThrough"}, OnNull.PASS_THROUGH),
+        (AVRO, OnNull.DEAD_LETTER),
         ({"format": "raw"}, OnNull.PASS_THROUGH),
         ({"format": "raw", "onNull": "DeadLetter"}, OnNull.DEAD_LETTER),
     ],
 )
-def test_what_a_tombstone_is_depends_on_the_format(decode: dict[str, str], on_null: OnNull) -> None:
+def test_what_a_tombstone_is_depends_on_the_format(decode: dict[str, Any], on_null: OnNull) -> None:
     assert parse_manifest(changed(smallest(), (("spec", "decode"), decode))).spec.decode.on_null is on_null
 
 
@@ -394,12 +397,16 @@ def test_two_kinds_are_not_one_sink() -> None:
     assert problem.path == "spec.sinks[0].nats"
 
 
-def test_a_schema_registry_is_not_served() -> None:
-    decode = {"format": "avro", "schemaRegistry": {"url": "http://x"}}
-    with pytest.raises(ManifestError) as caught:
-        parse_manifest(changed(smallest(), (("spec", "decode"), decode)))
-    assert {problem.path for problem in caught.value.problems} == {"spec.decode.format", "spec.decode.schemaRegistry"}
-    assert caught.value.reason is Reason.NOT_SERVED
+def test_strategies_of_subjects_are_not_served() -> None:
+    decode = registry(subjectNameStrategy="RecordName")
+    (problem,) = problems_of(changed(smallest(), (("spec", "decode"), decode)))
+    assert (problem.path, problem.reason) == ("spec.decode.schemaRegistry.subjectNameStrategy", Reason.NOT_SERVED)
+
+
+def test_an_address_of_a_registry_that_is_refused_is_not_shown() -> None:
+    decode = registry(url="https://user:hidden@registry:8081")
+    (problem,) = problems_of(changed(smallest(), (("spec", "decode"), decode)))
+    assert "hidden" not in str(problem)
 
 
 # --- the error ---

@@ -85,6 +85,13 @@ def test_open_metrics_wait_for_the_next_start() -> None:
 
 def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     assert secret_keys(pipeline()) == {"kafka-user": frozenset({"password"})}
+    auth = {
+        "tls": {"caSecretRef": {"name": "ca", "key": "ca.crt"}},
+        "basic": {"username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "registry"}},
+    }
+    avro = {"format": "avro", "schemaRegistry": {"url": "https://registry:8081", "auth": auth}}
+    with_registry = {"ca": frozenset({"ca.crt"}), "kafka-user": frozenset({"password", "registry"})}
+    assert secret_keys(pipeline(decode=avro)) == with_registry
     digest = secret_digest({"password": "c2VjcmV0"})
     assert digest == secret_digest({"password": "c2VjcmV0"})
     assert len({digest, secret_digest({"password": ""}), secret_digest({})}) == 3

@@ -14,6 +14,7 @@ from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
+from sinkpipeline.core.schemas import ReaderInfo
 from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
@@ -27,9 +28,9 @@ NOW = 1_750_000_000_000
 JOINED = Executors(registered=1, wanted=2)
 
 
-def told(*reports: SinkReport, executors: Executors | None = None) -> dict[str, Any]:
+def told(*reports: SinkReport, executors: Executors | None = None, **more: Any) -> dict[str, Any]:
     """What a driver says; of an older release where it says nothing of executors, nor of sinks that are proved."""
-    return render(reports, identity="shop.orders", generation=1, previous=None, now_ms=NOW, executors=executors)
+    return render(reports, identity="shop.orders", generation=1, previous=None, now_ms=NOW, executors=executors, **more)
 
 
 def sink(
@@ -279,6 +280,12 @@ def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:
     without = {"b": {"name": "b", "state": "Failed", "deadLettered": 3}}
     ended = report(known(Standing.BACKING_OFF, "DriverDied", previous=before, last_words=without))
     assert ended["sinks"][0]["deadLetters"] == letters
+
+
+def test_the_reader_s_schema_is_told_while_a_driver_tells_it() -> None:
+    reader = ReaderInfo(subject="orders-value", version=3, id=7, fingerprint="0f").to_dict()
+    assert report(replace(RUNNING, told=told(sink("a", proved=True), reader=reader)))["readerSchema"] == reader
+    assert "readerSchema" not in report(replace(RUNNING, told=told(sink("a", proved=True))))
 
 
 def test_what_a_driver_says_of_its_run_is_of_that_run_alone() -> None:

@@ -30,7 +30,7 @@ def run(entry: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_kubectl_is_told_what_fits_before_anything_slow_is_imported() -> None:
-    done = run("complete", "dlq", "redrive", "orders", "--class", "Malformed")
+    done = run("complete", "dlq", "redrive", "orders", "--class", "MalformedJ")
     assert done.stdout.splitlines() == ["MalformedJson", ":4", "slow:"]
 
 

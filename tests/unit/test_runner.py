@@ -16,6 +16,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.status import SinkState
+from sinkpipeline.sinks.contract import UnknownSchemas
 from sinkpipeline.spark import runner
 
 HOUR_S = 3600.0
@@ -31,6 +32,8 @@ class World:
     """For how long batches are delivered before that one."""
     refusals: list[Reason] = field(default_factory=list)
     """Of its starts, one after the other."""
+    learning: list[Reason | None] = field(default_factory=list)
+    """What becomes of asking for schemas, each time that a batch meets an unknown one; None: they are told."""
     slow_s: float = 0.0
     """How long the source lets a query wait."""
     ends_after: int = 50
@@ -68,7 +71,7 @@ class Query:
         self._world, self._began, self._patience_s = world, world.now, patience_s
         self._on_trigger = on_trigger
         world.patience.append(patience_s)
-        self.error: SinkPipelineError | None = None
+        self.error: Exception | None = None
         self.counts = BatchCounts()
 
     def wait(self, timeout_s: float) -> bool:
@@ -76,6 +79,9 @@ class Query:
         ran = self._world.now - self._began
         if self._patience_s < self._world.slow_s:
             self.error = SinkPipelineError(Reason.SOURCE_SLOW, "no record in time", "x")
+            return True
+        if self._world.learning:
+            self.error = UnknownSchemas(frozenset({bytes(5)}))
             return True
         if ran < self._world.commits_s:
             self.counts = self.counts.with_batch(0.1, [])
@@ -126,7 +132,13 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
             world.proved.append(sink.report.proved)
 
     nothing: Any = None
-    query: Any = SimpleNamespace(small_offsets=0)
+
+    def learn(_frames: object) -> None:
+        reason = world.learning.pop(0)
+        if reason is not None:
+            raise SinkPipelineError(reason, "the registry is away", "wait")
+
+    query: Any = SimpleNamespace(small_offsets=0, schemas=SimpleNamespace(learn=learn))
     sink = runner.SinkRunner(spark=nothing, query=query, starter=starter, policy=FailurePolicy(), on_change=note)
     sink._stop = Stop(world)
     sink.set_ends({SourcePartition("in", 0): 10}, None)
@@ -180,3 +192,25 @@ def test_a_slow_source_is_given_more_time_with_each_try_and_opens_no_circuit(mon
     assert sink.report.state is SinkState.SUSPENDED
     # A batch came through with 160 s; the next failure is another one's, and begins anew.
     assert world.patience == [10, 20, 40, 80, 160, 10, 20]
+
+
+def test_a_schema_that_is_learnt_costs_a_start_and_counts_as_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, commits_s=60, learning=[None] * 9, ends_after=9)
+    sink = life(world, monkeypatch)
+    assert (sink.report.state, world.starts, sum(sink.counts.failures.values())) == (SinkState.SUSPENDED, 10, 0)
+    assert world.waits == [], "nobody waits for what is there"
+
+
+def test_a_registry_that_is_away_is_waited_for_and_opens_no_circuit(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Reason.SCHEMA_REGISTRY_UNREACHABLE
+    world = World(HOUR_S, commits_s=60, learning=[*[away] * 9, None], ends_after=10)
+    sink = life(world, monkeypatch)
+    assert (sink.report.state, world.starts) == (SinkState.SUSPENDED, 11)
+    assert sink.counts.failures == {away.value: 9}
+    assert world.waits[:4] == [5, 10, 20, 40]
+
+
+def test_too_many_schemas_wait_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(HOUR_S, learning=[Reason.TOO_MANY_SCHEMAS])
+    sink = life(world, monkeypatch)
+    assert (sink.report.state, world.starts) == (SinkState.FAILED, 1)

@@ -11,9 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from sinkpipeline.core.manifest import KafkaConnection, SinkPipeline
+from sinkpipeline.core.manifest import KafkaConnection, SchemaRegistry, SinkPipeline, Tls
 
 HASH_LENGTH = 10
 """Hexadecimal digits; a name of 52 characters, a dash and these are a label value of 63."""
@@ -78,11 +79,12 @@ def secret_digest(data: Mapping[str, str]) -> str:
 
 
 def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
-    """The keys of each Secret that source and sinks refer to, by the Secret's name."""
+    """The keys of each Secret that the manifest refers to, by the Secret's name."""
     keys: dict[str, set[str]] = {}
-    for connection in (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks)):
-        for name, key in _references(connection):
-            keys.setdefault(name, set()).add(key)
+    connections = (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks))
+    of_registry = _of_registry(pipeline.spec.decode.schema_registry)
+    for name, key in chain(*map(_references, connections), of_registry):
+        keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
 
@@ -90,10 +92,25 @@ def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:
     auth = connection.auth
     if auth is None:
         return
-    if auth.tls is not None and auth.tls.ca_secret_ref is not None:
-        yield auth.tls.ca_secret_ref.name, auth.tls.ca_secret_ref.key
-    if auth.tls is not None and auth.tls.cert_secret_ref is not None:
-        yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.cert_key
-        yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.key_key
+    yield from _of_tls(auth.tls)
     if auth.sasl is not None:
         yield auth.sasl.password_secret_ref.name, auth.sasl.password_secret_ref.key
+
+
+def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:
+    if tls is not None and tls.ca_secret_ref is not None:
+        yield tls.ca_secret_ref.name, tls.ca_secret_ref.key
+    if tls is not None and tls.cert_secret_ref is not None:
+        yield tls.cert_secret_ref.name, tls.cert_secret_ref.cert_key
+        yield tls.cert_secret_ref.name, tls.cert_secret_ref.key_key
+
+
+def _of_registry(registry: SchemaRegistry | None) -> Iterator[tuple[str, str]]:
+    auth = None if registry is None else registry.auth
+    if auth is None:
+        return
+    yield from _of_tls(auth.tls)
+    if auth.basic is not None:
+        yield auth.basic.password_secret_ref.name, auth.basic.password_secret_ref.key
+    if auth.bearer is not None:
+        yield auth.bearer.token_secret_ref.name, auth.bearer.token_secret_ref.key

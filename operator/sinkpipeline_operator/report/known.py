@@ -64,6 +64,11 @@ class Known:
     paused: bool = False
 
     @property
+    def reader_schema(self) -> Mapping[str, Any] | None:
+        """Which schema has the columns, as the driver says."""
+        return None if self.told is None else self.told.get("readerSchema")
+
+    @property
     def executors(self) -> Executors | None:
         """What the driver says of its executors."""
         return None if self.told is None else executors_of(self.told)

@@ -52,6 +52,7 @@ def report(known: Known) -> dict[str, Any]:
         "totals": totals(sinks),
         **({"sparkApplication": dict(known.child)} if known.child else {}),
         **({} if known.executors is None else {"executors": told_executors(known.executors)}),
+        **({} if known.reader_schema is None else {"readerSchema": dict(known.reader_schema)}),
         "restarts": known.decision.restarts.to_dict(),
         "sinks": sinks,
     }

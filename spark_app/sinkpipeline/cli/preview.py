@@ -13,6 +13,7 @@ import click
 from sinkpipeline.cli.dlq.showing import base64_of, content_lines, printable
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kafka.preview import look
@@ -20,8 +21,8 @@ from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.spark.brief_session import brief_session
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
+from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
 
 
@@ -52,8 +53,9 @@ def preview(asked: Request) -> None:
         what_for="reads the rows",
         say=lambda line: click.echo(line, err=True),
     ) as spark:
-        analyse(spark, plan)
-        rows = preview_rows(spark, settings, plan, outlook, asked.limit)
+        schemas = schemas_of(spark, settings.source.registry)
+        analyse(spark, planned(plan, schemas))
+        rows = preview_rows(spark, settings, plan, outlook, asked.limit, schemas)
     if asked.output == "json":
         click.echo(json.dumps([_document(row, settings) for row in rows], indent=2))
     else:

@@ -12,11 +12,13 @@ import click
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.settings import RegistrySettings
 from sinkpipeline.spark.brief_session import brief_session
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
 
 
@@ -33,8 +35,11 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     pipeline = read_manifest(manifest)
     click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []
+    registry: RegistrySettings | None = None
     if not offline:
-        for finding in purify(resolve_sinks(pipeline, secrets_dir)):
+        sinks = resolve_sinks(pipeline, secrets_dir)
+        registry = sinks[0].source.registry
+        for finding in purify(sinks):
             click.echo(f"sink {finding.sink.sink}: {finding.plan}")
             for line in finding.begins:
                 click.echo(f"sink {finding.sink.sink}: {line}")
@@ -46,19 +51,23 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     if errors:
         click.echo("expressions: not checked", err=True)
         raise errors[0]
-    _check_expressions(pipeline)
-    click.echo("expressions: valid")
+    left_out = _check_expressions(pipeline, registry)
+    click.echo("expressions: valid" if left_out is None else f"expressions: {left_out}")
 
 
 def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
     """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
     errors: list[tuple[str | None, SinkPipelineError]] = []
     findings: list[Finding] = []
+    registry: RegistrySettings | None = None
+    left_out: str | None = None
     try:
         pipeline = read_manifest(manifest)
         if not offline:
             try:
-                findings = list(purify(resolve_sinks(pipeline, secrets_dir)))
+                sinks = resolve_sinks(pipeline, secrets_dir)
+                registry = sinks[0].source.registry
+                findings = list(purify(sinks))
             except SinkPipelineError as error:
                 errors.append(("spec", error))
             names = [sink.name for sink in pipeline.spec.sinks]
@@ -67,13 +76,16 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
                 for each in findings
                 if each.error is not None
             ]
-        _check_expressions(pipeline)
+        left_out = _check_expressions(pipeline, registry)
     except SinkPipelineError as error:
         errors.append((None, error))
     document = {
         "valid": not errors,
         "problems": [problem for path, error in errors for problem in _problems(path, error)],
-        "warnings": [{"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings],
+        "warnings": [
+            *({"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings),
+            *([] if left_out is None else [{"sink": None, "message": f"expressions: {left_out}"}]),
+        ],
         "sinks": [_sink(each) for each in findings],
     }
     click.echo(json.dumps(document, indent=2))
@@ -103,7 +115,10 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
     return {"path": path, "reason": reason, "message": message, "remedy": remedy}
 
 
-def _check_expressions(pipeline: SinkPipeline) -> None:
+def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None) -> str | None:
+    """Why they are not checked; None where they were, and are valid. `registry`: as far as it may be asked."""
+    if registry is None and pipeline.spec.decode.asks_registry:
+        return "not checked: their columns are in the schema registry"
     with brief_session(
         f"validate {pipeline.identity}",
         "local[1]",
@@ -111,4 +126,5 @@ def _check_expressions(pipeline: SinkPipeline) -> None:
         what_for="checks the expressions",
         say=lambda line: click.echo(line, err=True),
     ) as spark:
-        analyse(spark, row_plan(pipeline))
+        analyse(spark, planned(row_plan(pipeline), schemas_of(spark, registry)))
+    return None

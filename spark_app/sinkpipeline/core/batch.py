@@ -60,6 +60,8 @@ class Receipt:
     """The seconds that took: fence, sentinel, read."""
     oversized: bool = False
     """The task stopped before a record that is larger than the batch's bound for one row."""
+    unknown: tuple[str, ...] = ()
+    """The task stopped before a record whose schema is not known; these frames, in hexadecimal digits, it has met."""
     size: int = 0
     """Bytes of the rows that the task was given, about."""
     clock_skew: bool = False
@@ -81,7 +83,9 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         document = json.loads(text)
         partition, progress, error = document.pop("partition"), document.pop("progress"), document.pop("error")
+        unknown = tuple(document.pop("unknown"))
         return cls(
+            unknown=unknown,
             partition=None if partition is None else SourcePartition(*partition),
             progress=None if progress is None else decode_partition(progress.encode(), "the receipt"),
             error=None if error is None else SinkPipelineError.from_dict(error),
@@ -144,7 +148,7 @@ def is_certain(
         return False
     if not any(receipt.retried for receipt in told):
         return True
-    if any(receipt.error is not None or receipt.oversized for receipt in told):
+    if any(receipt.error is not None or receipt.oversized or receipt.unknown for receipt in told):
         return False
     reported = {receipt.partition for receipt in told}
     return all(partition in reported or frontier[partition].next >= ranges[partition].end for partition in ranges)

@@ -166,6 +166,13 @@ class ExecutorCounts(TypedDict):
     noneSince: NotRequired[Time]
 
 
+class ReaderSchemaDocument(TypedDict):
+    subject: NotRequired[Annotated[str, Field(max_length=512)]]
+    version: NotRequired[Count]
+    id: NotRequired[Count]
+    fingerprint: Id
+
+
 class Answer(TypedDict):
     """The body of `GET /status`, as far as whoever asks makes anything of it."""
 
@@ -176,6 +183,7 @@ class Answer(TypedDict):
     identity: NotRequired[Annotated[str, Field(max_length=200)]]
     conditions: Annotated[list[ConditionDocument], Field(max_length=MAX_CONDITIONS), AfterValidator(_each_once("type"))]
     executors: NotRequired[ExecutorCounts]
+    readerSchema: NotRequired[ReaderSchemaDocument]
     sinks: Annotated[
         list[Annotated[Sink, AfterValidator(_whole)]], Field(max_length=MAX_SINKS), AfterValidator(_each_once("name"))
     ]

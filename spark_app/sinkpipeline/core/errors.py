@@ -75,6 +75,9 @@ class Reason(str, enum.Enum):
     LOG_FILE_INVALID = "LogFileInvalid"
     STATUS_FILE_INVALID = "StatusFileInvalid"
     IDENTITY_IN_USE = "IdentityInUse"
+    SCHEMA_NOT_FOUND = "SchemaNotFound"
+    SCHEMA_UNSUPPORTED = "SchemaUnsupported"
+    TOO_MANY_SCHEMAS = "TooManySchemas"
     RECORD_UNDECODABLE = "RecordUndecodable"
     RECORD_REFUSED = "RecordRefused"
     DEAD_LETTER_FAILED = "DeadLetterFailed"
@@ -85,6 +88,7 @@ class Reason(str, enum.Enum):
     # May pass by itself.
     BROKER_UNREACHABLE = "BrokerUnreachable"
     SOURCE_SLOW = "SourceSlow"
+    SCHEMA_REGISTRY_UNREACHABLE = "SchemaRegistryUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     DEAD_LETTERS_UNREADABLE = "DeadLettersUnreadable"
     FENCED_REPEATEDLY = "FencedRepeatedly"
@@ -118,7 +122,7 @@ def _consequence(reason: Reason) -> _Consequence:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED
-        case Reason.BROKER_UNREACHABLE | Reason.SOURCE_SLOW:
+        case Reason.BROKER_UNREACHABLE | Reason.SOURCE_SLOW | Reason.SCHEMA_REGISTRY_UNREACHABLE:
             return _OUTAGE
         case (
             Reason.AUTHENTICATION_FAILED
@@ -131,6 +135,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.IDENTITY_IN_USE
             | Reason.RECORD_REFUSED
             | Reason.KAFKA_REFUSED
+            | Reason.SCHEMA_NOT_FOUND
         ):
             return _HEALS
         case (

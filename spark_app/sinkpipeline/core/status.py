@@ -108,8 +108,9 @@ def render(
     previous: Mapping[str, Any] | None,
     now_ms: int,
     executors: Executors | None = None,
+    reader: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document, JSON-ready. `executors`: None where there is nothing to tell of them."""
+    """The document, JSON-ready. `executors`, `reader`: None where there is nothing to tell of them."""
     sinks = list(reports)
     rendered = [_sink(report) for report in sinks]
     lost = executors is not None and executors.are_lost(now_ms)
@@ -125,6 +126,7 @@ def render(
             **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
         },
         **({} if executors is None else {"executors": told_executors(executors)}),
+        **({} if reader is None else {"readerSchema": reader}),
         "sinks": rendered,
     }
 

@@ -10,7 +10,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls, password_file, secret_file
-from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, RegistrySettings, SinkSettings, SourceSettings
 
 FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
@@ -23,20 +23,8 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     auth = connection.auth
-    tls = sasl = None
-    if auth is not None and auth.tls is not None:
-        ca, certificate = auth.tls.ca_secret_ref, auth.tls.cert_secret_ref
-        tls = check_tls(
-            Tls(
-                ca_file=None if ca is None else secret_file(secrets_dir, ca.name, ca.key),
-                certificate_file=None
-                if certificate is None
-                else secret_file(secrets_dir, certificate.name, certificate.cert_key),
-                key_file=None
-                if certificate is None
-                else secret_file(secrets_dir, certificate.name, certificate.key_key),
-            )
-        )
+    sasl = None
+    tls = None if auth is None else _tls(auth.tls, secrets_dir)
     if auth is not None and auth.sasl is not None:
         password = auth.sasl.password_secret_ref
         sasl = Sasl(
@@ -45,6 +33,47 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
             password_file=password_file(secrets_dir, password.name, password.key),
         )
     return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
+
+
+def _tls(tls: manifest.Tls | None, secrets_dir: Path | None) -> Tls | None:
+    if tls is None:
+        return None
+    ca, certificate = tls.ca_secret_ref, tls.cert_secret_ref
+    return check_tls(
+        Tls(
+            ca_file=None if ca is None else secret_file(secrets_dir, ca.name, ca.key),
+            certificate_file=None
+            if certificate is None
+            else secret_file(secrets_dir, certificate.name, certificate.cert_key),
+            key_file=None if certificate is None else secret_file(secrets_dir, certificate.name, certificate.key_key),
+        )
+    )
+
+
+def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> RegistrySettings | None:
+    """The registry that is asked for schemas; None where none is: values have no frame, or only that is looked at.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
+    """
+    decode, topics = pipeline.spec.decode, pipeline.spec.source.kafka.topics
+    registry = decode.schema_registry
+    if registry is None or not decode.asks_registry:
+        return None
+    auth = registry.auth or manifest.RegistryAuth.model_construct()
+    password = None if auth.basic is None else auth.basic.password_secret_ref
+    token = None if auth.bearer is None else auth.bearer.token_secret_ref
+    return RegistrySettings(
+        url=registry.url,
+        tls=_tls(auth.tls, secrets_dir),
+        username=None if auth.basic is None else auth.basic.username,
+        password_file=None if password is None else secret_file(secrets_dir, password.name, password.key),
+        token_file=None if token is None else secret_file(secrets_dir, token.name, token.key),
+        subject=registry.subject or (f"{topics[0]}-value" if topics else None),
+        version=registry.reader_version,
+        reader=None if registry.reader is None else registry.reader.schema_text,
+        id_bytes=registry.id_format.size,
+    )
 
 
 def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> SourceSettings:
@@ -60,6 +89,7 @@ def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) ->
         group_id_prefix=pipeline.group_id_prefix,
         commit_group_offsets=source.commit_group_offsets is True,
         properties=MappingProxyType(dict(source.properties)),
+        registry=resolve_registry(pipeline, secrets_dir),
     )
 
 

@@ -11,7 +11,24 @@ from sinkpipeline.core.manifest import StartFrom, StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.connection import Connection, Tls
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistrySettings:
+    """A schema registry, and which of its schemas has the columns. Credentials are files, as of a connection."""
+
+    url: str
+    tls: Tls | None = None
+    username: str | None = None
+    password_file: str | None = None
+    token_file: str | None = None
+    subject: str | None = None
+    version: str | None = None
+    """Of the subject; None where `reader` is given."""
+    reader: str | None = None
+    """The reader's schema."""
+    id_bytes: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +47,8 @@ class SourceSettings:
     commit_group_offsets: bool = False
     """Whether the driver writes the frontier as the offsets of each sink's group too."""
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    registry: RegistrySettings | None = None
+    """Where the schemas of its records are; None where nothing is asked of a registry."""
 
     def reads(self, topic: str) -> bool:
         """Whether a topic of this name, on the source's cluster, is a source topic."""

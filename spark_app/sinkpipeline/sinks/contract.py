@@ -20,6 +20,7 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Headers, Row, batch_size
+from sinkpipeline.core.schemas import name_of
 from sinkpipeline.kafka.settings import SinkSettings
 
 
@@ -32,6 +33,14 @@ class OversizedRecord(Restart):
 
     def __init__(self) -> None:
         super().__init__("a record is larger than what Arrow batches by count allow: from now on they are measured")
+
+
+class UnknownSchemas(Restart):
+    """The tasks stopped before records whose schemas the plan doesn't have; the next start must have them."""
+
+    def __init__(self, frames: frozenset[bytes]) -> None:
+        super().__init__(f"records name schemas that are not known yet: {', '.join(map(name_of, sorted(frames)))}")
+        self.frames = frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,8 +221,8 @@ class SinkWriter(Protocol):
     def idle(self) -> None:
         """Called about once a second while the next rows are late."""
 
-    def finish(self) -> None:
-        """The range has no more rows."""
+    def finish(self, *, whole: bool = True) -> None:
+        """There are no more rows: of the whole range; or, where it is not, for this writer."""
 
     def receipt(self) -> Receipt:
         """How far the writer got; without `error` and `retried`, which the runtime knows."""

@@ -39,7 +39,7 @@ from sinkpipeline.kafka.producers import Fenced, InDoubt
 from sinkpipeline.kafka.source_marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
-from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, UnknownSchemas
 from sinkpipeline.sinks.small_batches import Collected, Hold, SmallBatches
 from sinkpipeline.sinks.world import World
 
@@ -153,6 +153,9 @@ class SinkDelivery:
             raise self.explained(error)
         if any(receipt.oversized for receipt in receipts):
             raise OversizedRecord
+        unknown = frozenset(bytes.fromhex(each) for receipt in receipts for each in receipt.unknown)
+        if unknown:
+            raise UnknownSchemas(unknown)
         self._advance(plan.ranges)
         self._ended()
 

@@ -56,9 +56,9 @@ class ExactlyOnceWriter(ClaimingWriter):
         if self._is_open and self._cuts.is_due(open_s=time.monotonic() - self._opened_at):
             self._guard(self._commit_held)
 
-    def finish(self) -> None:
+    def finish(self, *, whole: bool = True) -> None:
         if self._is_open:
-            self._guard(self._commit_range)
+            self._guard(self._commit_range if whole else self._commit_held)
         if self._letters is not None:
             self._letters.close()
         if self._producer is not None:

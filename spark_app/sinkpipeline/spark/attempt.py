@@ -15,16 +15,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RESULT = "result"
+RESULT = "result"
+"""The field of the struct."""
 
 
 def attempt(spark: SparkSession, expression: Column) -> Column:
     """STRUCT of the expression's value, which may be null; null itself where the expression raises for the row."""
     jvm = spark._jvm  # noqa: SLF001 - there is no other way to Spark's own expressions
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
-    inner = utils.expression(F.struct(expression.alias(_RESULT))._jc)  # noqa: SLF001
+    inner = utils.expression(F.struct(expression.alias(RESULT))._jc)  # noqa: SLF001
     return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)))  # type: ignore[union-attr]
 
 
 def result(attempted: Column) -> Column:
-    return attempted.getField(_RESULT)
+    return attempted.getField(RESULT)

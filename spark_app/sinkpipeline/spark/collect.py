@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
-from sinkpipeline.spark.task import Oversized, partition_of, to_rows
+from sinkpipeline.spark.task import Oversized, decoded_part, partition_of, to_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:
     """All rows as `wire.to_wire` gives them; those of a partition come from one task, in offset order.
+
+    Returns:
+        None where a record's schema is not known: tasks deliver what comes before it.
 
     Raises:
         OversizedRecord: a record is too large for how rows travel.
@@ -22,6 +25,8 @@ def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, R
     found = []
     for batch in wire.toArrow().to_batches():
         if batch.num_rows:
+            if decoded_part(batch)[1]:
+                return None
             partition = partition_of(plan, batch)
             try:
                 found.append((partition, to_rows(batch, partition)))

@@ -52,7 +52,7 @@ def json_error(value: Column, parsed: Column, schema: StructType, corrupt: str) 
     error = error.when(_trailing(text), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
     refused = parsed.isNull() | parsed.getField(corrupt).isNotNull()
     error = error.when(refused, _let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
-    for path, missing in _missing(schema):
+    for path, missing in missing_fields(schema):
         error = error.when(missing(parsed), _error(ErrorClass.MISSING_FIELD, f"{path} is null or absent"))
     return error
 
@@ -104,7 +104,8 @@ _Missing = tuple[str, "Callable[[Column], Column]"]
 """The path of a NOT NULL field, and a predicate on what holds it: whether the field is null where it must not be."""
 
 
-def _missing(struct: StructType) -> Iterator[_Missing]:
+def missing_fields(struct: StructType) -> Iterator[_Missing]:
+    """The NOT NULL fields of a struct."""
     for each in struct.fields:
         if not each.nullable:
             yield each.name, partial(_is_missing, each.name)
@@ -116,7 +117,7 @@ def _missing_within(kind: DataType) -> Iterator[_Missing]:
     """The same for what is inside a value of this type; the path continues the value's own."""
     match kind:
         case StructType():
-            for path, missing in _missing(kind):
+            for path, missing in missing_fields(kind):
                 yield f".{path}", missing
         case ArrayType():
             for path, missing in _missing_within(kind.elementType):

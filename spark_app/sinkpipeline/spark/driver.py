@@ -21,7 +21,7 @@ from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -35,6 +35,7 @@ from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
+from sinkpipeline.spark.schemas import Schemas, asked_of, planned
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 from sinkpipeline.spark.watch import SparkWatch
@@ -43,6 +44,7 @@ _LOG = logging.getLogger("sinkpipeline.driver")
 
 _TICK_S = 0.25
 _LAG_EVERY_S = 2.0
+_REGISTRY_EVERY_S = 5.0
 _LAST_LAG_S = 15.0
 """For brokers that don't answer: nobody should take a driver that ends for one that hangs."""
 _STOP_DEADLINE_S = 300.0
@@ -83,6 +85,9 @@ class Driver:
     _watch: SparkWatch | None = field(default=None, init=False)
     _executors: Executors | None = field(default=None, init=False)
     _still: StillClock = field(default_factory=StillClock, init=False)
+    _trouble: SinkPipelineError | None = field(default=None, init=False)
+    """Why no sink can begin yet."""
+    _reader: Mapping[str, Any] | None = field(default=None, init=False)
     _abandoned: bool = field(default=False, init=False)
     _groups: LagGroups = field(init=False)
     completed: bool = field(default=False, init=False)
@@ -109,9 +114,13 @@ class Driver:
             self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
-            analyse(spark, rows)
+            schemas = self._read_schemas(spark)
+            if self.stop.is_set():
+                return
+            analyse(spark, planned(rows, schemas))
             query = QuerySettings(
                 rows=rows,
+                schemas=schemas,
                 trigger_ms=self.pipeline.spec.trigger.interval.milliseconds,
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
                 small_offsets=int(self.pipeline.spec.spark.conf.get(SMALL_BATCHES, SMALL_OFFSETS)),
@@ -155,6 +164,26 @@ class Driver:
             _LOG.info("Spark runs; the sinks start")
             yield session
 
+    def _read_schemas(self, spark: SparkSession) -> Schemas | None:
+        """Where there is a registry: waits for its answer, as without the reader's schema there are no columns."""
+        settings = self.sinks[0].source.registry
+        if settings is None:
+            return None
+        while not self.stop.is_set():
+            try:
+                schemas = Schemas(spark, asked_of(settings), settings)
+            except SinkPipelineError as error:
+                if not error.reason.retry:
+                    raise
+                _LOG.warning("%s; trying again in %.0f s", error, _REGISTRY_EVERY_S)
+                self._trouble = error
+                self._publish()
+                self.stop.wait(_REGISTRY_EVERY_S)
+            else:
+                self._trouble, self._reader = None, schemas.reader.info.to_dict()
+                return schemas
+        return None
+
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
         """Those that stay open, by sink."""
         return {} if self.config_hash is None else self.resume.open_circuits(self.config_hash)
@@ -163,7 +192,10 @@ class Driver:
         if self._runners:
             return [runner.report for runner in self._runners]
         memories, circuits = self.resume.memories, self._open_circuits()
-        return [first_report(sink, memories.get(sink.id.sink), circuits.get(sink.id.sink)) for sink in self.sinks]
+        first = [first_report(sink, memories.get(sink.id.sink), circuits.get(sink.id.sink)) for sink in self.sinks]
+        if self._trouble is None:
+            return first
+        return [replace(each, state=SinkState.RETRYING, error=self._trouble) for each in first]
 
     def _registered(self) -> int | None:
         """The executors that Spark has now; None where that is not known."""
@@ -243,6 +275,7 @@ class Driver:
             previous=self._status,
             now_ms=now,
             executors=self._look_at_executors(reports, now),
+            reader=self._reader,
         )
         counts = {sink.id.sink: RunCounts() for sink in self.sinks}
         counts |= {runner.id.sink: runner.counts for runner in self._runners}
@@ -359,24 +392,3 @@ def need_executors(reports: Iterable[SinkReport]) -> bool | None:
     if True in found or not all(report.ready for report in running):
         return True
     return None if None in found else False
-
-
-def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:
-    """What happens to one record, from the manifest."""
-    decode, transform = pipeline.spec.decode, pipeline.spec.transform
-    select = transform.select
-    return RowPlan(
-        decode_format=decode.format.value,
-        schema=decode.schema_ddl,
-        on_null=decode.on_null.value,
-        where=transform.where,
-        select=RowSelect()
-        if select is None
-        else RowSelect(
-            key=select.key,
-            value=select.value,
-            headers=select.headers,
-            timestamp=select.timestamp,
-            partition=select.partition,
-        ),
-    )

@@ -92,19 +92,29 @@ def parse_schema(spark: SparkSession, ddl: str) -> StructType:
     return StructType.fromJson(columns)
 
 
-def check_schema(spark: SparkSession, ddl: str) -> tuple[StructType, list[Problem]]:
-    """The schema and what is wrong with it."""
+def check_schema(spark: SparkSession, ddl: str, decode_format: str = "json") -> tuple[StructType, list[Problem]]:
+    """The schema, as of a format's records, and what is wrong with it."""
     with _quiet():
         try:
             schema = parse_schema(spark, ddl)
-            source_frame(spark).select(F.from_json(F.col("value").cast("string"), schema))
+            if decode_format == "csv" and (nested := _nested(schema)):
+                remedy = "give it a type that one field of a line can have, such as STRING"
+                return schema, [Problem(_SCHEMA_PATH, f"column {nested} is nested, and a line is not", remedy)]
+            text = F.col("value").cast("string")
+            source_frame(spark).select(F.from_csv(text, ddl) if decode_format == "csv" else F.from_json(text, schema))
         except PySparkException as error:
             remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
             return StructType(), [Problem(_SCHEMA_PATH, _sentence(error), remedy)]
-    return schema, list(_schema_problems(schema))
+    return schema, list(column_problems(schema))
 
 
-def _schema_problems(schema: StructType) -> Iterator[Problem]:
+def _nested(schema: StructType) -> str | None:
+    nested = (ArrayType, MapType, StructType)
+    return next((each.name for each in schema.fields if isinstance(each.dataType, nested)), None)
+
+
+def column_problems(schema: StructType) -> Iterator[Problem]:
+    """What is wrong with the columns of a decoded record."""
     if not schema.fields:
         yield Problem(_SCHEMA_PATH, "has no columns", "name at least one column, or use format: raw")
     seen: dict[str, str] = {}

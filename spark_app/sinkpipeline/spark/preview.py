@@ -18,12 +18,15 @@ from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import read_batch
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import note_from_wire, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
+
+    from sinkpipeline.spark.schemas import Schemas
 
 _PATIENCE_S = 30.0
 _NONE = -1
@@ -47,22 +50,42 @@ class PreviewRow:
 
 
 def preview_rows(
-    spark: SparkSession, settings: SinkSettings, rows: RowPlan, outlook: Outlook, limit: int
+    spark: SparkSession,
+    settings: SinkSettings,
+    rows: RowPlan,
+    outlook: Outlook,
+    limit: int,
+    schemas: Schemas | None = None,
 ) -> list[PreviewRow]:
     """The first rows that are not filtered out, of one source partition after the other. The plan has passed `analyse`.
 
+    `schemas`: where records name theirs in a registry.
+
     Raises:
-        SinkPipelineError: what Spark says of the source or the rows.
+        SinkPipelineError: what Spark says of the source or the rows; and as `Schemas.learn`.
     """
     if not outlook.ranges:
         return []
+    found = _taken(spark, settings, planned(rows, schemas), outlook, limit)
+    while schemas is not None and (unknown := _unknown_in(found)):
+        schemas.learn(unknown)
+        found = _taken(spark, settings, planned(rows, schemas), outlook, limit)
+    return list(_judged(found, settings, outlook))
+
+
+def _taken(spark: SparkSession, settings: SinkSettings, plan: RowPlan, outlook: Outlook, limit: int) -> list[Row]:
     try:
         source = read_batch(spark, settings.source, settings.group_id, outlook.ranges, _PATIENCE_S)
         # Batch by batch of partitions, as many as it takes for so many rows: not all of the source is read.
-        found = to_wire(output_rows(source, rows)).take(limit)
+        return to_wire(output_rows(source, plan)).take(limit)
     except (PySparkException, Py4JError) as error:
         raise spark_error(error) from error
-    return list(_judged(found, settings, outlook))
+
+
+def _unknown_in(found: list[Row]) -> frozenset[bytes]:
+    """The frames of records whose schemas are not known."""
+    frames = (note_from_wire(row.notes).pending for row in found)
+    return frozenset(each for each in frames if each is not None)
 
 
 def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Iterator[PreviewRow]:

@@ -26,6 +26,7 @@ from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
 from sinkpipeline.spark.transform import output_rows
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.spark.schemas import Schemas
 
 _LOG = logging.getLogger("sinkpipeline.query")
 
@@ -68,6 +70,12 @@ class QuerySettings:
     max_offsets_per_trigger: int
     small_offsets: int = SMALL_OFFSETS
     """The most offsets of a batch that the driver delivers itself; 0: tasks deliver all."""
+    schemas: Schemas | None = None
+    """Where records name their schemas in a registry."""
+
+    def planned(self) -> RowPlan:
+        """With the schemas that are known now."""
+        return planned(self.rows, self.schemas)
 
 
 class SinkQuery:
@@ -129,7 +137,7 @@ class SinkQuery:
                 self._query_settings.max_offsets_per_trigger,
                 self._patience_s,
             )
-            rows = self._query_settings.rows
+            rows = self._query_settings.planned()
             # Here and not in each batch, which would be planned twice, and its rows projected twice.
             wire = to_wire(
                 output_rows(stream, rows),
@@ -234,14 +242,15 @@ class SinkQuery:
         if batch_id == 0 and self._counted:
             count_batches(wire)
         receipts: list[Receipt] = []
-        if not (self.delivery.takes(plan) and self.delivery.deliver(plan, self._collected(wire, plan))):
+        rows = self._collected(wire, plan) if self.delivery.takes(plan) else None
+        if rows is None or not self.delivery.deliver(plan, rows):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)
         self.counts = self.counts.with_batch(time.monotonic() - began, receipts)
         self._on_trigger(found_records=bool(plan.ranges))
 
-    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:
         try:
             return collected(wire, plan)
         except (PySparkException, Py4JError) as error:

@@ -14,12 +14,15 @@ from sinkpipeline.core.redrive import Letter
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.spark.query import spark_error
-from sinkpipeline.spark.task import row_batch
+from sinkpipeline.spark.schemas import planned
+from sinkpipeline.spark.task import decoded_part, row_batch
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from sinkpipeline.spark.schemas import Schemas
 
 _LAST_MS = (2**63 - 1) // 1000
 """Later than that Spark has no time."""
@@ -41,8 +44,10 @@ _SOURCE = pa.schema(
 class LetterTransform:
     """Makes rows of letters, no two of which are of the same source offset."""
 
-    def __init__(self, spark: SparkSession, rows: RowPlan) -> None:
+    def __init__(self, spark: SparkSession, rows: RowPlan, schemas: Schemas | None = None) -> None:
+        """`schemas`: where records name theirs in a registry."""
         self._spark = spark
+        self._schemas = schemas
         self._rows = rows
 
     def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
@@ -51,12 +56,10 @@ class LetterTransform:
         Raises:
             SinkPipelineError: BatchFailed.
         """
-        try:
-            frame = self._spark.createDataFrame(_table(letters))
-            wire = to_wire(output_rows(frame, self._rows), targets=self._rows.select.partition is not None)
-            found = wire.toArrow()
-        except (PySparkException, Py4JError) as error:
-            raise spark_error(error) from error
+        found = self._decoded(letters)
+        while self._schemas is not None and (unknown := unknown_in(found)):
+            self._schemas.learn(unknown)
+            found = self._decoded(letters)
         if not found.num_rows:
             return None
         offset_of = {_source_of(each): each.id.offset for each in letters}
@@ -66,6 +69,19 @@ class LetterTransform:
         [batch] = found.take(pa.array(order)).combine_chunks().to_batches()
         rows = row_batch(batch)
         return None if rows is None else replace(rows, offsets=sorted(offsets))
+
+    def _decoded(self, letters: Sequence[Letter]) -> Any:
+        rows = planned(self._rows, self._schemas)
+        try:
+            frame = self._spark.createDataFrame(_table(letters))
+            return to_wire(output_rows(frame, rows), targets=rows.select.partition is not None).toArrow()
+        except (PySparkException, Py4JError) as error:
+            raise spark_error(error) from error
+
+
+def unknown_in(table: Any) -> frozenset[bytes]:
+    """The frames of records whose schemas are not known."""
+    return frozenset().union(*(decoded_part(batch)[1] for batch in table.to_batches()))
 
 
 def _source_of(each: Letter) -> tuple[str, int, int]:

@@ -29,7 +29,7 @@ from sinkpipeline.core.topics import Memory, recall
 from sinkpipeline.core.work import proves
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
-from sinkpipeline.sinks.contract import OversizedRecord, Restart
+from sinkpipeline.sinks.contract import OversizedRecord, Restart, UnknownSchemas
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone
@@ -191,7 +191,8 @@ class SinkRunner:
                 except Restart as restart:
                     if isinstance(restart, OversizedRecord):
                         self._counted = False
-                    if not self._start_again(restart):
+                    go_on = self._learn(restart) if isinstance(restart, UnknownSchemas) else self._start_again(restart)
+                    if not go_on:
                         return
                 except SinkPipelineError as error:
                     in_vain = error.reason is Reason.SOURCE_SLOW and not self._health.was_seen
@@ -222,6 +223,19 @@ class SinkRunner:
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
         self._change(state=SinkState.STARTING)
         self._stop.wait(_RESTART_DELAY_S)
+        return True
+
+    def _learn(self, unknown: UnknownSchemas) -> bool:
+        """At once and uncounted, as each schema is learnt once; where the registry can't tell, it is tried again."""
+        self._owes_a_start = True
+        _LOG.info("%s: starting again: %s", self.id.sink, unknown)
+        self._change(state=SinkState.STARTING)
+        schemas = self._query_settings.schemas
+        try:
+            if schemas is not None:
+                schemas.learn(unknown.frames)
+        except SinkPipelineError as error:
+            return self._may_try_again(error)
         return True
 
     def _start_and_run(self) -> None:

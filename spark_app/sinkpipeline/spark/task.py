@@ -23,6 +23,7 @@ from pyspark import TaskContext
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -33,6 +34,8 @@ RECEIPT_SCHEMA = "receipt STRING"
 
 _IDLE_POLL_S = 1.0
 _AHEAD = 2
+_MOST_UNKNOWN = 256
+"""Schemas that a receipt names at most."""
 _NONE = -(2**63)
 """A timestamp that nobody has."""
 
@@ -55,17 +58,24 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
     writer: SinkWriter | None = None
     partition: SourcePartition | None = None
     size = 0
+    unknown: frozenset[bytes] = frozenset()
     try:
-        while (batch := ahead.next(writer)) is not None:
+        while not unknown and (batch := ahead.next(writer)) is not None:
             if partition is None:
                 partition = partition_of(plan, batch)
+            batch, unknown = decoded_part(batch)
+            if unknown and not batch.num_rows:
+                break
             if writer is None:
                 writer = _writer(plan, partition, retried=retried)
             rows = to_rows(batch, partition)
             size += rows.size
             writer.write(rows)
         if writer is not None:
-            writer.finish()
+            writer.finish(whole=not unknown)
+        if unknown:
+            # What comes behind tells which schemas are needed too, so that all are asked for together.
+            unknown |= ahead.unknown()
     except Oversized:
         # What is not committed yet is replayed by the sink's next start, which measures.
         ahead.drain()
@@ -77,7 +87,12 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
         # Without a writer nothing was read, so what an earlier attempt did is not known.
         told = Receipt(partition=partition, in_doubt=retried) if writer is None else writer.receipt()
         return replace(told, retried=retried, error=error)
-    return replace(Receipt() if writer is None else writer.receipt(), retried=retried, size=size)
+    if writer is not None:
+        told = writer.receipt()
+    else:
+        told = Receipt(partition=partition, in_doubt=retried) if unknown else Receipt()
+    frames = tuple(sorted(each.hex() for each in unknown))[:_MOST_UNKNOWN]
+    return replace(told, retried=retried, size=size, unknown=frames)
 
 
 def _writer(plan: BatchPlan, partition: SourcePartition, *, retried: bool) -> SinkWriter:
@@ -120,6 +135,13 @@ class _ReadAhead:
             return item
         return None
 
+    def unknown(self) -> frozenset[bytes]:
+        """Reads to the end: the frames of records whose schemas are not known."""
+        found: frozenset[bytes] = frozenset()
+        while (batch := self.next(None)) is not None:
+            found |= decoded_part(batch)[1]
+        return found
+
     def drain(self) -> None:
         while self.next(None) is not None:
             pass
@@ -127,6 +149,19 @@ class _ReadAhead:
 
 class Oversized(Exception):
     """A record that is too large for counted Arrow batches came without its content."""
+
+
+def decoded_part(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, frozenset[bytes]]:
+    """The rows before the first one whose schema is not known, and the frames of all those that are such."""
+    notes = batch["notes"]
+    if _all_null(notes):
+        return batch, frozenset()
+    suspects = np.flatnonzero(pc.fill_null(pc.match_substring(notes, PENDING), False).to_numpy(zero_copy_only=False))
+    found = {int(index): note_from_wire(notes[int(index)].as_py()).pending for index in suspects}
+    unknown = {index: frame for index, frame in found.items() if frame is not None}
+    if not unknown:
+        return batch, frozenset()
+    return batch.slice(0, min(unknown)), frozenset(unknown.values())
 
 
 def partition_of(plan: BatchPlan, batch: pa.RecordBatch) -> SourcePartition:

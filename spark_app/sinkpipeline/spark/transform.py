@@ -13,18 +13,22 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StringType, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import decode
+from sinkpipeline.spark import avro, decode, framing
 from sinkpipeline.spark.attempt import attempt, result
+from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.expressions import (
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
     ExpressionsInvalid,
+    Problem,
     check_expressions,
     check_schema,
+    column_problems,
     header_entries,
     parse_schema,
     source_frame,
 )
+from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.core.schemas import Known
 
 REQUIRED_CONF = {
     # Casts between texts and times in expressions use the session's zone: a replay elsewhere must give the same row.
@@ -47,7 +52,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
     passed `analyse`.
     """
-    schema = None if plan.schema is None else parse_schema(df.sparkSession, plan.schema)
+    schema = _columns(df.sparkSession, plan)
     error = _hidden("error", schema)
     decoded = _decoded(df, plan, schema, error)
     if plan.where is not None:
@@ -76,19 +81,33 @@ def analyse(spark: SparkSession, plan: RowPlan) -> None:
     """Checks the schema and every expression; needs neither a broker nor Kafka's jars, and runs no job.
 
     Raises:
-        SinkPipelineError: EXPRESSION_INVALID, with every problem and its path in the manifest.
+        SinkPipelineError: EXPRESSION_INVALID, with every problem and its path in the manifest; SCHEMA_UNSUPPORTED.
     """
-    schema = None
     source = source_frame(spark)
-    if plan.schema is not None:
-        schema, problems = check_schema(spark, plan.schema)
-        if problems:
-            # Without its columns no expression has a meaning.
-            raise ExpressionsInvalid(problems)
+    schema, problems = _checked(spark, plan)
+    if problems:
+        # Without its columns no expression has a meaning.
+        raise ExpressionsInvalid(problems)
     error = _hidden("error", schema)
     visible = _decoded(source, plan, schema, error).drop(error)
     if problems := check_expressions(visible, plan.expressions()):
         raise ExpressionsInvalid(problems)
+
+
+def _columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
+    if plan.schema is None:
+        return None
+    return avro_columns(spark, plan.schema) if plan.decode_format == "avro" else parse_schema(spark, plan.schema)
+
+
+def _checked(spark: SparkSession, plan: RowPlan) -> tuple[StructType | None, list[Problem]]:
+    """The columns of a decoded record, and what is wrong with them."""
+    if plan.schema is None:
+        return None, []
+    if plan.decode_format in ("json", "csv"):
+        return check_schema(spark, plan.schema, plan.decode_format)
+    schema = avro_columns(spark, plan.schema)
+    return schema, list(column_problems(schema))
 
 
 def _hidden(purpose: str, schema: StructType | None) -> str:
@@ -107,15 +126,56 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
     if plan.on_null == "DeadLetter":
         null = F.lit(ErrorClass.NULL_VALUE.error("the value is null"))
     missing = F.when(F.col("value").isNull(), null)
+    if plan.decode_format == "text":
+        return df.select(
+            "key",
+            text_of(F.col("value")).alias("value"),
+            source,
+            missing.otherwise(text_error(F.col("value"))).alias(error),
+        )
     if schema is None:
         return df.select("key", "value", source, missing.alias(error))
-    parsed, corrupt = _hidden("parsed", schema), _hidden("corrupt", schema)
-    found = missing.otherwise(decode.json_error(F.col("value"), F.col(parsed), schema, corrupt))
-    return df.select("*", decode.parse_json(F.col("value"), schema, corrupt).alias(parsed)).select(
-        *(F.col(parsed).getField(each.name).alias(each.name) for each in schema.fields),
+    with_parsed, record, refused = _parsed(df, plan, schema)
+    return with_parsed.select(
+        *(record.getField(each.name).alias(each.name) for each in schema.fields),
         source,
-        _pinned(found).alias(error),
+        _pinned(missing.otherwise(refused)).alias(error),
     )
+
+
+def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame, Column, Column]:
+    """`df` with what its values were parsed to, the record's struct, and why a value that is not null is refused.
+
+    What is parsed is a column, so that nothing is parsed twice.
+    """
+    parsed, corrupt = _hidden("parsed", schema), _hidden("corrupt", schema)
+    content, framed = F.col("value"), F.col(_hidden("frame", schema))
+    refused = F.lit(None).cast(StringType())
+    if plan.known is not None:
+        df, content = _unframed(df, plan.known, schema)
+        refused = framing.frame_error(framed, plan.known.id_bytes)
+    if plan.decode_format == "json":
+        found = df.select("*", decode.parse_json(content, schema, corrupt).alias(parsed))
+        fits = decode.json_error(content, F.col(parsed), schema, corrupt)
+        return found, F.col(parsed), F.coalesce(refused, fits)
+    spark, reader = df.sparkSession, plan.schema or ""
+    if plan.decode_format == "csv":
+        found = df.select("*", parse_csv(content, reader, plan.delimiter, corrupt).alias(parsed))
+        return found, F.col(parsed), csv_error(content, F.col(parsed), schema, corrupt)
+    if plan.known is None:
+        found = df.select("*", avro.parse_alone(spark, content, reader).alias(parsed))
+        return found, result(F.col(parsed)), avro.alone_error(F.col(parsed))
+    decoded = avro.parse_framed(spark, framed, content, reader, schema, plan.known)
+    found = df.select("*", decoded.alias(parsed))
+    return found, result(F.col(parsed)), avro.framed_error(framed, F.col(parsed), plan.known)
+
+
+def _unframed(df: DataFrame, known: Known, schema: StructType) -> tuple[DataFrame, Column]:
+    """`df` with the frames of its values, and what follows them."""
+    framed, content = _hidden("frame", schema), _hidden("body", schema)
+    value, headers = F.col("value"), F.col("headers")
+    with_frame = df.select("*", framing.frame(value, headers, known.id_bytes).alias(framed))
+    return with_frame.select("*", framing.body(value, headers, F.col(framed)).alias(content)), F.col(content)
 
 
 def _pinned(column: Column) -> Column:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.records import Headers
+from sinkpipeline.core.schemas import pending
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,6 +58,8 @@ class Note:
     error: str | None = None
     headers: Headers = None
     oversized: bool = False
+    pending: bytes | None = None
+    """The frame of a record whose schema is not known yet: it is neither good nor bad, and `error` names no class."""
 
 
 def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = True, counted: bool = False) -> DataFrame:
@@ -93,11 +96,12 @@ def note_from_wire(text: str | None) -> Note:
     if text is None:
         return Note()
     document = json.loads(text)
-    headers = document.get("headers")
+    headers, error = document.get("headers"), document.get("error")
     return Note(
-        error=document.get("error"),
+        error=error,
         headers=None
         if headers is None
         else [(each.get("k", ""), None if "v" not in each else base64.b64decode(each["v"])) for each in headers],
         oversized="oversized" in document,
+        pending=pending(error),
     )

@@ -125,6 +125,19 @@ def dead(document: dict[str, Any], topic: str) -> dict[str, Any]:
     return {**document, "deadLetter": {"topic": {"name": topic}}}
 
 
+AVRO: dict[str, Any] = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
+_DELIMITER = "spec.decode.csv.delimiter"
+_BOTH = {
+    "basic": {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}},
+    "bearer": {"tokenSecretRef": {"name": "s", "key": "t"}},
+}
+
+
+def registry(decode: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
+    """`decode` of Avro with a registry; `registry` are fields of it."""
+    return {**AVRO, **(decode or {}), "schemaRegistry": {**AVRO["schemaRegistry"], **registry}}
+
+
 def places_of(value: object, steps: Steps = ()) -> list[Steps]:
     children: list[tuple[str | int, object]] = []
     if isinstance(value, dict):
@@ -163,6 +176,15 @@ ALLOWED: list[tuple[Steps, Any]] = [
     ),
     (("spec", "spark", "conf"), {"spark.sql.session.timeZone": "UTC", "spark.executor.memoryOverhead": "1g"}),
     (("spec", "deletionPolicy"), "Delete"),
+    (("spec", "decode"), {"format": "avro", "schema": '{"type": "record", "name": "a", "fields": []}'}),
+    (("spec", "decode"), AVRO),
+    (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": ";"}}),
+    (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {}}),
+    (("spec", "decode"), {"format": "text", "onNull": "PassThrough"}),
+    (("spec", "decode"), registry(url="https://[::1]:8080/apis/ccompat/v7", auth={"tls": {}, "basic": _BOTH["basic"]})),
+    (("spec", "decode"), registry(auth={"bearer": _BOTH["bearer"]}, subject="a.b", reader={"version": "3"})),
+    (("spec", "decode"), registry(reader={"schema": '"long"'}, idFormat="Int64")),
+    (("spec", "decode"), registry({"format": "json", "schema": "a INT"})),
     (("spec", "restartNonce"), 0),
     (("spec", "spark", "template"), {}),
     (("spec", "spark", "template"), {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {}, "spec": {}}),
@@ -370,11 +392,49 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ),
     # decode
     (("spec", "decode"), {}, "spec.decode.format", "is missing"),
-    (("spec", "decode"), {"format": "text"}, "spec.decode.format", "use json or raw"),
+    (("spec", "decode"), {"format": "yaml"}, "spec.decode.format", "use json, avro, csv, text or raw"),
+    (("spec", "decode"), {"format": "csv"}, "spec.decode.schema", "format csv needs it"),
+    (("spec", "decode"), {"format": "text", "schema": "a INT"}, "spec.decode.schema", "no meaning for format text"),
+    (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": "||"}}, _DELIMITER, "has 2 char"),
+    (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": "a"}}, _DELIMITER, "one character"),
+    (("spec", "decode"), {"format": "text", "csv": {}}, "spec.decode.csv", "no meaning for format text"),
+    (("spec", "decode"), {**AVRO, "format": "csv"}, "spec.decode.schemaRegistry", "no meaning for format csv"),
     (("spec", "decode"), {"format": "json"}, "spec.decode.schema", "format json needs it"),
     (("spec", "decode"), {"format": "json", "schema": ""}, "spec.decode.schema", "is empty"),
     (("spec", "decode"), {"format": "json", "schema": "é" * 32769}, "spec.decode.schema", "65536 bytes"),
     (("spec", "decode"), {"format": "raw", "schema": "a INT"}, "spec.decode.schema", "no meaning for format raw"),
+    (("spec", "decode"), {"format": "avro"}, "spec.decode.schema", "avro needs it"),
+    (("spec", "decode"), {**AVRO, "schema": "{}"}, "spec.decode.schema", "stands beside schemaRegistry"),
+    (("spec", "decode"), {**AVRO, "format": "raw"}, "spec.decode.schemaRegistry", "no meaning for format raw"),
+    (("spec", "decode"), registry(url="kafka:9092"), "spec.decode.schemaRegistry.url", "write http or https"),
+    (("spec", "decode"), registry(url="http://a:b@r:1"), "spec.decode.schemaRegistry.url", "no address of a registry"),
+    (("spec", "decode"), registry(auth={}), "spec.decode.schemaRegistry.auth", "is empty"),
+    (("spec", "decode"), registry(auth=_BOTH), "spec.decode.schemaRegistry.auth.bearer", "not both"),
+    (("spec", "decode"), registry(reader={}), "spec.decode.schemaRegistry.reader", "is empty"),
+    (("spec", "decode"), registry(reader={"version": 3}), "spec.decode.schemaRegistry.reader.version", "in quotes"),
+    (
+        ("spec", "decode"),
+        registry(reader={"version": "3", "schema": "{}"}),
+        "spec.decode.schemaRegistry.reader.schema",
+        "stands beside version",
+    ),
+    (("spec", "decode"), registry(idFormat="Int16"), "spec.decode.schemaRegistry.idFormat", "Int32 or Int64"),
+    (
+        ("spec", "decode"),
+        registry({"format": "json", "schema": "a INT"}, reader={"version": "1"}),
+        "spec.decode.schemaRegistry.reader",
+        "no meaning for format json",
+    ),
+    (
+        ("spec",),
+        {
+            **smallest()["spec"],
+            "source": {"kafka": {"bootstrapServers": "k:1", "topicPattern": "a-.*"}},
+            "decode": AVRO,
+        },
+        "spec.decode.schemaRegistry.subject",
+        "name the subject",
+    ),
     (("spec", "decode"), {"format": "raw", "onNull": "Drop"}, "spec.decode.onNull", "DeadLetter or PassThrough"),
     # transform
     (("spec", "transform"), {"where": " "}, "spec.transform.where", "is empty"),
@@ -614,7 +674,7 @@ UNSERVED: list[tuple[Steps, Any]] = [
     (("spec", "spark", "image"), "x"),
     (("spec", "spark", "version"), "4.1.1"),
     (("spec", "spark", "serviceAccount"), "x"),
-    (("spec", "decode", "format"), "avro"),
+    (("spec", "decode", "format"), "xml"),
     (("spec", "decode", "format"), "protobuf"),
     (("spec", "transform", "groupBy"), "a"),
 ]

@@ -23,13 +23,14 @@ from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
+from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
 from sinkpipeline.sinks.return_to_source import check_returnable, returning
-from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.redrive import LetterTransform
+from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse
 
@@ -114,8 +115,9 @@ def deliver_letters(
     rows = row_plan(pipeline)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
-        analyse(session, rows)
-        redrive.transform = LetterTransform(session, rows)
+        schemas = schemas_of(session, redrive.settings.source.registry)
+        analyse(session, planned(rows, schemas))
+        redrive.transform = LetterTransform(session, rows, schemas)
         redrive.carry_out(survey)
 
 

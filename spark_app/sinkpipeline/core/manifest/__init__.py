@@ -24,6 +24,14 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
+from sinkpipeline.core.manifest.registry import (
+    BasicAuth,
+    BearerAuth,
+    IdFormat,
+    ReaderSchema,
+    RegistryAuth,
+    SchemaRegistry,
+)
 from sinkpipeline.core.manifest.sinks import (
     DEFAULT_PROGRESS_TOPIC,
     DataTopic,
@@ -52,6 +60,8 @@ __all__ = [
     "KIND",
     "Auth",
     "Backoff",
+    "BasicAuth",
+    "BearerAuth",
     "CertificateRef",
     "DataTopic",
     "DeadLetter",
@@ -64,6 +74,7 @@ __all__ = [
     "Duration",
     "Executor",
     "FailurePolicy",
+    "IdFormat",
     "IsolationLevel",
     "JsonObject",
     "KafkaConnection",
@@ -79,8 +90,11 @@ __all__ = [
     "Partitioner",
     "Problem",
     "ProgressTopic",
+    "ReaderSchema",
+    "RegistryAuth",
     "Sasl",
     "SaslMechanism",
+    "SchemaRegistry",
     "SecretRef",
     "Select",
     "Sink",

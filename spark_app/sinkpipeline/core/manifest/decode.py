@@ -10,12 +10,16 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.names import Expression, SchemaText
-from sinkpipeline.core.manifest.problems import refuse
+from sinkpipeline.core.manifest.names import Delimiter, Expression, SchemaText
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
+from sinkpipeline.core.manifest.registry import SchemaRegistry
 
 
 class DecodeFormat(str, enum.Enum):
     JSON = "json"
+    AVRO = "avro"
+    CSV = "csv"
+    TEXT = "text"
     RAW = "raw"
 
 
@@ -31,29 +35,81 @@ def _on_null_of(data: dict[str, Any]) -> OnNull:
     return OnNull.PASS_THROUGH if data.get("format") is DecodeFormat.RAW else OnNull.DEAD_LETTER
 
 
+class Csv(Part):
+    """How a line is cut into fields."""
+
+    delimiter: Delimiter = ","
+    """What stands between two fields: one character."""
+
+
 class Decode(Part):
     """How the value of a record is decoded."""
 
     format: DecodeFormat
-    """json: one JSON object that fits `schema`; raw: key and value are delivered as bytes."""
-    schema_ddl: SchemaText | None = Field(default=None, alias="schema")
-    """A Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`: required for json, refused for raw. At most 65536
-    bytes."""
+    """json: one JSON object that fits `schema`; avro: one Avro record; csv: one line whose fields fit
+    `schema`; text: UTF-8; raw: key and value are delivered as bytes."""
+    schema_text: SchemaText | None = Field(default=None, alias="schema")
+    """For json and csv a Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`. For avro the Avro schema of all
+    records, as JSON, where there is no schemaRegistry. At most 65536 bytes."""
+    csv: Csv | None = None
+    """For csv: how a line is cut into fields; left out, at commas."""
+    schema_registry: SchemaRegistry | None = None
+    """Each value begins with the id of its writer's schema, and this registry has the schemas."""
     on_null: OnNull = Field(default_factory=_on_null_of)
-    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default for json);
+    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default but for raw);
     PassThrough, delivered as null (the default for raw)."""
+
+    @property
+    def asks_registry(self) -> bool:
+        """Whether schemas are asked for; else frames are all that is looked at."""
+        return self.format is DecodeFormat.AVRO and self.schema_registry is not None
 
     @model_validator(mode="after")
     def _schema_fits_format(self) -> Self:
-        if self.format is DecodeFormat.JSON and self.schema_ddl is None:
-            refuse(
-                'give a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
-                "is missing, and format json needs it",
-                ("schema",),
-            )
-        if self.format is DecodeFormat.RAW and self.schema_ddl is not None:
-            refuse("remove it, or use format json", "has no meaning for format raw", ("schema",))
+        faults = [each for each in (_schema_fault(self), _registry_fault(self), _csv_fault(self)) if each is not None]
+        if faults:
+            raise fault_error(faults)
         return self
+
+
+_DDL = 'give a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"'
+_OF_DDL = (DecodeFormat.JSON, DecodeFormat.CSV)
+_FRAMED = (DecodeFormat.JSON, DecodeFormat.AVRO)
+
+
+def _schema_fault(decode: Decode) -> Fault | None:
+    schema, form, at = decode.schema_text, decode.format, ("schema",)
+    if form in _OF_DDL:
+        return None if schema is not None else Fault(_DDL, f"is missing, and format {form.value} needs it", at)
+    if form is DecodeFormat.AVRO:
+        if schema is not None and decode.schema_registry is not None:
+            return Fault("make it schemaRegistry.reader.schema", "stands beside schemaRegistry", at)
+        if schema is None and decode.schema_registry is None:
+            return Fault("give an Avro schema as JSON, or schemaRegistry", "is missing, and avro needs it", at)
+        return None
+    return None if schema is None else Fault("remove it, or use json, avro or csv", _no_meaning(form), at)
+
+
+def _registry_fault(decode: Decode) -> Fault | None:
+    registry, form = decode.schema_registry, decode.format
+    if registry is None:
+        return None
+    if form not in _FRAMED:
+        return Fault("remove it, or use json or avro", _no_meaning(form), ("schemaRegistry",))
+    if form is DecodeFormat.JSON and not registry.only_frames:
+        at = ("schemaRegistry", "reader" if registry.subject is None else "subject")
+        return Fault("remove it: decode.schema has the columns", _no_meaning(form), at)
+    return None
+
+
+def _csv_fault(decode: Decode) -> Fault | None:
+    if decode.csv is None or decode.format is DecodeFormat.CSV:
+        return None
+    return Fault("remove it, or use format csv", _no_meaning(decode.format), ("csv",))
+
+
+def _no_meaning(form: DecodeFormat) -> str:
+    return f"has no meaning for format {form.value}"
 
 
 class Select(Part):

@@ -18,9 +18,10 @@ from sinkpipeline.core.manifest.problems import refuse
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
 _PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_ADDRESS = rf"{_HOST}:{_PORT}"
+ADDRESS_PATTERN = rf"{_HOST}:{_PORT}"
+"""host:port."""
 _BLANK = r"[ \t\n\f\r]*"
-_SERVERS = rf"^{_BLANK}{_ADDRESS}{_BLANK}(,{_BLANK}{_ADDRESS}{_BLANK})*$"
+_SERVERS = rf"^{_BLANK}{ADDRESS_PATTERN}{_BLANK}(,{_BLANK}{ADDRESS_PATTERN}{_BLANK})*$"
 _MAX_HOST = 253
 _MAX_BOOTSTRAP = 2048
 
@@ -41,7 +42,7 @@ def _bootstrap_servers(text: str) -> str:
 
 
 def _is_address(server: str) -> bool:
-    return len(server.rpartition(":")[0]) <= _MAX_HOST and bool(re.fullmatch(_ADDRESS, server))
+    return len(server.rpartition(":")[0]) <= _MAX_HOST and bool(re.fullmatch(ADDRESS_PATTERN, server))
 
 
 BootstrapServers = Annotated[

@@ -4,6 +4,7 @@ Parse, don't check: who holds a `SinkPipeline` holds one that keeps every rule o
 about it (does the topic exist, does the expression mean something) is asked elsewhere.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -14,10 +15,10 @@ from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, Transform
 from sinkpipeline.core.manifest.kafka import KafkaConnection
 from sinkpipeline.core.manifest.names import Identity, NamespaceName, ResourceName
 from sinkpipeline.core.manifest.operation import DeletionPolicy, FailurePolicy, Spark, Trigger
-from sinkpipeline.core.manifest.problems import fault_error
+from sinkpipeline.core.manifest.problems import Fault, fault_error
 from sinkpipeline.core.manifest.routing import connection_of, routing_faults
 from sinkpipeline.core.manifest.sinks import MAX_SINKS, Sink, distinct_names
-from sinkpipeline.core.manifest.source import Source
+from sinkpipeline.core.manifest.source import KafkaSource, Source
 
 API_VERSION = "sinkpipeline.io/v1alpha1"
 KIND = "SinkPipeline"
@@ -83,10 +84,17 @@ class Spec(Part):
 
     @model_validator(mode="after")
     def _routes(self) -> Self:
-        faults = tuple(routing_faults(self.source.kafka, self.sinks))
+        faults = (*routing_faults(self.source.kafka, self.sinks), *_subject_faults(self.source.kafka, self.decode))
         if faults:
             raise fault_error(faults)
         return self
+
+
+def _subject_faults(source: KafkaSource, decode: Decode) -> Iterator[Fault]:
+    registry = decode.schema_registry if decode.format is DecodeFormat.AVRO else None
+    if registry is not None and registry.means_subject_of_topic and len(source.topics or ()) != 1:
+        wrong = "is missing, and the source does not name exactly one topic"
+        yield Fault("name the subject of the reader's schema", wrong, ("decode", "schemaRegistry", "subject"))
 
 
 class SinkPipeline(Part):

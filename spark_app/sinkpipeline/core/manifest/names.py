@@ -110,7 +110,24 @@ SecretKey = Annotated[
 ]
 UserName = Annotated[str, _Text(256, "a user name")]
 Expression = Annotated[str, _Text(MAX_EXPRESSION, "a Spark SQL expression")]
-SchemaText = Annotated[str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"')]
+SchemaText = Annotated[
+    str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", or for avro JSON')
+]
+Delimiter = Annotated[
+    str,
+    _Name(r"[^\x00\n\r\"\\A-Za-z0-9]", 1, "use one character that is no letter, digit, quote, backslash or line break"),
+]
+SubjectName = Annotated[
+    str,
+    _Name(
+        r"[A-Za-z0-9._:/~ -]*[A-Za-z0-9._:/~-]",
+        512,
+        "use the name of a subject, such as orders-value: at most 512 of a-z, A-Z, 0-9, ., _, :, /, ~, - and blanks",
+    ),
+]
+SchemaVersion = Annotated[
+    str, _Name(r"latest|[1-9][0-9]{0,8}", 9, 'use latest, or the number of a version in quotes, such as "3"')
+]
 Memory = Annotated[
     str,
     _Name(

@@ -13,7 +13,7 @@ _KINDS = (
 )
 _ONE_PIPELINE_PER_SHAPE = "use spec.{} for all sinks, or another SinkPipeline"
 _STATEFUL = "use row-by-row expressions in where and select"
-_SCHEMA_REGISTRY = "give the schema in spec.decode.schema, with format json"
+_SCHEMA_REGISTRY = "give spec.decode.schemaRegistry, or the schema in spec.decode.schema"
 _OPERATOR_DEFAULT = "remove it: the operator's default is used"
 
 _FIELDS: Mapping[str, str] = {
@@ -31,11 +31,11 @@ _FIELDS: Mapping[str, str] = {
             "protobuf",
             "registry",
             "schemaId",
-            "schemaRegistry",
             "schemaRegistryUrl",
             "subject",
         )
     },
+    "spec.decode.schemaRegistry.subjectNameStrategy": "give subject; without it, it is <topic>-value",
     **{
         f"spec.transform.{name}": _STATEFUL
         for name in ("aggregate", "dropDuplicates", "groupBy", "join", "watermark", "window")
@@ -45,7 +45,7 @@ _FIELDS: Mapping[str, str] = {
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.decode.format", name): "use json or raw" for name in ("avro", "csv", "protobuf", "xml")
+    ("spec.decode.format", name): "use json, avro, csv, text or raw" for name in ("protobuf", "xml")
 }
 
 _PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")

@@ -1,0 +1,123 @@
+"""Writers' schemas: how a record names its own, which are known, and how many may be.
+
+A value begins with a *frame*: a magic byte, and an id of the registry. What the magic byte is decides what follows:
+
+    00  the schema's number, four bytes (eight in Apicurio's older format)
+    01  the schema's GUID, sixteen bytes
+
+Confluent's newer serializers put the same bytes into a header, and leave the value to the data.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+HEADER = "__value_schema_id"
+"""The header that may hold the frame."""
+MAX_WRITERS = 64
+"""Each is a branch of the plan, which a record passes until it has found its own."""
+MAX_MISSING = 4096
+"""Ids that the registry doesn't have."""
+GUID_FRAME = 17
+
+PENDING = "PendingSchema: "
+"""How the error of a row begins that isn't decoded yet; the frame in hexadecimal digits follows."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A schema that records are written with."""
+
+    frame: bytes
+    schema: str
+    """JSON that refers to nothing outside."""
+    misfit: str | None = None
+    """Why records of it may not fit the reader's schema; None where all of them do."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the frames of a source."""
+
+    id_bytes: int = 4
+    writers: tuple[Writer, ...] = ()
+    unusable: tuple[Writer, ...] = ()
+    """Schemas that can't be decoded with, of another kind or not Avro: no record of theirs can be decoded."""
+    missing: frozenset[bytes] = field(default_factory=frozenset)
+    """What the registry has no schema for."""
+
+    @property
+    def frames(self) -> frozenset[bytes]:
+        return frozenset(each.frame for each in (*self.writers, *self.unusable)) | self.missing
+
+    def learnt(
+        self, writers: Iterable[Writer] = (), unusable: Iterable[Writer] = (), missing: Iterable[bytes] = ()
+    ) -> Known:
+        """With these.
+
+        Raises:
+            SinkPipelineError: TooManySchemas.
+        """
+        more = replace(
+            self,
+            writers=(*self.writers, *writers),
+            unusable=(*self.unusable, *unusable),
+            missing=self.missing | frozenset(missing),
+        )
+        schemas = len(more.writers) + len(more.unusable)
+        if schemas > MAX_WRITERS:
+            raise SinkPipelineError(
+                Reason.TOO_MANY_SCHEMAS,
+                f"the records since the start were written with {schemas} schemas, and a plan takes {MAX_WRITERS}",
+                "start the pipeline again, which forgets those that no record has any more; or split the source into "
+                "several pipelines",
+            )
+        if len(more.missing) > MAX_MISSING:
+            raise SinkPipelineError(
+                Reason.TOO_MANY_SCHEMAS,
+                f"the records since the start name {len(more.missing)} schemas that the registry does not have",
+                "look whether the producers use this registry, and whether the values are framed at all",
+            )
+        return more
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderInfo:
+    """Which schema has the columns of a run; the first three are None where the manifest gives the schema itself."""
+
+    subject: str | None = None
+    version: int | None = None
+    id: int | None = None
+    fingerprint: str
+    """SHA-256 of the schema, in hexadecimal digits."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a status document has it."""
+        known = {"subject": self.subject, "version": self.version, "id": self.id}
+        return {**{name: each for name, each in known.items() if each is not None}, "fingerprint": self.fingerprint}
+
+
+def pending(error: str | None) -> bytes | None:
+    """The frame of a row that isn't decoded yet, by the row's error; None for any other row."""
+    return bytes.fromhex(error[len(PENDING) :]) if error is not None and error.startswith(PENDING) else None
+
+
+def number_of(frame: bytes) -> int | None:
+    """The schema's number; None where the frame has a GUID."""
+    return int.from_bytes(frame[1:], "big") if frame[0] == 0 else None
+
+
+def guid_of(frame: bytes) -> str:
+    """The schema's GUID."""
+    return str(uuid.UUID(bytes=frame[1:]))
+
+
+def name_of(frame: bytes) -> str:
+    """For people: such as `id 7`."""
+    number = number_of(frame)
+    return f"GUID {guid_of(frame)}" if number is None else f"id {number}"

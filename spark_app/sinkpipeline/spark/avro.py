@@ -1,0 +1,146 @@
+"""Avro in the JVM, by Spark's own `from_avro`: what a value decodes to, and what schemas mean.
+
+`from_avro` alone is not enough. It takes one writer's schema, and in its permissive mode a value that doesn't fit gives
+the same nulls as a record of nulls. So each writer has a branch, and each decode is tried (`attempt`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import StructField, StructType
+
+from sinkpipeline.core.deadletter import ErrorClass, reason_of
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.schemas import PENDING, Known, name_of
+from sinkpipeline.spark.attempt import RESULT, attempt
+from sinkpipeline.spark.expressions import source_frame
+from sinkpipeline.spark.framing import frame_error, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import Column, SparkSession
+
+_STRICT = {"mode": "FAILFAST"}
+_MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's schema")
+
+
+def require_avro(spark: SparkSession) -> None:
+    """Raises SinkPipelineError: NotServed, where Spark is without its Avro module."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to know
+    if isinstance(jvm.org.apache.spark.sql.avro.AvroDataToCatalyst, JavaPackage):
+        raise SinkPipelineError(
+            Reason.NOT_SERVED,
+            f"format avro needs spark-avro, and this Spark, {spark.version}, is without it",
+            "use Spark 4.1, which has it here",
+        )
+
+
+def avro_columns(spark: SparkSession, reader: str) -> StructType:
+    """The columns of a reader's schema.
+
+    Raises:
+        SinkPipelineError: SchemaUnsupported, NotServed.
+    """
+    require_avro(spark)
+    try:
+        decoded = source_frame(spark).select(from_avro("value", reader, _STRICT).alias("value"))
+        kind = decoded.schema["value"].dataType
+    except (PySparkException, Py4JError) as error:
+        raise _unsupported(f"Spark can't read the schema: {_words(error)}") from error
+    if not isinstance(kind, StructType):
+        raise _unsupported(f"the schema is {kind.simpleString()}, and no record")
+    return kind
+
+
+def parse_alone(spark: SparkSession, value: Column, schema: str) -> Column:
+    """STRUCT<result> of values that all have one schema and no frame; null where one doesn't fit."""
+    return F.when(value.isNotNull(), attempt(spark, from_avro(value, schema, _STRICT)))
+
+
+def alone_error(parsed: Column) -> Column:
+    """STRING: why a value, which is not null, is refused; null if it fits."""
+    return F.when(parsed.isNull(), F.lit(_MALFORMED))
+
+
+def parse_framed(
+    spark: SparkSession, framed: Column, content: Column, reader: str, columns: StructType, known: Known
+) -> Column:
+    """STRUCT<result> of framed values, a branch for each writer; null where one doesn't fit, or isn't known."""
+    nothing = F.lit(None).cast(StructType([StructField(RESULT, columns)]))
+    branches = nothing
+    for each in reversed(known.writers):
+        decoded = attempt(spark, from_avro(content, each.schema, {**_STRICT, "avroSchema": reader}))
+        branches = F.when(framed == literal(each.frame), decoded).otherwise(branches)
+    return branches
+
+
+def framed_error(framed: Column, parsed: Column, known: Known) -> Column:
+    """STRING: why a value, which is not null, is refused, or isn't decoded yet; null if it fits."""
+    error = frame_error(framed, known.id_bytes)
+    for each in known.writers:
+        if each.misfit is not None:
+            bad = parsed.isNull() & (framed == literal(each.frame))
+            error = error.when(bad, _incompatible(each.frame, each.misfit))
+    for each in known.unusable:
+        error = error.when(framed == literal(each.frame), _incompatible(each.frame, each.misfit or ""))
+    if known.writers:
+        writers = [literal(each.frame) for each in known.writers]
+        error = error.when(parsed.isNull() & framed.isin(*writers), F.lit(_MALFORMED))
+    if known.missing:
+        unknown = ErrorClass.UNKNOWN_SCHEMA.error("the registry has no schema with the id in the value")
+        error = error.when(framed.isin(*(literal(each) for each in sorted(known.missing))), F.lit(unknown))
+    return error.when(parsed.isNull(), F.concat(F.lit(PENDING), F.hex(framed)))
+
+
+def _incompatible(frame: bytes, why: str) -> Column:
+    return F.lit(ErrorClass.INCOMPATIBLE_SCHEMA.error(reason_of(f"the writer's schema, {name_of(frame)}: {why}")))
+
+
+def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ()) -> str:
+    """The schema as JSON that refers to nothing outside; the schemas that it refers to come first.
+
+    Raises:
+        SinkPipelineError: SchemaUnsupported.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's own Avro library, which decodes with it
+    parser = jvm.org.apache.avro.Schema.Parser()
+    try:
+        for each in references:
+            parser.parse(each)
+        return str(parser.parse(text).toString())
+    except Py4JJavaError as error:
+        raise _unsupported(f"the schema can't be read: {_words(error)}") from error
+
+
+def misfit(spark: SparkSession, reader: str, writer: str) -> str | None:
+    """Why not every record of the writer's schema can be read by the reader's, by Avro's rules; None where each can."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - likewise
+    schemas = [jvm.org.apache.avro.Schema.Parser().parse(each) for each in (reader, writer)]
+    found = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(*schemas)
+    if found.getType().name() == "COMPATIBLE":
+        return None
+    found = found.getResult().getIncompatibilities()
+    told = [f"{each.getLocation()} {each.getType().name()}: {each.getMessage()}" for each in found]
+    return "; ".join(told) or "it does not fit the reader's"
+
+
+def _unsupported(fact: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SCHEMA_UNSUPPORTED,
+        fact,
+        "give an Avro record that is not recursive as the reader's schema, in decode.schema or schemaRegistry.reader",
+    )
+
+
+def _words(error: Exception) -> str:
+    """What Java says, without its class and stack."""
+    cause = getattr(error, "java_exception", None)
+    text = str(error) if cause is None else str(cause.getMessage())
+    return reason_of(text.partition("SQLSTATE")[0].partition("\n\tat ")[0])

@@ -1,0 +1,55 @@
+"""The frame that names a record's schema: stripped by Spark's own expressions, see `core.schemas`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.schemas import GUID_FRAME, HEADER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_REST = 2**31 - 1
+
+
+def frame(value: Column, headers: Column, id_bytes: int) -> Column:
+    """BINARY: the frame, or what stands in its place; null for a null value."""
+    given = _given(headers)
+    inline = F.when(_begins(value, 1), F.substring(value, 1, GUID_FRAME)).otherwise(F.substring(value, 1, 1 + id_bytes))
+    return F.when(value.isNotNull(), F.coalesce(given, inline))
+
+
+def body(value: Column, headers: Column, framed: Column) -> Column:
+    """BINARY: what follows the frame; `framed` is the column that holds what `frame` gave."""
+    inline = value.substr(F.octet_length(framed) + 1, F.lit(_REST))
+    return F.when(_given(headers).isNotNull(), value).otherwise(inline)
+
+
+def frame_error(framed: Column, id_bytes: int) -> Column:
+    """STRING: why a frame, which is not null, is none; else null."""
+    size = F.octet_length(framed)
+    wrong = (size > 0) & ~_begins(framed, 0) & ~_begins(framed, 1)
+    right = F.when(_begins(framed, 1), GUID_FRAME).otherwise(1 + id_bytes)
+    return F.when(
+        wrong, _error(ErrorClass.WRONG_MAGIC_BYTE, "the value does not begin with the magic byte 0 or 1")
+    ).when(size != right, _error(ErrorClass.SHORT_FRAME, "the value ends within the id of its schema"))
+
+
+def literal(content: bytes) -> Column:
+    return F.expr(f"X'{content.hex()}'")
+
+
+def _given(headers: Column) -> Column:
+    """The frame in a header; the last one counts, as for Kafka's own clients."""
+    return F.try_element_at(F.filter(headers, lambda each: each.getField("key") == HEADER), F.lit(-1)).getField("value")
+
+
+def _begins(content: Column, byte: int) -> Column:
+    return F.substring(content, 1, 1) == literal(bytes([byte]))
+
+
+def _error(kind: ErrorClass, detail: str) -> Column:
+    return F.lit(kind.error(detail))

@@ -1,0 +1,60 @@
+"""Text, and CSV: one line of fields.
+
+Spark's `from_csv` alone is not strict: it reads bytes that are not UTF-8 as U+FFFD, drops NOT NULL, and takes the first
+of several lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.spark.decode import missing_fields
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+_BREAKS = "[\\r\\n]"
+
+
+def text_of(value: Column) -> Column:
+    return value.cast("string")
+
+
+def text_error(value: Column) -> Column:
+    """STRING: why a value, which is not null, is no text; null if it is."""
+    invalid = ErrorClass.INVALID_UTF8.error("the value is not valid UTF-8")
+    return F.when(~F.is_valid_utf8(text_of(value)), F.lit(invalid))
+
+
+def parse_csv(value: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
+    """The struct of the schema's fields plus `corrupt` STRING, not null where the first line doesn't fit."""
+    options = {
+        "mode": "PERMISSIVE",
+        "sep": delimiter,
+        "escape": '"',
+        "timeZone": "UTC",
+        "columnNameOfCorruptRecord": corrupt,
+    }
+    return F.from_csv(_line(value), f"{ddl}, `{corrupt}` STRING", options)
+
+
+def csv_error(value: Column, parsed: Column, schema: StructType, corrupt: str) -> Column:
+    """STRING: why a value, which is not null, is refused; null if it fits. `parsed` holds what `parse_csv` gave."""
+    malformed = ErrorClass.MALFORMED_CSV.error("the value is not one line whose fields fit the schema")
+    refused = parsed.isNull() | parsed.getField(corrupt).isNotNull() | _line(value).rlike(_BREAKS)
+    if len(schema.fields) > 1:
+        # It would be a struct of nulls.
+        refused |= F.octet_length(_line(value)) == 0
+    error = F.when(text_error(value).isNotNull(), text_error(value)).when(refused, F.lit(malformed))
+    for path, missing in missing_fields(schema):
+        error = error.when(missing(parsed), F.lit(ErrorClass.MISSING_FIELD.error(f"{path} is null or absent")))
+    return error
+
+
+def _line(value: Column) -> Column:
+    """Without the line break at its end."""
+    return F.regexp_replace(text_of(value), "\\r?\\n$", "")

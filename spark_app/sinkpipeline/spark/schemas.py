@@ -1,0 +1,132 @@
+"""The schemas of a driver's run: the reader's, fixed at its start, and the writers', learnt as records name them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, name_of
+from sinkpipeline.spark.avro import misfit, require_avro, whole_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.kafka.registry import Found, FoundReader
+    from sinkpipeline.kafka.settings import RegistrySettings
+
+_LOG = logging.getLogger("sinkpipeline.schemas")
+
+
+class Asked(Protocol):
+    """What is asked of a registry."""
+
+    def reader(self, subject: str, version: str) -> FoundReader: ...
+
+    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]: ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The schema whose fields are the columns."""
+
+    schema: str
+    """JSON that refers to nothing outside."""
+    info: ReaderInfo
+
+
+def asked_of(settings: RegistrySettings) -> Asked:
+    """The registry itself."""
+    # Only who has a registry pays for its client, a quarter of a second.
+    from sinkpipeline.kafka.registry import Registry  # noqa: PLC0415
+
+    return Registry(settings)
+
+
+class Schemas:
+    """One for all sinks of a driver; any thread may ask."""
+
+    def __init__(self, spark: SparkSession, registry: Asked, settings: RegistrySettings) -> None:
+        """Asks for the reader's schema.
+
+        Raises:
+            SinkPipelineError: SchemaNotFound, SchemaUnsupported, NotServed, SchemaRegistryUnreachable, ...
+        """
+        require_avro(spark)
+        self._spark = spark
+        self._registry = registry
+        self.reader = self._find_reader(settings)
+        self._known = Known(id_bytes=settings.id_bytes)
+        self._lock = threading.Lock()
+
+    def plan(self, rows: RowPlan) -> RowPlan:
+        """`rows` with the reader's schema and the writers that are known now."""
+        return replace(rows, schema=self.reader.schema, known=self._known)
+
+    def learn(self, frames: Collection[bytes]) -> None:
+        """Asks for the schemas of these frames, if they are not known yet.
+
+        Raises:
+            SinkPipelineError: TooManySchemas, SchemaRegistryUnreachable, ...
+        """
+        with self._lock:
+            new = frozenset(frames) - self._known.frames
+            if not new:
+                return
+            writers: list[Writer] = []
+            unusable: list[Writer] = []
+            missing: list[bytes] = []
+            for frame, found in sorted(self._registry.writers(new).items(), key=lambda each: each[0]):
+                if found is None:
+                    missing.append(frame)
+                    continue
+                writer = self._writer(frame, found)
+                (writers if writer.schema else unusable).append(writer)
+            self._known = self._known.learnt(writers, unusable, missing)
+        _LOG.info("schemas learnt: %s", ", ".join(map(name_of, sorted(new))))
+
+    def _find_reader(self, settings: RegistrySettings) -> Reader:
+        if settings.reader is not None:
+            schema = whole_schema(self._spark, settings.reader)
+            return Reader(schema, ReaderInfo(fingerprint=_fingerprint(schema)))
+        found = self._registry.reader(settings.subject or "", settings.version or "latest")
+        schema = whole_schema(self._spark, found.schema.text, found.schema.references)
+        fingerprint = _fingerprint(schema)
+        return Reader(
+            schema, ReaderInfo(subject=found.subject, version=found.version, id=found.id, fingerprint=fingerprint)
+        )
+
+    def _writer(self, frame: bytes, found: Found) -> Writer:
+        """With an empty schema where no record of it can be decoded."""
+        if found.kind != "AVRO":
+            return Writer(frame, "", f"it is {found.kind}, and not Avro")
+        try:
+            schema = whole_schema(self._spark, found.text, found.references)
+        except SinkPipelineError as error:
+            return Writer(frame, "", error.message)
+        return Writer(frame, schema, misfit(self._spark, self.reader.schema, schema))
+
+
+def schemas_of(spark: SparkSession, settings: RegistrySettings | None) -> Schemas | None:
+    """The schemas of records that name theirs in this registry; None where there is none.
+
+    Raises:
+        SinkPipelineError: as `Schemas`.
+    """
+    return None if settings is None else Schemas(spark, asked_of(settings), settings)
+
+
+def planned(rows: RowPlan, schemas: Schemas | None) -> RowPlan:
+    """`rows` with the schemas that are known now."""
+    return rows if schemas is None else schemas.plan(rows)
+
+
+def _fingerprint(schema: str) -> str:
+    return hashlib.sha256(schema.encode()).hexdigest()

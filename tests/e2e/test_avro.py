@@ -1,0 +1,197 @@
+"""Avro of many schemas with a registry: one comes while it runs, the driver is killed, and each record has one end."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from servers.schema_registry import LocalRegistry
+from sinkpipeline.core.deadletter import parse
+from support import avro
+from support.app.command import BY_TASKS, App, manifest, sink
+from support.kafka import topics
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
+
+SEED = 20261123
+PARTITIONS = 4
+BAD = 0.01
+VERSIONS = 5
+SELECT = {"key": "CAST(id AS STRING)", "value": "CAST(CONCAT(id, ' ', note) AS STRING)"}
+
+
+def version(number: int, name: str) -> Any:
+    """Each has a field more; from the second on there is a note."""
+    notes = [{"name": "note", "type": "string", "default": "none"}] if number > 1 else []
+    more = [{"name": f"more{each}", "type": ["null", "long"], "default": None} for each in range(3, number + 1)]
+    return avro.record(("id", "long"), *notes, *more, name=name)
+
+
+@dataclass
+class World:
+    """What is in the source, and what has to become of it."""
+
+    registry: LocalRegistry
+    subject: str
+    chance: random.Random
+    schemas: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    """By version: id and schema."""
+    good: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By source partition, in order."""
+    bad: dict[tuple[int, int], tuple[str, bytes]] = field(default_factory=dict)
+    """The error class of each bad record, and its value, by partition and offset."""
+    sizes: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.alien = avro.record(("other", "string"), name=self.subject.replace("-", "_"))
+        self.alien_id = self.registry.register(f"{self.subject}-alien", self.alien)
+        for number in range(1, VERSIONS + 1):
+            self.register(number)
+
+    def register(self, number: int) -> None:
+        schema = version(number, self.subject.replace("-", "_"))
+        self.schemas[number] = self.registry.register(self.subject, schema), avro.parsed(schema)
+
+    @property
+    def rows(self) -> int:
+        """That are to be delivered."""
+        return sum(map(len, self.good.values()))
+
+    def feed(self, servers: str, topic: str, numbers: range) -> None:
+        values: dict[int, list[bytes | None]] = defaultdict(list)
+        for number in numbers:
+            at = self.chance.randrange(PARTITIONS)
+            values[at].append(self._bad(at) if self.chance.random() < BAD else self._good(at, number))
+            self.sizes[at] += 1
+        for at, found in values.items():
+            topics.produce_whole(servers, topic, [(each, b"k", [], 1_700_000_000_000) for each in found], partition=at)
+
+    def _good(self, at: int, number: int) -> bytes:
+        which = self.chance.choice(sorted(self.schemas))
+        note = "none" if which == 1 else f"n{number}"
+        self.good[at].append(f"{number} {note}")
+        return self._value(which, number)
+
+    def _value(self, which: int, number: int) -> bytes:
+        schema_id, schema = self.schemas[which]
+        more = {each["name"]: number for each in schema["fields"] if each["name"].startswith("more")}
+        return avro.framed(schema_id, schema, {"id": number, "note": f"n{number}", **more})
+
+    def _bad(self, at: int) -> bytes:
+        kinds: dict[str, Callable[[], bytes]] = {
+            "ShortFrame": lambda: bytes(self.chance.randrange(5)),
+            "WrongMagicByte": lambda: b'{"id": 1}',
+            "UnknownSchema": lambda: avro.frame(900_000_000 + self.chance.randrange(3)) + b"x",
+            "MalformedAvro": lambda: self._value(5, 7)[:-1],
+            "IncompatibleSchema": lambda: avro.framed(self.alien_id, self.alien, {"other": "x"}),
+        }
+        kind = self.chance.choice(sorted(kinds))
+        value = kinds[kind]()
+        self.bad[at, self.sizes[at]] = kind, value
+        return value
+
+
+@pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
+@pytest.mark.parametrize(("by_tasks", "count"), [(True, 100_000), (False, 4000)], ids=["tasks", "small batches"])
+def test_every_record_has_one_end_whatever_schema_it_names(
+    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, by_tasks: bool, count: int
+) -> None:
+    name, servers = topics.unique("avro"), kafka.bootstrap_servers
+    source, data, dead = f"{name}-in", f"{name}-out", f"{name}-dead"
+    world = World(registry, f"{source}-value", random.Random(SEED))
+    topics.create_topic(servers, source, partitions=PARTITIONS, config={"retention.ms": "-1"})
+    world.feed(servers, source, range(count // 2))
+    letters = {"topic": {"name": dead, "partitions": 1, "replicationFactor": 1, "config": {"retention.ms": "-1"}}}
+    document = manifest(
+        servers,
+        name,
+        [source],
+        decode={"format": "avro", "schemaRegistry": {"url": registry.url}},
+        transform={"where": "id >= 0", "select": SELECT},
+        trigger={"interval": "0s", "maxOffsetsPerTrigger": max(500, count // 20)},
+        sinks=[{**sink(name), "deadLetter": letters}],
+        **({"spark": BY_TASKS} if by_tasks else {}),
+    )
+    app = App(tmp_path, document)
+
+    with app.start() as run:
+        run.until_rows(world.rows // 3)
+        run.kill()
+
+    with app.start() as run:
+        run.until_rows(world.rows)
+        [jvm] = run.jvm()
+        told = app.status()["readerSchema"]
+        assert (told["subject"], told["version"], told["id"]) == (world.subject, VERSIONS, world.schemas[VERSIONS][0])
+
+        world.register(VERSIONS + 1)
+        world.feed(servers, source, range(count // 2, count * 3 // 4))
+        run.until_rows(world.rows)
+        assert run.jvm() == [jvm], "only the query is started again"
+        assert app.status()["readerSchema"] == told, "the reader's schema is that of the start"
+        assert app.sink_status()["state"] == "Running"
+
+        world.feed(servers, source, range(count * 3 // 4, count))
+        for worker in run.workers()[:1]:
+            worker.kill()
+        run.until_rows(world.rows * 7 // 8)
+        run.kill()
+    app.run_until_idle()
+
+    assert app.status()["readerSchema"]["version"] == VERSIONS + 1
+    delivered = Counter(each.text for each in topics.read_committed(servers, data))
+    assert delivered == Counter(each for found in world.good.values() for each in found)
+    found = [parse(each.value, each.key, list(each.headers)) for each in topics.read_committed(servers, dead)]
+    places = {(each.record.partition.partition, each.record.offset): each for each in found}
+    assert len(places) == len(found)
+    assert {at: (each.verdict.error_class.value, each.record.value) for at, each in places.items()} == world.bad
+    assert {kind for kind, _ in world.bad.values()} >= {"ShortFrame", "UnknownSchema", "IncompatibleSchema"}
+    classes = Counter(each.verdict.error_class.value for each in found)
+    assert {each["class"]: each["count"] for each in app.sink_status()["deadLetters"]} == classes
+
+
+@pytest.mark.thorough("a start of Spark and two of a registry")
+def test_without_the_registry_known_schemas_go_on_and_another_waits(kafka: LocalKafka, tmp_path: Path) -> None:
+    name, servers = topics.unique("avro"), kafka.bootstrap_servers
+    source = f"{name}-in"
+    topics.create_topic(servers, source, partitions=2)
+    schema, newer = version(1, "Order"), version(2, "Order")
+    with LocalRegistry() as registry:
+        first = registry.register(f"{source}-value", schema)
+        document = manifest(
+            servers,
+            name,
+            [source],
+            decode={"format": "avro", "schemaRegistry": {"url": registry.url}},
+            transform={"select": {"value": "CAST(id AS STRING)"}},
+        )
+        app = App(tmp_path, document)
+        topics.produce(servers, source, [avro.framed(first, schema, {"id": 1})], partition=0)
+        with app.start() as run:
+            run.until_rows(1)
+            second = registry.register(f"{source}-value", newer)
+            registry.stop()
+            unknown = avro.framed(second, newer, {"id": 3, "note": "x"})
+            topics.produce(servers, source, [avro.framed(first, schema, {"id": 2}), unknown], partition=0)
+
+            def waits() -> bool:
+                return bool(app.sink_status().get("error", {}).get("reason") == "SchemaRegistryUnreachable")
+
+            run.eventually(waits, "the sink waits for the registry")
+            run.until_rows(2)
+            topics.produce(servers, source, [avro.framed(first, schema, {"id": 4})], partition=1)
+            run.until_rows(3)
+            assert sorted(json.loads(each.text) for each in topics.read_committed(servers, f"{name}-out")) == [1, 2, 4]
+            registry.go_on()
+            run.until_rows(4)
+            run.until_state("Running")
+            assert run.terminate() == 0
+    assert sorted(json.loads(each.text) for each in topics.read_committed(servers, f"{name}-out")) == [1, 2, 3, 4]

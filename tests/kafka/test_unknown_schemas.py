@@ -1,0 +1,73 @@
+"""A task meets records whose schemas the plan doesn't have: what comes before them counts, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from sinkpipeline.core.schemas import PENDING
+from sinkpipeline.sinks.contract import UnknownSchemas
+from sinkpipeline.spark.task import run_task
+from support.kafka.topics import produce_numbers
+from support.sink.driver import Driver
+from support.sink.one_sink import OneSink
+
+pytestmark = pytest.mark.kafka
+
+UNKNOWN = {seven: b"\0\0\0\0" + bytes([seven]) for seven in (7, 8)}
+
+
+def wire(offsets: range, unknown: Mapping[int, int]) -> pa.RecordBatch:
+    """Rows as they travel; some name a schema by its number that is not known."""
+    errors = [f"{PENDING}{UNKNOWN[unknown[each]].hex().upper()}" if each in unknown else None for each in offsets]
+    return pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([0] * len(offsets), pa.int32()),
+            "offset": list(offsets),
+            "key": pa.array([None] * len(offsets), pa.binary()),
+            "value": [str(each).encode() for each in offsets],
+            "timestamp_ms": [0] * len(offsets),
+            "notes": pa.array([None if each is None else f'{{"error":"{each}"}}' for each in errors], pa.string()),
+        }
+    )
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_what_comes_before_counts_and_all_schemas_are_told(sink: OneSink, exactly_once: bool) -> None:
+    produce_numbers(sink.servers, sink.source, 30)
+    with Driver(sink, exactly_once=exactly_once) as driver:
+        plan = driver.plan(30)
+        batches = [wire(range(10), {}), wire(range(10, 20), {14: 7, 16: 8, 17: 7}), wire(range(20, 30), {25: 8})]
+
+        receipt = run_task(plan, batches, retried=False)
+
+        assert receipt.error is None
+        assert {bytes.fromhex(each) for each in receipt.unknown} == set(UNKNOWN.values())
+        assert receipt.progress is not None
+        assert receipt.progress.next == 14
+        with pytest.raises(UnknownSchemas, match="id 7, id 8") as caught:
+            driver.delivery.end(plan, [receipt])
+        assert caught.value.frames == set(UNKNOWN.values())
+        assert sink.delivered() == [str(each) for each in range(14)]
+        assert driver.delivery.exact, "the next start need not doubt anything"
+
+        driver.start()
+        known = driver.plan(30)
+        assert [offsets.start for offsets in known.ranges.values()] == [14]
+        driver.delivery.end(known, [run_task(known, [wire(range(14, 30), {})], retried=False)])
+    assert sink.delivered() == [str(each) for each in range(30)]
+
+
+def test_nothing_counts_where_the_first_record_is_such_a_one(sink: OneSink) -> None:
+    produce_numbers(sink.servers, sink.source, 3)
+    with Driver(sink) as driver:
+        plan = driver.plan(3)
+        receipt = run_task(plan, [wire(range(3), {0: 7})], retried=False)
+        with pytest.raises(UnknownSchemas):
+            driver.delivery.end(plan, [receipt])
+        assert receipt.claims == 0
+        assert driver.delivery.exact
+        assert sink.frontier() == {0: 0}
+    assert sink.delivered() == []

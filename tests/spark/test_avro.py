@@ -1,0 +1,265 @@
+"""Avro, decoded by Spark: columns, bad values, frames and the schemas they name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.redrive import Letter, LetterId
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.core.schemas import HEADER, Known, Writer, pending
+from sinkpipeline.kafka.registry import Found
+from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.spark.avro import misfit, whole_schema
+from sinkpipeline.spark.redrive import LetterTransform
+from sinkpipeline.spark.schemas import Schemas
+from sinkpipeline.spark.transform import analyse, output_rows
+from support import avro
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SOURCE = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+AT = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.timezone.utc)
+ORDER = avro.record(("id", "long"), ("note", ["null", "string"]))
+NULLABLE = avro.record(("note", ["null", "string"]), ("more", ["null", "long"]))
+JSON_OF_ALL = RowSelect(value="to_json(struct(id, note))")
+
+
+def source(spark: SparkSession, values: list[bytes | None], headers: list[Any] | None = None) -> DataFrame:
+    each_headers = headers or [None] * len(values)
+    rows = [
+        (b"k", None if value is None else bytearray(value), "orders", 0, offset, AT, 0, of_row)
+        for offset, (value, of_row) in enumerate(zip(values, each_headers, strict=True))
+    ]
+    return spark.createDataFrame(rows, SOURCE).coalesce(1)
+
+
+def rows(spark: SparkSession, plan: RowPlan, values: list[bytes | None], headers: list[Any] | None = None) -> list[Row]:
+    analyse(spark, plan)
+    return output_rows(source(spark, values, headers), plan).collect()
+
+
+def word(row: Row) -> str | None:
+    return None if row.error is None else row.error.partition(":")[0]
+
+
+def test_one_schema_for_all_values(spark: SparkSession) -> None:
+    good = avro.body(ORDER, {"id": 1, "note": "a"})
+    null_note = avro.body(ORDER, {"id": 2, "note": None})
+    values = [good, null_note, good[:-1], b"", None]
+    plan = RowPlan("avro", avro.text(ORDER), select=JSON_OF_ALL, where="id < 10")
+    found = rows(spark, plan, values)
+    assert [word(each) for each in found] == [None, None, "MalformedAvro", "MalformedAvro", "NullValue"]
+    assert [bytes(each.value) for each in found[:3]] == [b'{"id":1,"note":"a"}', b'{"id":2}', good[:-1]]
+
+
+def test_a_record_of_nulls_is_no_malformed_one(spark: SparkSession) -> None:
+    nulls = avro.body(NULLABLE, {"note": None, "more": None})
+    plan = RowPlan("avro", avro.text(NULLABLE), select=RowSelect(value="to_json(struct(note, more))"))
+    good, bad = rows(spark, plan, [nulls, b"\x02"])
+    assert (good.error, bytes(good.value)) == (None, b"{}")
+    assert word(bad) == "MalformedAvro"
+
+
+def test_a_tombstone_passes_where_the_manifest_says_so(spark: SparkSession) -> None:
+    plan = RowPlan("avro", avro.text(ORDER), "PassThrough", where="id > 10", select=JSON_OF_ALL)
+    (row,) = rows(spark, plan, [None])
+    assert (row.error, row.value) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("{", "Spark can't read the schema"),
+        ('"long"', "is bigint, and no record"),
+        (avro.text(avro.record(("next", ["null", "Order"]))), "Spark can't read the schema"),
+    ],
+)
+def test_a_schema_that_has_no_columns_is_refused(spark: SparkSession, schema: str, words: str) -> None:
+    with pytest.raises(SinkPipelineError, match=words) as caught:
+        analyse(spark, RowPlan("avro", schema))
+    assert caught.value.reason is Reason.SCHEMA_UNSUPPORTED
+    assert "\n" not in str(caught.value)
+
+
+def test_names_of_columns_are_looked_at(spark: SparkSession) -> None:
+    with pytest.raises(SinkPipelineError, match="kafka is the source record"):
+        analyse(spark, RowPlan("avro", avro.text(avro.record(("Kafka", "long")))))
+
+
+# With a registry.
+
+V1 = avro.record(("id", "long"))
+V2 = avro.record(("id", "long"), {"name": "note", "type": "string", "default": "none"})
+ALIEN = avro.record(("other", "string"))
+GUID = uuid.UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
+GUID_FRAME = b"\x01" + GUID.bytes
+
+
+def known(spark: SparkSession, reader: Any, **more: Any) -> Known:
+    schemas = {avro.frame(1): V1, avro.frame(2): V2, avro.frame(3): ALIEN, GUID_FRAME: V1}
+    writers = tuple(
+        Writer(frame, avro.text(schema), misfit(spark, avro.text(reader), avro.text(schema)))
+        for frame, schema in schemas.items()
+    )
+    return Known(writers=writers, **more)
+
+
+def test_each_value_is_read_by_the_schema_that_it_names(spark: SparkSession) -> None:
+    one, two = {"id": 1}, {"id": 2, "note": "b"}
+    cases: list[tuple[bytes | None, Any, str | None]] = [
+        (avro.framed(1, V1, one), None, None),
+        (avro.framed(2, V2, two), None, None),
+        (GUID_FRAME + avro.body(V1, one), None, None),
+        (avro.body(V1, one), [(HEADER, GUID_FRAME)], None),
+        (avro.body(V2, two), [("x", b"y"), (HEADER, avro.frame(2))], None),
+        (avro.framed(3, ALIEN, {"other": "x"}), None, "IncompatibleSchema"),
+        (avro.framed(2, V2, two)[:-1], None, "MalformedAvro"),
+        (avro.frame(1), None, "MalformedAvro"),
+        (avro.frame(8) + b"x", None, "IncompatibleSchema"),
+        (avro.frame(9) + b"x", None, "UnknownSchema"),
+        (avro.frame(7) + b"x", None, "PendingSchema"),
+        (b"", None, "ShortFrame"),
+        (b"\0\0\0", None, "ShortFrame"),
+        (GUID_FRAME[:-1], None, "ShortFrame"),
+        (b"x", [(HEADER, b"\0")], "ShortFrame"),
+        (b'{"id": 1}', None, "WrongMagicByte"),
+        (None, None, "NullValue"),
+    ]
+    protobuf = Writer(avro.frame(8), "", "it is PROTOBUF, and not Avro")
+    more = known(spark, V2, unusable=(protobuf,), missing=frozenset({avro.frame(9)}))
+    plan = RowPlan("avro", avro.text(V2), select=JSON_OF_ALL, known=more)
+    found = rows(spark, plan, [each[0] for each in cases], [each[1] for each in cases])
+    assert [word(each) for each in found] == [each[2] for each in cases]
+    assert [json.loads(bytes(each.value)) for each in found[:5]] == [
+        {"id": 1, "note": "none"},
+        two,
+        {"id": 1, "note": "none"},
+        {"id": 1, "note": "none"},
+        two,
+    ]
+    assert [each.value if each.value is None else bytes(each.value) for each in found[5:]] == [c[0] for c in cases[5:]]
+    assert pending(found[10].error) == avro.frame(7)
+    assert "id 3" in found[5].error
+
+
+def test_without_a_known_schema_every_frame_is_asked_for(spark: SparkSession) -> None:
+    plan = RowPlan("avro", avro.text(V2), select=JSON_OF_ALL, where="id > 5", known=Known())
+    (row,) = rows(spark, plan, [avro.framed(1, V1, {"id": 1})])
+    assert pending(row.error) == avro.frame(1)
+
+
+def test_ids_of_eight_bytes(spark: SparkSession) -> None:
+    frame = avro.frame(1, size=8)
+    plan = RowPlan("avro", avro.text(V1), known=Known(8, (Writer(frame, avro.text(V1)),)), where="id = 1")
+    good, short = rows(spark, plan, [avro.framed(1, V1, {"id": 1}, size=8), avro.frame(1)])
+    assert (good.error, word(short)) == (None, "ShortFrame")
+
+
+def test_a_writer_that_fits_in_part_is_read_where_it_fits(spark: SparkSession) -> None:
+    reader, writer = avro.record(("id", "long")), avro.record(("id", ["null", "long"]))
+    why = misfit(spark, avro.text(reader), avro.text(writer))
+    assert why is not None
+    plan = RowPlan("avro", avro.text(reader), known=Known(writers=(Writer(avro.frame(1), avro.text(writer), why),)))
+    values: list[bytes | None] = [avro.framed(1, writer, {"id": 5}), avro.framed(1, writer, {"id": None})]
+    assert [word(each) for each in rows(spark, plan, values)] == [None, "IncompatibleSchema"]
+
+
+def test_a_schema_is_made_whole_by_those_that_it_refers_to(spark: SparkSession) -> None:
+    item = avro.record(("sku", "string"), name="Item")
+    whole = whole_schema(spark, avro.text(avro.record(("item", "Item"))), [avro.text(item)])
+    plan = RowPlan("avro", whole, select=RowSelect(value="item.sku"))
+    (row,) = rows(spark, plan, [avro.body(json.loads(whole), {"item": {"sku": "x"}})])
+    assert bytes(row.value) == b"x"
+    with pytest.raises(SinkPipelineError, match="the schema can't be read") as caught:
+        whole_schema(spark, avro.text(avro.record(("item", "Item"))))
+    assert caught.value.reason is Reason.SCHEMA_UNSUPPORTED
+
+
+def test_json_behind_a_frame(spark: SparkSession) -> None:
+    plan = RowPlan("json", "id BIGINT NOT NULL", select=RowSelect(value="CAST(id AS STRING)"), known=Known())
+    values = [avro.frame(77) + b'{"id": 5}', b'{"id": 5}', avro.frame(77) + b"[]", avro.frame(1) + b"{}", None]
+    found = rows(spark, plan, values)
+    words = [None, "WrongMagicByte", "MalformedJson", "MissingField", "NullValue"]
+    assert [word(each) for each in found] == words
+    assert bytes(found[0].value) == b"5"
+
+
+# What a driver learns.
+
+
+@pytest.fixture
+def fake() -> avro.Registry:
+    schemas = {1: (V1, "AVRO"), 2: (V2, "AVRO"), 3: (ALIEN, "AVRO")}
+    found = {avro.frame(number): Found(avro.text(schema), kind) for number, (schema, kind) in schemas.items()}
+    more = {avro.frame(8): Found("syntax", "PROTOBUF"), avro.frame(9): Found("{", "AVRO")}
+    return avro.Registry({**found, **more}, latest=V2)
+
+
+def test_a_schema_is_asked_for_once(spark: SparkSession, fake: avro.Registry) -> None:
+    schemas = Schemas(spark, fake, RegistrySettings(url="", subject="orders-value", version="7"))
+    plan = RowPlan("avro", known=Known())
+    assert schemas.plan(plan) == replace(plan, schema=schemas.reader.schema)
+    assert (schemas.reader.info.subject, schemas.reader.info.version, schemas.reader.info.id) == ("orders-value", 2, 7)
+
+    frames = [avro.frame(number) for number in (1, 2, 3, 8, 9, 10)]
+    schemas.learn(frames[:3])
+    schemas.learn(frames)
+    schemas.learn(frames)
+
+    assert fake.asked == [frozenset(frames[:3]), frozenset(frames[3:])]
+    known = schemas.plan(plan).known
+    assert known is not None
+    assert [(each.frame, each.misfit is None) for each in known.writers] == [
+        (frames[0], True),
+        (frames[1], True),
+        (frames[2], False),
+    ]
+    assert {each.frame: (each.misfit or "")[:20] for each in known.unusable} == {
+        frames[3]: "it is PROTOBUF, and ",
+        frames[4]: "the schema can't be ",
+    }
+    assert known.missing == {frames[5]}
+
+
+def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.Registry) -> None:
+    schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
+    assert schemas.reader.info.subject is None
+    fake.away = True
+    with pytest.raises(SinkPipelineError, match="away"):
+        schemas.learn([avro.frame(1)])
+    fake.away = False
+    schemas.learn([avro.frame(1)])
+    assert len(fake.asked) == 2
+
+
+def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
+    schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
+    transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)
+    record = SourceRecord(
+        partition=SourcePartition("orders", 0),
+        offset=5,
+        key=None,
+        value=avro.framed(1, V1, {"id": 1}),
+        headers=None,
+        timestamp=0,
+    )
+    verdict = Verdict(ErrorClass.UNKNOWN_SCHEMA, "it was not there")
+    letter = DeadLetter(sink=SinkId("shop.orders", "out"), verdict=verdict, record=record)
+    found = transform([Letter(LetterId(0, 3), 0, letter)])
+    assert found is not None
+    assert (found.errors, found.values) == (None, [b'{"id":1,"note":"none"}'])

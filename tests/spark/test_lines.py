@@ -1,0 +1,92 @@
+"""Text, and CSV: what is one line of fields, and what isn't."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.spark.transform import analyse, output_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SOURCE = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+AT = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.timezone.utc)
+COLUMNS = "id BIGINT NOT NULL, note STRING, at TIMESTAMP"
+OF_ALL = RowSelect(value="concat_ws('|', id, coalesce(note, 'null'), unix_seconds(at))")
+
+
+def rows(spark: SparkSession, plan: RowPlan, values: list[bytes | None]) -> list[Row]:
+    found = [
+        (b"k", None if each is None else bytearray(each), "t", 0, offset, AT, 0, None)
+        for offset, each in enumerate(values)
+    ]
+    analyse(spark, plan)
+    return output_rows(spark.createDataFrame(found, SOURCE).coalesce(1), plan).collect()
+
+
+def word(row: Row) -> str | None:
+    return None if row.error is None else row.error.partition(":")[0]
+
+
+GOOD: list[tuple[bytes, bytes]] = [
+    (b"1,a,1970-01-01T00:00:05Z", b"1|a|5"),
+    (b"2,,", b"2|null"),
+    (b'3,"a,b",\n', b"3|a,b"),
+    (b'4,"say ""x""",\r\n', b'4|say "x"'),
+    ("5,ü,".encode(), "5|ü".encode()),
+]
+BAD: list[tuple[bytes | None, str]] = [
+    (b"", "MalformedCsv"),
+    (b"1", "MalformedCsv"),
+    (b"1,a", "MalformedCsv"),
+    (b"1,a,,", "MalformedCsv"),
+    (b"x,a,", "MalformedCsv"),
+    (b"1,a,yesterday", "MalformedCsv"),
+    (b"9223372036854775808,a,", "MalformedCsv"),
+    (b"1,a,\n2,b,", "MalformedCsv"),
+    (b"1,\xff,", "InvalidUtf8"),
+    (b",a,", "MissingField"),
+    (None, "NullValue"),
+]
+
+
+def test_one_line_of_fields(spark: SparkSession) -> None:
+    plan = RowPlan("csv", COLUMNS, select=OF_ALL)
+    found = rows(spark, plan, [each[0] for each in (*GOOD, *BAD)])
+    assert [(word(each), bytes(each.value)) for each in found[: len(GOOD)]] == [(None, value) for _, value in GOOD]
+    assert [word(each) for each in found[len(GOOD) :]] == [each[1] for each in BAD]
+    assert [None if each.value is None else bytes(each.value) for each in found[len(GOOD) :]] == [b[0] for b in BAD]
+
+
+def test_another_delimiter(spark: SparkSession) -> None:
+    plan = RowPlan("csv", "a INT, b STRING", delimiter=";", select=RowSelect(value="b"))
+    (row,) = rows(spark, plan, [b"1;x,y"])
+    assert bytes(row.value) == b"x,y"
+
+
+@pytest.mark.parametrize("columns", ["a ARRAY<INT>", "a INT, A INT", "kafka INT", "a"])
+def test_a_schema_that_no_line_can_have_is_refused(spark: SparkSession, columns: str) -> None:
+    with pytest.raises(SinkPipelineError, match=r"spec\.decode\.schema") as caught:
+        analyse(spark, RowPlan("csv", columns))
+    assert caught.value.reason is Reason.EXPRESSION_INVALID
+
+
+def test_text(spark: SparkSession) -> None:
+    plan = RowPlan("text", where="value != 'no'", select=RowSelect(value="upper(value)"))
+    found = rows(spark, plan, ["ü".encode(), b"", b"no", b"\xff", None])
+    assert [(word(each), each.value if each.value is None else bytes(each.value)) for each in found] == [
+        (None, "Ü".encode()),
+        (None, b""),
+        ("InvalidUtf8", b"\xff"),
+        ("NullValue", None),
+    ]
