@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.kafka
 PROTOBUF = 'syntax = "proto3"; message A { int64 id = 1; }'
 
 
-def asked(server: LocalRegistry) -> Registry:
+def registry_at(server: LocalRegistry) -> Registry:
     return Registry(RegistrySettings(url=server.url))
 
 
@@ -42,8 +43,8 @@ def test_schemas_are_found_by_version_and_by_frame(registry: LocalRegistry) -> N
     second = {**first, "fields": [*first["fields"], {"name": "note", "type": "string", "default": ""}]}
     ids = [registry.register(subject, each) for each in (first, second)]
 
-    found = [asked(registry).reader(subject, version) for version in ("1", "latest")]
-    writers = asked(registry).writers([avro.frame(ids[0]), avro.frame(ids[1]), avro.frame(999_999_999)])
+    found = [registry_at(registry).reader(subject, version) for version in ("1", "latest")]
+    writers = registry_at(registry).writers([avro.frame(ids[0]), avro.frame(ids[1]), avro.frame(999_999_999)])
 
     assert [(each.subject, each.version, each.id) for each in found] == [(subject, 1, ids[0]), (subject, 2, ids[1])]
     assert [json.loads(each.schema.text) for each in found] == [first, second]
@@ -53,7 +54,7 @@ def test_schemas_are_found_by_version_and_by_frame(registry: LocalRegistry) -> N
 
 def test_a_schema_of_another_kind_is_told(registry: LocalRegistry) -> None:
     frame = avro.frame(registry.register(unique("orders"), PROTOBUF, kind="PROTOBUF"))
-    found = asked(registry).writers([frame])[frame]
+    found = registry_at(registry).writers([frame])[frame]
     assert found is not None
     assert found.kind == "PROTOBUF"
 
@@ -68,7 +69,7 @@ def test_what_a_schema_refers_to_comes_with_it(registry: LocalRegistry) -> None:
     registry.register(item, items, references=[of_part])
     registry.register(whole, avro.record(("item", names[item]), name=names[whole]), references=[of_item])
 
-    found = asked(registry).reader(whole, "latest").schema
+    found = registry_at(registry).reader(whole, "latest").schema
 
     assert [json.loads(each)["name"] for each in found.references] == [names[part], names[item]]
 
@@ -76,25 +77,27 @@ def test_what_a_schema_refers_to_comes_with_it(registry: LocalRegistry) -> None:
 @pytest.mark.parametrize("version", ["latest", "7"])
 def test_a_reader_that_is_not_there_is_told(registry: LocalRegistry, version: str) -> None:
     with pytest.raises(SinkPipelineError, match=f"version {version}") as caught:
-        asked(registry).reader(unique("none"), version)
+        registry_at(registry).reader(unique("none"), version)
     assert caught.value.reason is Reason.SCHEMA_NOT_FOUND
 
 
 Answer = tuple[int, str]
-Serve = Callable[..., tuple[str, list[str | None]]]
+Asked = tuple[str, str | None]
+"""A path, and by whom."""
+Serve = Callable[..., tuple[str, list[Asked]]]
 
 
 @pytest.fixture
 def served() -> Iterator[Serve]:
-    """Makes a server that answers everything alike; what it was told of who asks."""
+    """Makes a server that answers everything alike; what it was asked."""
     servers = []
 
-    def serve(answer: Answer, context: ssl.SSLContext | None = None) -> tuple[str, list[str | None]]:
-        who: list[str | None] = []
+    def serve(answer: Answer, context: ssl.SSLContext | None = None) -> tuple[str, list[Asked]]:
+        asked: list[Asked] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                who.append(self.headers["Authorization"])
+                asked.append((self.path, self.headers["Authorization"]))
                 self.send_response(answer[0])
                 self.end_headers()
                 self.wfile.write(answer[1].encode())
@@ -107,7 +110,7 @@ def served() -> Iterator[Serve]:
             server.socket = context.wrap_socket(server.socket, server_side=True)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http{'s' if context else ''}://{HOST}:{server.server_port}", who
+        return f"http{'s' if context else ''}://{HOST}:{server.server_port}", asked
 
     yield serve
     for each in servers:
@@ -144,6 +147,14 @@ def test_only_its_own_word_is_believed(served: Serve) -> None:
     assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]) == {avro.frame(1): None}
 
 
+def test_a_guid_is_asked_for_as_confluent_documents_it(served: Serve) -> None:
+    url, asked = served((200, '{"schema": "\\"long\\""}'))
+    guid = uuid.uuid4()
+    frame = b"\1" + guid.bytes
+    assert Registry(RegistrySettings(url=url)).writers([frame]) == {frame: Found('"long"', "AVRO")}
+    assert [path.partition("?")[0] for path, _ in asked] == [f"/schemas/guids/{guid}"]
+
+
 def test_nobody_answers() -> None:
     [port] = free_ports(1)
     with pytest.raises(SinkPipelineError, match="does not answer") as caught:
@@ -152,7 +163,7 @@ def test_nobody_answers() -> None:
 
 
 def test_credentials_are_read_when_they_are_needed(served: Serve, tmp_path: Path) -> None:
-    url, who = served((200, '{"schema": "\\"long\\""}'))
+    url, asked = served((200, '{"schema": "\\"long\\""}'))
     secret = tmp_path / "secret"
     with_basic = Registry(RegistrySettings(url=url, username="me", password_file=str(secret)))
     with_token = Registry(RegistrySettings(url=url, token_file=str(secret)))
@@ -161,7 +172,7 @@ def test_credentials_are_read_when_they_are_needed(served: Serve, tmp_path: Path
         assert with_basic.writers([avro.frame(1)])[avro.frame(1)] == Found('"long"', "AVRO")
         with_token.writers([avro.frame(1)])
     basic = [f"Basic {base64.b64encode(each.encode()).decode()}" for each in ("me:a:b", "me:c")]
-    assert who == [basic[0], "Bearer a:b", basic[1], "Bearer c"]
+    assert [who for _, who in asked] == [basic[0], "Bearer a:b", basic[1], "Bearer c"]
 
 
 def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:

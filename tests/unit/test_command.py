@@ -16,6 +16,7 @@ import yaml
 
 from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.main import cli, main
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
@@ -113,6 +114,22 @@ def test_without_the_registry_expressions_have_no_columns(call: Call, tmp_path: 
     document = json.loads("\n".join(out))
     assert (code, document["valid"]) == (0, True)
     assert document["warnings"] == [{"sink": None, "message": f"expressions: {why}"}]
+
+
+@pytest.mark.parametrize(
+    ("reason", "path"), [(Reason.SCHEMA_NOT_FOUND, "spec.decode"), (Reason.SPARK_FAILED, None)], ids=str
+)
+def test_columns_that_are_not_to_be_had_have_a_path(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason, path: str | None
+) -> None:
+    def check(*_: object) -> None:
+        raise SinkPipelineError(reason, "no", "x")
+
+    monkeypatch.setattr(validate_command, "_check_expressions", check)
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(smallest()))
+    [problem] = json.loads("\n".join(call("validate", "-f", str(manifest), "--offline", "-o", "json")[1]))["problems"]
+    assert (problem["path"], problem["reason"]) == (path, reason.value)
 
 
 def test_a_shell_is_told_what_fits_before_anything_slow_is_imported() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sinkpipeline.cli.manifest_file import read_manifest
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.purify import Finding, purify
@@ -76,7 +76,11 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
                 for each in findings
                 if each.error is not None
             ]
-        left_out = _check_expressions(pipeline, registry)
+        try:
+            left_out = _check_expressions(pipeline, registry)
+        except SinkPipelineError as error:
+            # Of expressions each has a path of its own; what else is wrong is of the columns.
+            errors.append((None if error.reason is Reason.SPARK_FAILED else "spec.decode", error))
     except SinkPipelineError as error:
         errors.append((None, error))
     document = {
