@@ -7,6 +7,7 @@ import json
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -20,7 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, PartitionProgress
-from sinkpipeline.core.progress_records import encode_partition
+from sinkpipeline.core.progress_records import encode_partition, encode_sentinel, writer_header
 from sinkpipeline.core.topics import Memory, TopicRequest, recall
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin
@@ -481,6 +482,38 @@ def test_a_driver_that_is_overtaken_while_it_writes_its_frontier_back_does_not_w
     once(overtaken, overtake, monkeypatch)
     refusal(starter.start, Reason.PROGRESS_LOST)
     assert sink.delivered() == ["0", "1", "2", "3", "4"]
+
+
+def test_a_driver_that_was_overtaken_leaves_the_tasks_of_the_newer_one_alone(
+    sink: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped before it took its id again, and its read is held back by what such a task has open."""
+    starter, started = started_with_three_rows(sink)
+    started.control.close()
+    hold = SinkStarter._hold
+    tasks: list[TransactionalProducer] = []
+
+    @contextlib.contextmanager
+    def overtaken(self: SinkStarter, *args: Any, **named: Any) -> Iterator[Any]:
+        monkeypatch.setattr(SinkStarter, "_hold", hold)
+        newer = sink.starter("run-9").start()
+        newer.control.close()
+        partition = SourcePartition(sink.source, 0)
+        task = TransactionalProducer(sink.connection, sink.id.partition_id(partition))
+        task.begin()
+        task.produce_rows(
+            sink.progress,
+            [(encode_sentinel("x"), SENTINEL_KEY.encode(), 0, 0, writer_header(sink.id.partition_id(partition)))],
+        )
+        tasks.append(task)
+        with hold(self, *args, **named) as held:
+            yield held
+
+    monkeypatch.setattr(SinkStarter, "_hold", overtaken)
+    refusal(starter.start, Reason.SUPERSEDED)
+    [task] = tasks
+    task.commit()
+    task.close()
 
 
 def test_seed_that_was_interrupted_is_seeded_again(

@@ -136,6 +136,10 @@ class Attempts(Calm):
         self.release(task)
 
 
+_HELD_BACK_S = 5.0
+"""Longer than a reader waits before it ends what holds it back."""
+
+
 class Starts(Calm):
     """Drivers start in the middle of each other."""
 
@@ -164,6 +168,21 @@ class Starts(Calm):
             self.release(old)
             self.world.scheduler.run(lambda: old.label in ("trigger", "lock"), seconds=1.0)
         self.release(new)
+
+    @rule(commits=nths)
+    def overtaken_before_its_init(self, commits: int) -> None:
+        """A driver that starts again is stopped, and goes on while a task of a newer one holds reads back."""
+        stream = self.hold(("stream", "job"))
+        if stream is None:
+            return
+        self.world.scheduler.step(stream, Fate.FAILED)
+        self.release(stream)
+        old = self.hold(("runner", "init"))
+        self.start_another()
+        task = self.hold_a_task(("commit", commits))
+        self.release(old)
+        self.world.scheduler.run(seconds=_HELD_BACK_S)
+        self.release(task)
 
 
 class Kills(Calm):

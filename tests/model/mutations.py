@@ -209,8 +209,8 @@ def read_before_the_fence_in_a_start() -> list[Patch]:
 
 class _NoMeta(ProgressLog):
     @override
-    def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
-        return replace(super().resume_since(sink, producer, offset), meta=None)
+    def resume_since(self, *args: Any) -> Progress:
+        return replace(super().resume_since(*args), meta=None)
 
 
 class _NoLook(ProgressLog):
@@ -261,7 +261,21 @@ def reads_from_the_highest_offset() -> list[Patch]:
 @mutation("a reader ends its own transaction, where only the marker is late", Calm)
 def reader_fences_itself() -> list[Patch]:
     original = ProgressLog._fence_writer
-    return [put(ProgressLog, "_fence_writer", lambda self, sink, position, _: original(self, sink, position, ""))]
+
+    def fence(self: ProgressLog, sink: SinkId, position: int, holder: Any) -> None:
+        original(self, sink, position, replace(holder, transactional_id=""))
+
+    return [put(ProgressLog, "_fence_writer", fence)]
+
+
+@mutation("who reads of a newer run ends a task of it that holds the read back", machine.Starts)
+def newer_run_s_task_is_ended() -> list[Patch]:
+    original = ProgressLog._fence_writer
+
+    def fence(self: ProgressLog, sink: SinkId, position: int, holder: Any) -> None:
+        original(self, sink, position, replace(holder, check_meta=nothing))
+
+    return [put(ProgressLog, "_fence_writer", fence)]
 
 
 @mutation("the default auto.offset.reset", machine.Truncations)

@@ -85,6 +85,15 @@ class _Found:
     end: int
 
 
+@dataclass(frozen=True)
+class _Holder:
+    """Who reads under an id that it holds."""
+
+    transactional_id: str
+    check_meta: Callable[[Meta | None], None]
+    """Raises where the sink is somebody else's now, whose tasks must not be fenced."""
+
+
 class ProgressLog:
     """The progress topic of one cluster, as one reader sees it. Not for several threads at a time.
 
@@ -117,6 +126,7 @@ class ProgressLog:
         sink: SinkId,
         producer: TransactionalProducer,
         believe: Callable[[Progress], Progress] = lambda progress: progress,
+        check_meta: Callable[[Meta | None], None] = lambda _: None,
     ) -> Progress:
         """Reads the truth under the id that `producer` holds.
 
@@ -127,17 +137,27 @@ class ProgressLog:
             sink: whose progress.
             producer: what fences everybody whose records count.
             believe: what of it must be sound; all of it is returned.
+            check_meta: called before a task is fenced that holds the read back, with the `meta` that everybody sees;
+                raises where a newer run has the sink.
         """
+        holder = _Holder(producer.transactional_id, check_meta)
 
         def read() -> Progress:
-            return self._search(sink, self._fenced_sentinel(producer), holding=producer.transactional_id)
+            return self._search(sink, self._fenced_sentinel(producer), holder=holder)
 
         return self._until_sound(read, believe)
 
-    def resume_since(self, sink: SinkId, producer: TransactionalProducer, offset: int) -> Progress:
+    def resume_since(
+        self,
+        sink: SinkId,
+        producer: TransactionalProducer,
+        offset: int,
+        check_meta: Callable[[Meta | None], None] = lambda _: None,
+    ) -> Progress:
         """Like `resume`, but only what was written from `offset` on: what the caller knows already isn't read again."""
         nonce = self._fenced_sentinel(producer)
-        return self._fold(sink, self._read(sink, offset, nonce=nonce, holding=producer.transactional_id))
+        holder = _Holder(producer.transactional_id, check_meta)
+        return self._fold(sink, self._read(sink, offset, nonce=nonce, holder=holder))
 
     def _fenced_sentinel(self, producer: TransactionalProducer) -> str:
         nonce = str(uuid.uuid4())
@@ -167,7 +187,7 @@ class ProgressLog:
             extent.low,
             nonce=nonce,
             bound=extent.high if nonce is None else None,
-            holding=None if producer is None else producer.transactional_id,
+            holder=None if producer is None else _Holder(producer.transactional_id, lambda _: None),
             wanted=lambda key: is_meta_key(key.decode(errors="replace")),
         )
         return newest_metas(found.records)
@@ -220,7 +240,7 @@ class ProgressLog:
         return progress
 
     def _search(
-        self, sink: SinkId, nonce: str | None, *, holding: str | None = None, patience_s: float | None = None
+        self, sink: SinkId, nonce: str | None, *, holder: _Holder | None = None, patience_s: float | None = None
     ) -> Progress:
         """Suffixes of doubling length, up to the sentinel with this nonce, or to the end offset as of now.
 
@@ -230,7 +250,7 @@ class ProgressLog:
         length = _FIRST_SUFFIX
         start = max(extent.low, extent.high - length)
         bound = None if nonce is not None else extent.high
-        found = self._read(sink, start, nonce=nonce, bound=bound, holding=holding, patience_s=patience_s)
+        found = self._read(sink, start, nonce=nonce, bound=bound, holder=holder, patience_s=patience_s)
         while not (progress := self._fold(sink, found)).complete and start > extent.low:
             length *= 2
             end, start = start, max(extent.low, extent.high - length)
@@ -262,7 +282,7 @@ class ProgressLog:
         *,
         nonce: str | None = None,
         bound: int | None = None,
-        holding: str | None = None,
+        holder: _Holder | None = None,
         patience_s: float | None = None,
         wanted: Callable[[bytes], bool] | None = None,
     ) -> _Found:
@@ -277,7 +297,7 @@ class ProgressLog:
         is_wanted = wanted or (lambda key: key.startswith(prefix))
         answers = Answers(
             failed=self._failed,
-            held_back=partial(self._held_back, sink, holding),
+            held_back=partial(self._held_back, sink, holder),
             # Taken after the sentinel was acknowledged, so it is past the sentinel: another reader's sentinel may have
             # compacted ours away, and then the position proves as much.
             at_the_end=self._uncommitted_end,
@@ -305,10 +325,10 @@ class ProgressLog:
             fold.apply(*record)
         return fold.result(found.end, with_faults=self._with_faults)
 
-    def _held_back(self, sink: SinkId, holding: str | None, position: int, waiting: Waiting) -> None:
+    def _held_back(self, sink: SinkId, holder: _Holder | None, position: int, waiting: Waiting) -> None:
         """What to do while nothing more comes, though there is more: wait, end it, say it, or give up."""
-        if waiting.at_the_end and holding is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
-            self._fence_writer(sink, position, holding)
+        if waiting.at_the_end and holder is not None and waiting.is_due("fence", _COMMIT_IS_SHORTER_S):
+            self._fence_writer(sink, position, holder)
         wait_or_give_up(
             waiting,
             f"offset {position} of {self.topic}",
@@ -323,15 +343,19 @@ class ProgressLog:
             ),
         )
 
-    def _fence_writer(self, sink: SinkId, position: int, holding: str) -> None:
+    def _fence_writer(self, sink: SinkId, position: int, holder: _Holder) -> None:
         """Ends a transaction of one of this sink's own tasks that holds the read back.
 
         Its task is dead, or would be fenced by the next start anyway; waiting for its time-out could take a minute, and
         for as long the very task that would end it may find no free core. A live task of ours reads the truth and goes
         on. What the reader itself wrote is committed, and only its marker is late: ending that would fence the reader.
+        And a task of a newer run is left alone: who reads of that run goes.
         """
         writer = self._writer_at(position)
-        if writer is not None and writer.startswith(sink.prefix) and writer not in (sink.control_id, holding):
+        ours = (sink.control_id, holder.transactional_id)
+        if writer is not None and writer.startswith(sink.prefix) and writer not in ours:
+            with ProgressLog(self._connection, self.topic, self._group_id, with_faults=self._with_faults) as log:
+                holder.check_meta(log.observe(sink).meta)
             _LOG.info("ending the open transaction of %s, which holds %s back", writer, self.topic)
             TransactionalProducer(self._connection, writer).close()
 

@@ -151,7 +151,9 @@ class SinkTakeover:
 
     def _read(self, hold: Hold) -> Progress:
         """Step 2's read."""
-        progress = hold.log.resume(self.settings.id, hold.control, lambda found: self._believe(found, hold.topic))
+        progress = hold.log.resume(
+            self.settings.id, hold.control, lambda found: self._believe(found, hold.topic), self._meet
+        )
         self._check_same(hold.topic)
         self._meet(progress.meta)
         return self._believe(progress, hold.topic)
@@ -171,7 +173,7 @@ class SinkTakeover:
         # 4.
         self._fence({*known.partitions, *meta.source_partitions(), *partitions})
         # 5.
-        tail = hold.log.resume_since(settings.id, hold.control, known.end)
+        tail = hold.log.resume_since(settings.id, hold.control, known.end, self._meet)
         self._check_same(hold.topic)
         progress = starting.overlay(known, tail)
         starting.check_run(settings.id, progress.meta, meta.run)

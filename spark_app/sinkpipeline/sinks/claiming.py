@@ -15,7 +15,7 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, check_forward, check_not_removed
+from sinkpipeline.core.progress import Meta, PartitionProgress, check_forward, check_not_removed
 from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.kafka.deliveries import RecordRefused
@@ -60,7 +60,7 @@ class ClaimingWriter(TransactionalWriter):
         self._check_topics()
         with self._log() as log:
             # Before anything is fenced in return: a newer driver goes first. The claim checks it again for certain.
-            check_run(self._settings.id, log.observe(self._settings.id).meta, self._plan.run)
+            self._check_run(log.observe(self._settings.id).meta)
         self._claim()
 
     def _claim(self) -> None:
@@ -79,9 +79,9 @@ class ClaimingWriter(TransactionalWriter):
         self._claims += 1
         self._producer = TransactionalProducer(self._settings.connection, self._id, self._claim_properties)
         with self._log() as log:
-            tail = log.resume_since(self._settings.id, self._producer, self._plan.verified)
+            tail = log.resume_since(self._settings.id, self._producer, self._plan.verified, self._check_run)
         self._check_topics()
-        check_run(self._settings.id, tail.meta, self._plan.run)
+        self._check_run(tail.meta)
         check_not_removed(tail, [self._partition])
         found = tail.partitions.get(self._partition, self._state)
         check_forward(self._partition, self._state, found)
@@ -89,6 +89,9 @@ class ClaimingWriter(TransactionalWriter):
         self._in_doubt = False
         self._claiming_s += time.monotonic() - began
         return found
+
+    def _check_run(self, meta: Meta | None) -> None:
+        check_run(self._settings.id, meta, self._plan.run)
 
     def _adopt(self, found: PartitionProgress) -> None:
         """Committed by an earlier attempt, or by a commit of ours whose answer was lost."""
