@@ -55,8 +55,18 @@ def test_a_plan_takes_so_many_schemas() -> None:
         assert caught.value.reason is Reason.TOO_MANY_SCHEMAS
 
 
-def test_ids_that_nobody_has_are_bounded_apart() -> None:
-    known = Known().learnt(missing=[number.to_bytes(5, "big") for number in range(MAX_MISSING)])
-    assert known.learnt(writers(MAX_WRITERS, MAX_MISSING)).frames
-    with pytest.raises(SinkPipelineError, match="the registry does not have"):
-        known.learnt(missing=[b"\0\xff\xff\xff\xff"])
+def test_ids_that_nobody_has_are_bounded_apart_and_hold_nobody_up() -> None:
+    numbers = [number.to_bytes(5, "big") for number in range(MAX_MISSING)]
+    full = Known().learnt(missing=numbers)
+    assert full.learnt(writers(MAX_WRITERS, MAX_MISSING)).missing == set(numbers)
+    assert full.learnt(missing=numbers[:3]).missing == set(numbers)
+    later = full.learnt(writers(1, MAX_MISSING), missing=[b"\1later"])
+    assert later.missing == {b"\1later"}
+    assert [each.frame for each in later.writers] == [writers(1, MAX_MISSING)[0].frame]
+
+
+def test_so_many_are_asked_for_at_once() -> None:
+    numbers = [number.to_bytes(5, "big") for number in range(MAX_MISSING + 2)]
+    known = Known().learnt(missing=numbers[:1])
+    assert known.to_ask(numbers) == set(numbers[1:-1])
+    assert known.to_ask(numbers[:1]) == set()

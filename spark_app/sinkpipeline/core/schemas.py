@@ -22,7 +22,7 @@ HEADER = "__value_schema_id"
 MAX_WRITERS = 64
 """Each is a branch of the plan, which a record passes until it has found its own."""
 MAX_MISSING = 4096
-"""Ids that the registry doesn't have."""
+"""Ids that the registry doesn't have. Of values that were never framed each may look like another one."""
 GUID_FRAME = 17
 
 PENDING = "PendingSchema: "
@@ -55,19 +55,28 @@ class Known:
     def frames(self) -> frozenset[bytes]:
         return frozenset(each.frame for each in (*self.writers, *self.unusable)) | self.missing
 
+    def to_ask(self, frames: Iterable[bytes]) -> frozenset[bytes]:
+        """Those of `frames` that are not known, as many as are asked for at once."""
+        return frozenset(sorted(frozenset(frames) - self.frames)[:MAX_MISSING])
+
     def learnt(
         self, writers: Iterable[Writer] = (), unusable: Iterable[Writer] = (), missing: Iterable[bytes] = ()
     ) -> Known:
         """With these.
 
+        Missing ones of earlier are forgotten where they are too many with these: their records are handled by now, and
+        one that comes again is asked for again. So no number of broken records holds a sink up.
+
         Raises:
             SinkPipelineError: TooManySchemas.
         """
+        new = frozenset(missing)
+        all_missing = self.missing | new
         more = replace(
             self,
             writers=(*self.writers, *writers),
             unusable=(*self.unusable, *unusable),
-            missing=self.missing | frozenset(missing),
+            missing=all_missing if len(all_missing) <= MAX_MISSING else new,
         )
         schemas = len(more.writers) + len(more.unusable)
         if schemas > MAX_WRITERS:
@@ -76,12 +85,6 @@ class Known:
                 f"the records since the start were written with {schemas} schemas, and a plan takes {MAX_WRITERS}",
                 "start the pipeline again, which forgets those that no record has any more; or split the source into "
                 "several pipelines",
-            )
-        if len(more.missing) > MAX_MISSING:
-            raise SinkPipelineError(
-                Reason.TOO_MANY_SCHEMAS,
-                f"the records since the start name {len(more.missing)} schemas that the registry does not have",
-                "look whether the producers use this registry, and whether the values are framed at all",
             )
         return more
 

@@ -77,7 +77,7 @@ class Schemas:
             SinkPipelineError: TooManySchemas, SchemaRegistryUnreachable, ...
         """
         with self._lock:
-            new = frozenset(frames) - self._known.frames
+            new = self._known.to_ask(frames)
             if not new:
                 return
             writers: list[Writer] = []
