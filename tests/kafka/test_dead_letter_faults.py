@@ -18,7 +18,7 @@ from servers.local_kafka import LocalKafka
 from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
+from sinkpipeline.kafka.source.reader import HeadersUnreadable, SourceReader
 from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from support.kafka import topics

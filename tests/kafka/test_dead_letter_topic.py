@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.kafka.source_reader import SourceReader
+from sinkpipeline.kafka.source.reader import SourceReader
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics

@@ -27,14 +27,14 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.groups import Groups
-from sinkpipeline.kafka.lag_groups import LagGroups
-from sinkpipeline.kafka.positions import read_group
 from sinkpipeline.kafka.preview import look
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kafka.source.groups import Groups
+from sinkpipeline.kafka.source.lag_groups import LagGroups
+from sinkpipeline.kafka.source.positions import read_group
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.worker import Worker

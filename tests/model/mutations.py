@@ -27,11 +27,12 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, source_marks, starting
+from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, starting
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.source import marks as source_marks
 from sinkpipeline.kafka.starting import SinkStarter
 from sinkpipeline.kafka.takeover import SinkTakeover
 from sinkpipeline.sinks import at_least_once, delivery, small_batches

@@ -28,7 +28,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark
 from sinkpipeline.kafka import producers, progress_log, reading, starting
-from sinkpipeline.kafka.source_marks import SourceMarks
+from sinkpipeline.kafka.source.marks import SourceMarks
 from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
 from sinkpipeline.spark import query, runner, task
 

@@ -21,11 +21,11 @@ from sinkpipeline.core.reset import Move, ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets, usage_invalid
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.positions import read_checkpoint, read_group
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
 
 
 @dataclass(frozen=True, kw_only=True)

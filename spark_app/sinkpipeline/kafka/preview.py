@@ -13,11 +13,12 @@ from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source.positions import read_positions
+from sinkpipeline.kafka.source.views import view_source
 from sinkpipeline.kafka.starting import planned
-from sinkpipeline.kafka.views import read_limits, view_source
+from sinkpipeline.kafka.views import read_limits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,12 +28,13 @@ from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source.positions import read_positions
+from sinkpipeline.kafka.source.views import check_visible, source_topics, view_source
 from sinkpipeline.kafka.starting import planned
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics, view_source
+from sinkpipeline.kafka.views import describe, holds_data
 
 _PREFLIGHT_S = 5.0
 

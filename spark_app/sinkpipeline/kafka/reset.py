@@ -33,9 +33,9 @@ from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, recall
 from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.source.views import check_visible, view_source
 from sinkpipeline.kafka.starting import now_ms
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.kafka.views import check_visible, view_source
 
 
 @dataclass(kw_only=True)

@@ -47,11 +47,12 @@ from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.looks import VERDICTS, agreed
-from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.settings import SourceSettings
-from sinkpipeline.kafka.source_marks import SourceMarks
+from sinkpipeline.kafka.source.marks import SourceMarks
+from sinkpipeline.kafka.source.positions import read_positions
+from sinkpipeline.kafka.source.views import check_visible, view_source
 from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
+from sinkpipeline.kafka.views import describe, holds_data, limits_of
 
 _LOG = logging.getLogger("sinkpipeline.start")
 

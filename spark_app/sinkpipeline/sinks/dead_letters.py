@@ -10,7 +10,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.records import Row, batch_size
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
+from sinkpipeline.kafka.source.reader import HeadersUnreadable, SourceReader
 from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
 from sinkpipeline.sinks.worker import Worker
 

@@ -36,7 +36,7 @@ from sinkpipeline.kafka.deliveries import RecordRefused
 from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import Fenced, InDoubt
-from sinkpipeline.kafka.source_marks import SourceMarks
+from sinkpipeline.kafka.source.marks import SourceMarks
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart

@@ -28,9 +28,9 @@ from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.source_ends import SourceEnds
+from sinkpipeline.kafka.source.ends import SourceEnds
+from sinkpipeline.kafka.source.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
