@@ -20,9 +20,10 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.source.groups import Groups
 from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.reset import SinkReset
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
 from support.sink.starts import once, refusal
@@ -60,7 +61,7 @@ def commit(sink: OneSink, group: str, offsets: Mapping[int, int], topic: str | N
 
 def resetting(sink: OneSink) -> SinkReset:
     admin = Admin(sink.connection)
-    return SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    return SinkReset(ports=ports(sink.settings(), admin, admin))
 
 
 def news(plan: ResetPlan) -> list[int | None]:

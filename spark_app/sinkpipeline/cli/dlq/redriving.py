@@ -25,9 +25,9 @@ from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
+from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
-from sinkpipeline.sinks.return_to_source import check_returnable, returning
+from sinkpipeline.kafka.return_to_source import check_returnable, returning
 from sinkpipeline.spark.driver import row_plan
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.session import spark_session
