@@ -190,10 +190,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule("self.format != 'raw' || !has(self.schema)", "a schema has no meaning for format raw", ".schema"),
     ),
     "spec.decode.schema": _bytes(MAX_SCHEMA_BYTES),
-    "spec.transform.where": _bytes(MAX_EXPRESSION),
     **{
-        f"spec.transform.select.{part}": _bytes(MAX_EXPRESSION)
-        for part in ("key", "value", "headers", "timestamp", "partition")
+        f"{transform}.{part}": _bytes(MAX_EXPRESSION)
+        for transform in ("spec.transform", "spec.sinks[].transform")
+        for part in ("where", *(f"select.{each}" for each in ("key", "value", "headers", "timestamp", "partition")))
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (

@@ -12,6 +12,7 @@ import click
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
+from sinkpipeline.core.rowplan import rows_of_all
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.spark.brief_session import brief_session
@@ -111,4 +112,4 @@ def _check_expressions(pipeline: SinkPipeline) -> None:
         what_for="checks the expressions",
         say=lambda line: click.echo(line, err=True),
     ) as spark:
-        analyse(spark, row_plan(pipeline))
+        analyse(spark, *rows_of_all(row_plan(pipeline), pipeline))

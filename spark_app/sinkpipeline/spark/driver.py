@@ -21,7 +21,7 @@ from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.core.rowplan import RowPlan, row_select, rows_of, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -109,7 +109,7 @@ class Driver:
             self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
-            analyse(spark, rows)
+            analyse(spark, *rows_of_all(rows, self.pipeline))
             query = QuerySettings(
                 rows=rows,
                 trigger_ms=self.pipeline.spec.trigger.interval.milliseconds,
@@ -119,7 +119,7 @@ class Driver:
             self._runners = [
                 SinkRunner(
                     spark=spark,
-                    query=query,
+                    query=replace(query, rows=rows_of(rows, self.pipeline, sink.id.sink)),
                     starter=SinkStarter(
                         ports=clients.ports(sink),
                         remembered=Remembered(self.resume.memories.get(sink.id.sink)),
@@ -355,21 +355,12 @@ def need_executors(reports: Iterable[SinkReport]) -> bool | None:
 
 
 def row_plan(pipeline: manifest.SinkPipeline) -> RowPlan:
-    """What happens to one record, from the manifest."""
+    """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
-    select = transform.select
     return RowPlan(
         decode_format=decode.format.value,
         schema=decode.schema_ddl,
         on_null=decode.on_null.value,
         where=transform.where,
-        select=RowSelect()
-        if select is None
-        else RowSelect(
-            key=select.key,
-            value=select.value,
-            headers=select.headers,
-            timestamp=select.timestamp,
-            partition=select.partition,
-        ),
+        select=row_select(transform.select),
     )

@@ -23,6 +23,7 @@ from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
+from sinkpipeline.core.rowplan import rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
@@ -111,7 +112,7 @@ def deliver_letters(
     """Through decode and transform, with a Spark of its own."""
     spark = pipeline.spec.spark
     conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
-    rows = row_plan(pipeline)
+    rows = rows_of(row_plan(pipeline), pipeline, redrive.settings.id.sink)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
         analyse(session, rows)
