@@ -30,7 +30,8 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import plain_config, transactional_config
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import CHECKPOINT_FILES, plain_files, spark_session
@@ -167,7 +168,7 @@ class Lab:
                 max_offsets_per_trigger=trigger.max_offsets_per_trigger,
                 small_offsets=self.small_offsets,
             ),
-            starter=SinkStarter(settings=settings, source_admin=admin, admin=admin),
+            starter=SinkStarter(ports=ports(settings, admin, admin)),
             policy=FailurePolicy(max_consecutive_failures=1),
             on_change=lambda: None,
         )

@@ -224,10 +224,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.decode.schemaRegistry.auth.basic.username": _bytes(256),
     "spec.decode.schemaRegistry.reader.schema": _bytes(MAX_SCHEMA_BYTES),
     "spec.decode.schema": _bytes(MAX_SCHEMA_BYTES),
-    "spec.transform.where": _bytes(MAX_EXPRESSION),
     **{
-        f"spec.transform.select.{part}": _bytes(MAX_EXPRESSION)
-        for part in ("key", "value", "headers", "timestamp", "partition")
+        f"{transform}.{part}": _bytes(MAX_EXPRESSION)
+        for transform in ("spec.transform", "spec.sinks[].transform")
+        for part in ("where", *(f"select.{each}" for each in ("key", "value", "headers", "timestamp", "partition")))
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (

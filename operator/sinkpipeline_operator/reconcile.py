@@ -15,7 +15,7 @@ from typing import Any
 
 from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import condition_of
-from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
 from sinkpipeline_operator.act.asking import Asking
 from sinkpipeline_operator.act.turns import Turns

@@ -11,7 +11,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.groups import Groups
+from sinkpipeline.kafka.source.groups import Groups
 from support.app.command import App, manifest
 from support.kafka import topics
 from support.kafka.streams import Stream

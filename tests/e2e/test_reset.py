@@ -18,7 +18,7 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.cli import reset as reset_command
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.kafka.starting import StartedSink
+from sinkpipeline.sinks.starting import StartedSink
 from support.app.command import BY_TASKS, COMMAND, App, Run, last_line, manifest
 from support.app.command import sink as sink_of
 from support.kafka.streams import Stream

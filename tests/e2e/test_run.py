@@ -103,9 +103,20 @@ def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path
                 guarantee="AtLeastOnce",
                 progressTopic={"name": f"{name}-progress"},
             ),
+            {
+                **sink("own", topic=f"{name}-own", progressTopic={"name": f"{name}-progress"}),
+                "transform": {"where": "id >= 30", "select": {"value": "to_json(struct(id, country))"}},
+            },
+            {
+                **sink("thinner", topic=f"{name}-thinner", progressTopic={"name": f"{name}-progress"}),
+                "transform": {"where": "id < 5"},
+            },
             sink("broken", topic=f"{name}-broken", bootstrapServers="127.0.0.1:1"),
         ],
     )
+    for each in document["spec"]["sinks"]:
+        # The timestamps of rows are old: the broker would soon take them.
+        each["kafka"]["topic"]["config"] = {"retention.ms": "-1"}
     app = App(tmp_path, document)
 
     done = app.call(
@@ -121,8 +132,16 @@ def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path
             number = record.document["id"]
             assert (record.partition, record.timestamp, record.key) == (number % 3, 1700000000000 + number, b"NL")
             assert sorted(record.headers) == [("none", None), ("origin", topic.encode())]
+    own = read_committed(servers, f"{name}-own")
+    assert sorted((each.document["id"], each.key, each.document["country"]) for each in own) == [
+        (number, b"k", "NL") for number in range(30, 50)
+    ], "its own where and all of its own select, each record once"
+    thinner = read_committed(servers, f"{name}-thinner")
+    assert sorted((each.document["id"], each.partition, each.key) for each in thinner) == [
+        (number, number % 3, b"NL") for number in range(5)
+    ], "its own where, and the pipeline's select"
     states = {each["name"]: each["state"] for each in app.status()["sinks"]}
-    assert states == {"exact": "Suspended", "relaxed": "Suspended", "broken": "Failed"}
+    assert states == {**dict.fromkeys(("exact", "relaxed", "own", "thinner"), "Suspended"), "broken": "Failed"}
 
 
 @pytest.mark.thorough(

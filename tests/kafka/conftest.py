@@ -6,9 +6,9 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core import troubles
-from sinkpipeline.kafka import admin, connection, errors, producers, progress_log, takeover
+from sinkpipeline.kafka import admin, connection, errors, producers, progress_log
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
-from sinkpipeline.sinks import transactional
+from sinkpipeline.sinks import takeover, transactional
 from support.kafka.topics import produce_numbers
 from support.runs.keeper import KEEPER
 from support.sink.one_sink import OneSink

@@ -13,8 +13,9 @@ from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core import troubles
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.kafka import producers
-from sinkpipeline.kafka.producers import InDoubt, PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import at_least_once
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import RowBatch

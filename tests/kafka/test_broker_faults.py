@@ -18,10 +18,11 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter

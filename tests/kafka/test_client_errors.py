@@ -12,9 +12,10 @@ from confluent_kafka import KafkaError
 
 from sinkpipeline.core.causes import TABLE
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.kafka import connection, producers
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import InDoubt, PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from support.kafka.mock_cluster import ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, MockCluster
 
 NUMBERS = {name: number for name, number in vars(KafkaError).items() if isinstance(number, int)}

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from servers.local_kafka import LocalKafka
 from servers.tcp_proxy import Api, Fate, Way
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
+from sinkpipeline.core.ports import HeadersUnreadable, InDoubt
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.source.reader import SourceReader
 from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from support.kafka import topics

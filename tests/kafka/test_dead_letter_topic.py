@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.kafka.source_reader import SourceReader
+from sinkpipeline.kafka.source.reader import SourceReader
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
@@ -114,7 +114,7 @@ def test_the_documented_rights_suffice_and_without_write_on_failure_is_obeyed(
     plan = plan_of(secured, started, 3, settings=secured.settings(dead_letter=dead_letter))
     # The second one has to be read from the source again.
     batch = rows(range(3), errors=[None, "NullValue: the value is null", None], target_partitions=[0, 0, 9])
-    with closing(started.control):
+    with closing(started.hold):
         writer = ExactlyOnceWriter(plan, secured.at(), Worker())
 
         def write() -> None:

@@ -17,11 +17,12 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.memory import memory_of
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.core.tally import checked
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks import contract, delivery, transactional
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter

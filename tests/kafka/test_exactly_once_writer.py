@@ -14,11 +14,12 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
-from sinkpipeline.kafka.starting import StartedSink
+from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.one_sink import OneSink, plan_of, rows

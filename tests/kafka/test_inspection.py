@@ -10,7 +10,7 @@ from servers.local_kafka import LocalKafka, run_command
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.source_ends import SourceEnds
+from sinkpipeline.kafka.source.ends import SourceEnds
 from support.kafka import topics
 from support.kafka.raw import hang_a_transaction
 from support.sink.one_sink import OneSink, deliver

@@ -8,8 +8,8 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.kafka.groups import Groups
-from sinkpipeline.kafka.lag_groups import LagGroups
+from sinkpipeline.kafka.source.groups import Groups
+from sinkpipeline.kafka.source.lag_groups import LagGroups
 from support.sink.one_sink import OneSink
 
 pytestmark = pytest.mark.kafka

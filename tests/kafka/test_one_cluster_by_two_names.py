@@ -13,9 +13,10 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KafkaPorts
 from sinkpipeline.kafka.purify import preflight, purify
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.sinks.starting import SinkStarter
 from support.kafka import topics
 from support.sink.one_sink import OneSink
 from support.sink.starts import refusal
@@ -35,12 +36,9 @@ def loop(sink: OneSink) -> SinkSettings:
 def start(settings: SinkSettings, claims: Claims | None = None) -> None:
     admins = {each: Admin(each) for each in (settings.source.connection, settings.connection)}
     starter = SinkStarter(
-        settings=settings,
-        source_admin=admins[settings.source.connection],
-        admin=admins[settings.connection],
-        claims=claims or Claims(),
+        ports=KafkaPorts(settings, admins[settings.source.connection], admins[settings.connection], claims or Claims())
     )
-    starter.start().control.close()
+    starter.start().hold.close()
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.groups import Groups
-from sinkpipeline.kafka.positions import read_checkpoint, read_group
 from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.reset import SinkReset
+from sinkpipeline.kafka.source.groups import Groups
+from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.reset import SinkReset
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
 from support.sink.starts import once, refusal
@@ -60,7 +61,7 @@ def commit(sink: OneSink, group: str, offsets: Mapping[int, int], topic: str | N
 
 def resetting(sink: OneSink) -> SinkReset:
     admin = Admin(sink.connection)
-    return SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    return SinkReset(ports=ports(sink.settings(), admin, admin))
 
 
 def news(plan: ResetPlan) -> list[int | None]:
@@ -101,7 +102,7 @@ def test_a_first_start_goes_on_where_a_group_stands_once_nobody_is_in_it(two: On
 def test_a_group_is_not_free_because_its_broker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client lists what the other brokers have, and beside it that one did not answer."""
     monkeypatch.setattr("sinkpipeline.kafka.errors.REQUEST_TIMEOUT_S", 0)
-    monkeypatch.setattr("sinkpipeline.kafka.groups.ATTEMPT_S", 0.5)
+    monkeypatch.setattr("sinkpipeline.kafka.source.groups.ATTEMPT_S", 0.5)
     nobody = Groups(Connection(bootstrap_servers="127.0.0.1:1"))
     refusal(lambda: nobody.state("connect-orders"), Reason.BROKER_UNREACHABLE)
 

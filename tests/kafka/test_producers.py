@@ -11,10 +11,10 @@ from confluent_kafka import KafkaException
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from support.kafka import topics
 
 pytestmark = pytest.mark.kafka

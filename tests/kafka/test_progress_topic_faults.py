@@ -16,7 +16,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
-from sinkpipeline.kafka import progress_log, reading, takeover, waiting
+from sinkpipeline.kafka import ledger, progress_log, reading, waiting
 from sinkpipeline.sinks.contract import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
@@ -138,7 +138,7 @@ def hanging_transaction(sink: OneSink) -> Iterator[str]:
 def test_a_hanging_transaction_of_somebody_else_stops_starts_by_name_and_not_a_driver(
     filled: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(ledger, "_PATIENCE_S", 0.5)
     monkeypatch.setattr(progress_log, "READ_DEADLINE_S", 2.5)
     with Driver(filled) as driver:
         driver.batch(10)

@@ -16,12 +16,13 @@ from sinkpipeline.core.deadletter import DeadLetter as Envelope
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import dead_letter_log, reading
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka import dead_letter_log, reading, redrive
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.sinks import exactly_once, redrive, transactional
-from sinkpipeline.sinks.redrive import Summary
+from sinkpipeline.sinks import exactly_once, transactional
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.dead_letters import AT_MS

@@ -12,13 +12,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.ports import Creation
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka.admin import Admin, Creation
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
 from support.sink.starts import once, refusal
@@ -32,7 +34,7 @@ def remove(sink: OneSink, settings: SinkSettings | None = None) -> KeptTopic | N
 
 def removal(settings: SinkSettings) -> SinkRemoval:
     admin = Admin(settings.connection)
-    return SinkRemoval(settings=settings, source_admin=admin, admin=admin)
+    return SinkRemoval(ports=ports(settings, admin, admin))
 
 
 def with_rows(sink: OneSink) -> None:
@@ -110,7 +112,7 @@ def test_other_sinks_of_the_progress_topic_stay(filled: OneSink) -> None:
     other = SinkId(filled.name, "other")
     admin = Admin(filled.connection)
     remaining = replace(filled.settings(), id=other, data=replace(filled.settings().data, name=f"{filled.data}-2"))
-    filled.starter("run-o", id=other, data=remaining.data).start().control.close()
+    filled.starter("run-o", id=other, data=remaining.data).start().hold.close()
     remove(filled)
     keys = topics.progress_truth(filled.servers, filled.progress)
     mine = f"sinkpipeline/v1/{filled.name}/"
@@ -173,8 +175,8 @@ def beside(sink: OneSink, **changes: Any) -> SinkSettings:
 
 def start(settings: SinkSettings) -> StartedSink:
     admin = Admin(settings.connection)
-    started = SinkStarter(settings=settings, source_admin=admin, admin=admin).start()
-    started.control.close()
+    started = SinkStarter(ports=ports(settings, admin, admin)).start()
+    started.hold.close()
     return started
 
 

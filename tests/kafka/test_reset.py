@@ -11,16 +11,18 @@ import pytest
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import StartingOffsets
+from sinkpipeline.core.ports import Fenced, InDoubt
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.reset import Note, ResetPlan
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
-from sinkpipeline.kafka.reset import SinkReset
-from sinkpipeline.kafka.starting import StartedSink
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.reset import SinkReset
+from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver, plan_of, remembered, rows
@@ -48,9 +50,7 @@ def delivered(sink: OneSink) -> OneSink:
 
 def resetting(sink: OneSink, memory: Memory | None = None, **settings: Any) -> SinkReset:
     admin = Admin(sink.connection)
-    return SinkReset(
-        settings=sink.settings(**settings), source_admin=admin, admin=admin, memory=memory, new_run=lambda: "reset"
-    )
+    return SinkReset(ports=ports(sink.settings(**settings), admin, admin), memory=memory, new_run=lambda: "reset")
 
 
 def plan(sink: OneSink, to: str, memory: Memory | None = None, **settings: Any) -> ResetPlan:
@@ -68,7 +68,7 @@ def crash() -> None:
 
 def start_with(sink: OneSink, memory: Memory | None, run: str) -> StartedSink:
     started = sink.starter(run, memory).start()
-    started.control.close()
+    started.hold.close()
     return started
 
 
@@ -215,9 +215,9 @@ def test_without_progress_there_is_nothing_to_reset(sink: OneSink, monkeypatch: 
 
 def test_another_owners_sink_is_refused_and_not_disturbed(sink: OneSink) -> None:
     started = sink.starter().start()
-    with closing(started.control):
+    with closing(started.hold):
         refusal(lambda: plan(sink, "earliest", owner=Owner(cluster="c", name="other")), Reason.IDENTITY_IN_USE)
-        started.control.write(sink.progress, [])
+        started.hold.control.write(sink.progress, [])
 
 
 def test_an_invalid_progress_topic_is_refused(sink: OneSink) -> None:
@@ -241,8 +241,8 @@ def test_a_driver_that_runs_is_superseded(delivered: OneSink) -> None:
     late.write(rows(range(3, 5)))
     reset(sink, "earliest")
 
-    with closing(started.control), pytest.raises(Fenced):
-        started.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
+    with closing(started.hold), pytest.raises(Fenced):
+        started.hold.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
     refusal(older.start, Reason.SUPERSEDED)
     refusal(late.finish, Reason.SUPERSEDED)
     refusal(lambda: ExactlyOnceWriter(plan_of(sink, started, 5), sink.at(), Worker()), Reason.SUPERSEDED)
@@ -254,7 +254,7 @@ def test_a_frontier_that_moved_is_not_reset_but_stands_still_from_then_on(delive
     sink = delivered
     older = sink.starter("run-2")
     started = older.start()
-    started.control.close()
+    started.hold.close()
     one = resetting(sink)
     shown = one.plan(parse_targets(["earliest"]))
     deliver(sink, started, range(3, 4))

@@ -27,16 +27,17 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.groups import Groups
-from sinkpipeline.kafka.lag_groups import LagGroups
-from sinkpipeline.kafka.positions import read_group
 from sinkpipeline.kafka.preview import look
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.kafka.source.groups import Groups
+from sinkpipeline.kafka.source.lag_groups import LagGroups
+from sinkpipeline.kafka.source.positions import read_group
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.reset import SinkReset
+from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.one_sink import plan_of, remembered, rows
@@ -71,7 +72,7 @@ def tells(refused: SinkPipelineError, right: Right) -> bool:
 def run(sink: Secured) -> None:
     sink.feed(range(2))
     started = sink.starter().start()
-    with closing(started.control):
+    with closing(started.hold):
         sink.write(started, range(2))
     assert sink.delivered() == ["0", "1"]
     assert sink.frontier() == {0: 2}
@@ -80,7 +81,7 @@ def run(sink: Secured) -> None:
 def run_at_least_once(sink: Secured) -> None:
     sink.feed(range(2))
     started = sink.starter(exactly_once=False).start()
-    with closing(started.control):
+    with closing(started.hold):
         writer = AtLeastOnceWriter(plan_of(sink, started, 2), sink.at(), Worker())
         writer.write(rows(range(2)))
         writer.finish()
@@ -122,7 +123,7 @@ def progress(sink: Secured) -> None:
 
 def reset(sink: Secured) -> None:
     admin = Admin(sink.connection)
-    resetting = SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    resetting = SinkReset(ports=ports(sink.settings(), admin, admin))
     resetting.carry_out(resetting.plan(parse_targets(["latest"])))
 
 
@@ -130,7 +131,7 @@ def reset_to_group(sink: Secured) -> None:
     group = f"{sink.name}-imported"
     Groups(Connection(bootstrap_servers=sink.servers)).commit(group, {sink.at(): 0})
     admin = Admin(sink.connection)
-    resetting = SinkReset(settings=sink.settings(), source_admin=admin, admin=admin)
+    resetting = SinkReset(ports=ports(sink.settings(), admin, admin))
     resetting.carry_out(resetting.plan(Targets(), read_group(group, sink.connection)))
 
 
@@ -376,7 +377,7 @@ def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, se
     secured.grant(hidden)
     assert topics.topic_id(secured.servers, hidden[0].name) == before
     started = secured.starter("run-4", memory).start()
-    with closing(started.control):
+    with closing(started.hold):
         assert not started.recreated_progress_topic
         secured.write(started, range(2, 4))
     assert secured.delivered() == ["0", "1", "2", "3"]
@@ -396,7 +397,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
     secured.feed(range(4))
     started = secured.starter().start()
     worker = Worker()
-    with closing(started.control):
+    with closing(started.hold):
         secured.write(started, range(2), worker)
         secured.grant(describing(write))
         secured.revoke([write])
@@ -411,7 +412,7 @@ def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured
 
     secured.grant([write])
     again = secured.starter("run-2").start()
-    with closing(again.control):
+    with closing(again.hold):
         secured.write(again, range(2, 4))
     assert secured.delivered() == ["0", "1", "2", "3"]
 
@@ -442,10 +443,10 @@ def test_a_topic_of_a_pattern_that_is_hidden_stops_the_sink(secured: Secured) ->
     topics.create_topic(secured.servers, other)
     seen = Right(ResourceType.TOPIC, other, AclOperation.READ)
     secured.grant([*secured.rights("run", creating=True), seen])
-    secured.starter(source=pattern).start().control.close()
+    secured.starter(source=pattern).start().hold.close()
     secured.revoke([seen])
 
-    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start().control).close())
+    refused = fails(lambda: closing(secured.starter("run-2", source=pattern).start().hold).close())
 
     assert f"Describe on topic {other}" in refused.message
 
@@ -459,9 +460,9 @@ def test_each_cluster_has_a_principal_of_its_own(secured: Secured) -> None:
     secured.feed(range(2))
 
     settings = secured.settings(source={"connection": source})
-    starter = SinkStarter(settings=settings, source_admin=Admin(source), admin=Admin(secured.connection))
+    starter = SinkStarter(ports=ports(settings, Admin(source), Admin(secured.connection)))
     started = starter.start()
-    with closing(started.control):
+    with closing(started.hold):
         secured.write(started, range(2))
 
     assert secured.delivered() == ["0", "1"]
@@ -475,7 +476,7 @@ def test_following_the_progress_needs_no_right_on_groups(secured: Secured) -> No
     started = secured.starter().start()
     settings = secured.settings()
     with (
-        closing(started.control),
+        closing(started.hold),
         closing(
             ProgressFollower(secured.connection, secured.progress, settings.group_id, secured.id, started.progress.end)
         ) as follower,

@@ -11,7 +11,7 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
-from sinkpipeline.kafka.views import view_source
+from sinkpipeline.kafka.source.views import view_source
 from sinkpipeline.sinks import delivery, world
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter

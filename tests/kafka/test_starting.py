@@ -20,15 +20,17 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
+from sinkpipeline.core.ports import Fenced
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel, writer_header
 from sinkpipeline.core.topics import Memory, TopicRequest, recall
-from sinkpipeline.kafka import failpoints
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.producers import Fenced, TransactionalProducer
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark.task import run_task
 from support.kafka import topics
@@ -50,7 +52,7 @@ def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exac
         control = ControlProducer(sink.connection, sink.id.control_id)
         starter.remembered.left(recall(memory, starter.settings.owner), control, certain=True)
     started = starter.start()
-    started.control.close()
+    started.hold.close()
     return started
 
 
@@ -224,8 +226,8 @@ def test_older_driver_is_superseded_and_writes_nothing_more(sink: OneSink) -> No
     older = sink.starter("run-1")
     started = older.start()
     sink.start("run-2")
-    with closing(started.control), pytest.raises(Fenced):
-        started.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
+    with closing(started.hold), pytest.raises(Fenced):
+        started.hold.control.write(sink.progress, [(sink.id.meta_key, b"{}")])
     error = refusal(older.start, Reason.SUPERSEDED)
     assert "run-2" in error.message
     assert sink.truth()["meta"]["run"] == "run-2"
@@ -233,8 +235,8 @@ def test_older_driver_is_superseded_and_writes_nothing_more(sink: OneSink) -> No
 
 def test_a_driver_starts_its_own_sink_again(sink: OneSink) -> None:
     starter = sink.starter()
-    starter.start().control.close()
-    starter.start().control.close()
+    starter.start().hold.close()
+    starter.start().hold.close()
     assert sink.truth()["meta"]["run"] == "run-1"
 
 
@@ -427,7 +429,7 @@ def test_a_driver_with_an_outcome_in_doubt_does_not_write_its_frontier_back(sink
     starter = sink.starter()
     started = starter.start()
     deliver(sink, started, range(3))
-    starter.remembered.left(started.progress, started.control, certain=False)
+    starter.remembered.left(started.progress, started.hold, certain=False)
     topics.delete_topic(sink.servers, sink.progress)
     refusal(starter.start, Reason.PROGRESS_LOST)
 
@@ -435,31 +437,31 @@ def test_a_driver_with_an_outcome_in_doubt_does_not_write_its_frontier_back(sink
 def started_with_three_rows(sink: OneSink) -> tuple[SinkStarter, StartedSink]:
     """A driver that knows of three rows of five."""
     produce(sink, 5)
-    starter = SinkStarter(settings=sink.settings(), source_admin=Admin(sink.connection), admin=Admin(sink.connection))
+    starter = SinkStarter(ports=ports(sink.settings(), Admin(sink.connection), Admin(sink.connection)))
     first = starter.start()
     deliver(sink, first, range(3))
-    first.control.close()
+    first.hold.close()
     return starter, starter.start()
 
 
 def test_a_driver_writes_its_frontier_back_while_it_holds_the_sink(sink: OneSink) -> None:
     starter, started = started_with_three_rows(sink)
-    starter.remembered.left(started.progress, started.control, certain=True)
+    starter.remembered.left(started.progress, started.hold, certain=True)
     topics.delete_topic(sink.servers, sink.progress)
     again = starter.start()
     assert (again.recreated_progress_topic, again.may_duplicate, again.progress.rows) == (True, None, 3)
-    again.control.close()
+    again.hold.close()
 
 
 def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(sink: OneSink) -> None:
     """The progress topic is gone with what would have told it: its transactional id tells."""
     starter, started = started_with_three_rows(sink)
-    starter.remembered.left(started.progress, started.control, certain=True)
+    starter.remembered.left(started.progress, started.hold, certain=True)
     newer = sink.starter("run-9").start()
     deliver(sink, newer, range(3, 5))
     topics.delete_topic(sink.servers, sink.progress)
     refusal(starter.start, Reason.PROGRESS_LOST)
-    newer.control.close()
+    newer.hold.close()
 
 
 @pytest.mark.thorough("the other moment of the same race, which waits for a transaction's time-out", after=1)
@@ -469,13 +471,13 @@ def test_a_driver_that_is_overtaken_while_it_writes_its_frontier_back_does_not_w
 ) -> None:
     """It held the sink when it began. The newer one delivers, and that progress is deleted, too."""
     starter, started = started_with_three_rows(sink)
-    starter.remembered.left(started.progress, started.control, certain=True)
+    starter.remembered.left(started.progress, started.hold, certain=True)
     memory = starter.remembered.memory
 
     def overtake() -> None:
         newer = sink.starter("run-9", memory).start()
         deliver(sink, newer, range(3, 5))
-        newer.control.close()
+        newer.hold.close()
         topics.delete_topic(sink.servers, sink.progress)
 
     topics.delete_topic(sink.servers, sink.progress)
@@ -583,9 +585,9 @@ def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     starter = sink.starter("run-2")
     # The read can also fail on the way; the driver then starts the sink again.
     with contextlib.suppress(SinkPipelineError):
-        starter.start().control.close()
+        starter.start().hold.close()
     started = starter.start()
-    started.control.close()
+    started.hold.close()
     assert sink.frontier() == {0: 3}, "what was read before is remembered, and the three rows are not delivered again"
 
 
@@ -647,12 +649,12 @@ def test_partition_ids_of_a_memory_are_fenced_too(lost: tuple[OneSink, Memory]) 
 def test_a_task_of_an_earlier_start_of_the_same_driver_stops_without_writing(sink: OneSink) -> None:
     produce(sink, 5)
     admin = Admin(sink.connection)
-    starter = SinkStarter(settings=sink.settings(), source_admin=admin, admin=admin)
+    starter = SinkStarter(ports=ports(sink.settings(), admin, admin))
     first = starter.start()
-    first.control.close()
+    first.hold.close()
     survivor = ExactlyOnceWriter(plan_of(sink, first, 5), sink.at(), Worker())
     second = starter.start()
-    second.control.close()
+    second.hold.close()
 
     def go_on() -> None:
         survivor.write(rows(range(5)))
@@ -706,7 +708,7 @@ def test_a_meta_of_more_than_a_megabyte_is_written(filled: OneSink) -> None:
     filled.start()
     of_many_topics(filled, 30_000)
     started = filled.start("run-2")
-    assert not started.control.writes_like_tasks, "its rows would be compressed, which nobody asked for"
+    assert not started.hold.delivers, "its rows would be compressed, which nobody asked for"
     deliver(filled, started, range(3))
     assert len(filled.truth()["meta"]["source"]) == 30_001
     assert filled.frontier() == {0: 3}

@@ -13,13 +13,13 @@ from sinkpipeline.core import troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import failpoints, producers
+from sinkpipeline.kafka import producers, session
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
-from sinkpipeline.kafka.starting import StartedSink
-from sinkpipeline.sinks import claiming
+from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.driver import Driver
@@ -70,7 +70,7 @@ def start_as_a_driver_does(sink: ReplicatedSink) -> StartedSink:
                 raise
             failures.append(error)
         else:
-            started.control.close()
+            started.hold.close()
             return started
     raise AssertionError(f"the circuit would be open: {failures}")
 
@@ -184,7 +184,7 @@ def test_a_broker_goes_away_in_the_middle_of_a_transaction(
 ) -> None:
     started = start_as_a_driver_does(sink)
     away = Away(cluster, sink, how, victim)
-    monkeypatch.setattr(claiming, "failpoint", away.at("after-progress-before-commit"))
+    monkeypatch.setattr(session, "failpoint", away.at("after-progress-before-commit"))
 
     with restored(cluster):
         for partition in range(PARTITIONS):

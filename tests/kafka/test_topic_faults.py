@@ -7,12 +7,13 @@ from collections.abc import Collection
 import pytest
 
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka import producers
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.producers import InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.sinks import transactional
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -188,7 +189,7 @@ class StaleBroker:
 
     def __init__(self, driver: Driver, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
-        clients = (driver.starter.admin, driver.starter.source_admin)
+        clients = (driver.starter.ports.admin, driver.starter.ports.source_admin)
         ask = Admin.topics
 
         def topics_of(admin: Admin, names: Collection[str]) -> dict[str, Topic | None]:

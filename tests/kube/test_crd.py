@@ -188,8 +188,10 @@ def test_what_the_types_take_is_taken_with_the_types_defaults(resources: Resourc
 def test_the_largest_manifest_is_within_the_cost_of_the_rules(resources: Resources) -> None:
     """Every bound at once: the API server ends an evaluation that costs too much."""
     cluster = ",".join(f"kafka-{number:03}.{'x' * 20}:9092" for number in range(56))
+    own = {"transform": {"where": "a" * 8_000, "select": {"value": "b" * 8_000}}}
     sinks = [
-        dead(
+        own
+        | dead(
             sink(
                 f"s{number}",
                 f"{number:02}-{'t' * 240}",

@@ -23,23 +23,26 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
-from sinkpipeline.kafka import consumers, deliveries, looks, producers, progress_log, reset, source_marks, starting
+from sinkpipeline.kafka import consumers, deliveries, ledger, producers, progress_log, target
 from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer, TransactionalProducer
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.reset import SinkReset
-from sinkpipeline.kafka.starting import SinkStarter
-from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.sinks import at_least_once, delivery, small_batches
+from sinkpipeline.kafka.session import KafkaClaim, KafkaSession
+from sinkpipeline.kafka.source import marks as source_marks
+from sinkpipeline.sinks import at_least_once, delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
+from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.sinks.starting import SinkStarter
+from sinkpipeline.sinks.takeover import SinkTakeover
 from sinkpipeline.sinks.world import World
 from sinkpipeline.spark import query as spark_query
 from sinkpipeline.spark.query import SinkQuery
@@ -155,12 +158,12 @@ def nothing_is_read_beyond_the_sentinel() -> list[Patch]:
 def announced_after_the_fence() -> list[Patch]:
     original, fence = SinkTakeover._take_over, SinkTakeover._fence
 
-    def take_over(self: Any, hold: Any, known: Progress, meta: Any, partitions: Iterable[SourcePartition]) -> Progress:
+    def take_over(self: Any, hold: Any, topic: Any, known: Progress, meta: Any, partitions: Any) -> Progress:
         partitions = set(partitions)
-        fence(self, {*known.partitions, *meta.source_partitions(), *partitions})
+        fence(self, hold, {*known.partitions, *meta.source_partitions(), *partitions})
         self._fence = nothing
         try:
-            return original(self, hold, known, meta, partitions)
+            return original(self, hold, topic, known, meta, partitions)
         finally:
             del self._fence
 
@@ -169,9 +172,9 @@ def announced_after_the_fence() -> list[Patch]:
 
 @mutation("a task reads, and then fences", machine.Attempts)
 def read_before_the_fence_in_a_task() -> list[Patch]:
-    original = ExactlyOnceWriter._claim
+    original = KafkaClaim.take
 
-    def claim(self: Any) -> None:
+    def take(self: Any) -> KafkaSession:
         settings = self._settings
         with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
             start = self._plan.verified
@@ -184,11 +187,11 @@ def read_before_the_fence_in_a_task() -> list[Patch]:
 
         self._log = lambda: Found(settings.connection, settings.progress.name, settings.group_id)
         try:
-            original(self)
+            return original(self)
         finally:
             del self._log
 
-    return [put(ExactlyOnceWriter, "_claim", claim)]
+    return [put(KafkaClaim, "take", take)]
 
 
 @mutation("a start reads, and then fences the partitions")
@@ -196,8 +199,8 @@ def read_before_the_fence_in_a_start() -> list[Patch]:
     fence, resume_since = SinkTakeover._fence, ProgressLog.resume_since
     waiting: dict[object, Callable[[], None]] = {}
 
-    def later(self: SinkTakeover, partitions: Iterable[SourcePartition]) -> None:
-        waiting[getcurrent()] = lambda: fence(self, partitions)
+    def later(self: SinkTakeover, hold: Any, partitions: Iterable[SourcePartition]) -> None:
+        waiting[getcurrent()] = lambda: fence(self, hold, partitions)
 
     def read(self: ProgressLog, *args: Any) -> Progress:
         found = resume_since(self, *args)
@@ -223,7 +226,7 @@ def _reads_with(kind: type[ProgressLog]) -> Patch:
     def log(self: Any) -> ProgressLog:
         return kind(self._settings.connection, self._settings.progress.name, self._settings.group_id)
 
-    return put(ExactlyOnceWriter, "_log", log)
+    return put(KafkaClaim, "_log", log)
 
 
 @mutation("a task doesn't check `run` after its init")
@@ -253,7 +256,7 @@ def reads_from_the_highest_offset() -> list[Patch]:
     def take(self: Any, receipts: Any, ranges: Any) -> None:
         original(self, receipts, ranges)
         end = SourcePartition(self._settings.progress.name, 0)
-        self._verified = self._starter.admin.end_offsets([end], read_committed=False)[end]
+        self._verified = self._ports.admin.end_offsets([end], read_committed=False)[end]
 
     return [put(SinkDelivery, "_take", take)]
 
@@ -389,7 +392,8 @@ def time_out_is_failure() -> list[Patch]:
         self._troubles = self._troubles.met(0.0)
         if self._troubles.count > 5:
             raise SinkPipelineError(Reason.TRANSACTION_FAILED, str(trouble), "")
-        self._producer = TransactionalProducer(self._settings.connection, self._id)
+        producer = TransactionalProducer(self._settings.connection, self._place().key)
+        self._session = KafkaSession(self._settings, producer, self._settings.id.partition_key(self._partition))
         self._produced = self._state.next
         self._forget_open()
 
@@ -491,8 +495,8 @@ def proved_once_is_proved() -> list[Patch]:
     is_proved, started = Remembered.is_proved, Remembered.started
     proved: set[Remembered] = set()
 
-    def once(self: Remembered, progress_topic: str) -> bool:
-        if self not in proved and is_proved(self, progress_topic):
+    def once(self: Remembered) -> bool:
+        if self not in proved and is_proved(self):
             proved.add(self)
         return self in proved
 
@@ -507,9 +511,9 @@ def proved_once_is_proved() -> list[Patch]:
 def proves_before_it_has_read() -> list[Patch]:
     original = SinkStarter._read
 
-    def read(self: SinkStarter, hold: Any) -> Progress:
-        self.remembered.taken_again(hold.control)
-        return original(self, hold)
+    def read(self: SinkStarter, hold: Any, topic: Any) -> Progress:
+        self.remembered.taken_again(hold)
+        return original(self, hold, topic)
 
     return [put(SinkStarter, "_read", read)]
 
@@ -529,7 +533,7 @@ def topic_ids_are_not_compared() -> list[Patch]:
     return [
         put(World, "_check_ids", nothing),
         put(SinkTakeover, "_check_same", nothing),
-        put(ExactlyOnceWriter, "_check_topics", nothing),
+        put(KafkaClaim, "_check_topics", nothing),
     ]
 
 
@@ -688,7 +692,8 @@ def one_look_is_a_verdict() -> list[Patch]:
 
 @mutation("clusters are told apart by their addresses", machine.TwoNames)
 def addresses_are_clusters() -> list[Patch]:
-    return [put(starting, "check_names_apart", nothing), put(starting, "check_ids_apart", nothing)]
+    apart = [put(module, "check_ids_apart", nothing) for module in (target, ledger)]
+    return [put(target, "check_names_apart", nothing), *apart]
 
 
 @mutation("marks in the source are written, and not compared", machine.LostEnds)
@@ -716,17 +721,12 @@ def noted_marks_are_forgotten() -> list[Patch]:
 
 @mutation("a dead letter is written beside the transaction of its rows", machine.DeadLetters)
 def dead_letters_beside_the_transaction() -> list[Patch]:
-    original = ExactlyOnceWriter._send
+    def send(self: Any, rows: Iterable[Any]) -> None:
+        producer = producers.PlainProducer(self._settings.connection)
+        producer.produce_rows(self._settings.dead_letter.topic.name, rows)
+        producer.flush()
 
-    def send(self: ExactlyOnceWriter, topic: str, rows: Iterable[Any]) -> None:
-        if topic == self._settings.data.name:
-            original(self, topic, rows)
-        else:
-            producer = producers.PlainProducer(self._settings.connection)
-            producer.produce_rows(topic, rows)
-            producer.flush()
-
-    return [put(ExactlyOnceWriter, "_send", send)]
+    return [put(KafkaSession, "send_dead", send)]
 
 
 @mutation("a refused transaction goes on behind what was sent in it", machine.DeadLetters)

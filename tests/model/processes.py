@@ -12,9 +12,10 @@ from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.reset import SinkReset
+from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 
@@ -70,9 +71,7 @@ class Driver:
         source = settings.source.connection
         source_admin = admin if source == settings.connection else Admin(source)
         starter = SinkStarter(
-            settings=settings,
-            source_admin=source_admin,
-            admin=admin,
+            ports=ports(settings, source_admin, admin),
             remembered=Remembered(self.world.memory(sink)),
         )
         self.starters[sink] = starter
@@ -111,7 +110,7 @@ class Person:
     def _run(self) -> None:
         admin = Admin(self._settings.connection)
         memory = self._world.memory(self._settings.id.sink)
-        reset = SinkReset(settings=self._settings, source_admin=admin, admin=admin, memory=memory)
+        reset = SinkReset(ports=ports(self._settings, admin, admin), memory=memory)
         self.runs[self._settings.id.sink] = reset._runs
         try:
             plan = reset.plan(self._targets)

@@ -27,8 +27,9 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark
-from sinkpipeline.kafka import producers, progress_log, reading, starting
-from sinkpipeline.kafka.source_marks import SourceMarks
+from sinkpipeline.kafka import producers, progress_log, reading
+from sinkpipeline.kafka.source import source
+from sinkpipeline.kafka.source.marks import SourceMarks
 from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
 from sinkpipeline.spark import query, runner, task
 
@@ -69,8 +70,7 @@ def product_on_the_model() -> Iterator[None]:
             patch(module, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
-        for module in (starting, delivery):
-            patch(module, SourceMarks=_Marks)
+        patch(source, SourceMarks=_Marks)
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread)
         patch(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.manifest import StartFrom
-from sinkpipeline.kafka.positions import read_checkpoint
+from sinkpipeline.kafka.source.positions import read_checkpoint
 from support.app.command import App, manifest
 from support.app.command import sink as sink_of
 from support.kafka import topics

@@ -15,7 +15,7 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
-from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.kafka.preview import Outlook, look
 from sinkpipeline.kafka.registry import Found
@@ -61,8 +61,10 @@ def app(kafka: LocalKafka, tmp_path: Path) -> App:
         name,
         [f"{name}-in"],
         decode={"format": "json", "schema": SCHEMA},
-        transform={"where": "id <> 50", "select": SELECT},
-        sinks=[{**sink, "deadLetter": {"topic": {"name": f"{name}-dlq"}}}],
+        transform={"where": "id = 50", "select": SELECT},
+        sinks=[
+            {**sink, "transform": {"where": "id <> 50"}, "deadLetter": {"topic": {"name": f"{name}-dlq"}}},
+        ],
     )
     return App(tmp_path, document)
 
@@ -71,7 +73,8 @@ def shown(spark: SparkSession, app: App, limit: int, *begin: str) -> tuple[Outlo
     pipeline = read_manifest(app.manifest)
     [settings] = resolve_sinks(pipeline, None)
     outlook = look(settings, parse_targets(begin) if begin else None)
-    return outlook, preview_rows(spark, settings, row_plan(pipeline), outlook, limit)
+    plan = rows_of(row_plan(pipeline), pipeline, settings.id.sink)
+    return outlook, preview_rows(spark, settings, plan, outlook, limit)
 
 
 def test_rows_as_they_would_be_written_and_nothing_is(spark: SparkSession, kafka: LocalKafka, app: App) -> None:

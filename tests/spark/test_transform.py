@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import logging
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.transform import analyse, output_rows
 
 if TYPE_CHECKING:
@@ -656,6 +658,17 @@ def test_nothing_is_cast_silently(spark: SparkSession, name: str, expression: st
 def test_where_is_boolean(spark: SparkSession) -> None:
     error = problem(spark, RowPlan("raw", where="octet_length(value)"))
     assert error.message == "spec.transform.where: must be BOOLEAN, is INT"
+
+
+def test_problems_of_several_sinks_are_reported_once_each(spark: SparkSession) -> None:
+    shared = RowPlan("raw", where="nope")
+    own = replace(shared, select=RowSelect(key="1"), select_at="spec.sinks[1].transform")
+    with pytest.raises(ExpressionsInvalid) as caught:
+        analyse(spark, shared, own, shared)
+    assert [each.path for each in caught.value.problems] == [
+        "spec.transform.where",
+        "spec.sinks[1].transform.select.key",
+    ]
 
 
 def test_all_problems_are_reported(spark: SparkSession) -> None:

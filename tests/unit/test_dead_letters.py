@@ -12,11 +12,13 @@ from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Verdict, pars
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.worker import Worker
 from support.sink.starts import refusal
@@ -68,11 +70,12 @@ class World:
         world = self
 
         class Cluster(Worker):
-            def admin(self, _connection: Connection) -> object:  # type: ignore[override]
+            def shared(self, *_: object) -> object:  # type: ignore[override]
                 return type("Admin", (), {"topics": staticmethod(world.topics), "denied": staticmethod(world.denies)})
 
         settings = DeadLetterSettings(topic=TopicRequest(name="dead"), auto_create=auto_create)
         plan = BatchPlan(
+            kind=KAFKA,
             settings=SinkSettings(
                 id=SinkId("i", "s"),
                 owner=Owner(cluster="file", name="n"),

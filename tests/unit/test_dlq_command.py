@@ -17,7 +17,7 @@ from sinkpipeline.cli.dlq.purging import UpTo
 from sinkpipeline.cli.dlq.selection import moment
 from sinkpipeline.cli.dlq.showing import printable
 from sinkpipeline.core.errors import Reason
-from sinkpipeline.sinks.redrive import Summary
+from sinkpipeline.kafka.redrive import Summary
 from support.sink.starts import refusal
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka import looks
+from sinkpipeline.sinks import looks
 
 LOST, RECREATED, UNREACHABLE = Reason.DATA_TOPIC_LOST, Reason.SOURCE_RECREATED, Reason.BROKER_UNREACHABLE
 

@@ -416,7 +416,7 @@ def test_every_problem_is_listed() -> None:
     document = changed(
         smallest(),
         ((*SINK, "deliveryGuarantee"), "AtMostOnce"),
-        ((*SINK, "transform"), {}),
+        ((*SINK, "decode"), {}),
         (("spec", "suspend"), "no"),
     )
     with pytest.raises(ManifestError) as caught:
@@ -426,7 +426,7 @@ def test_every_problem_is_listed() -> None:
     assert error.reason.exit_code is ExitCode.MANIFEST
     assert error.message.splitlines() == [
         'spec.sinks[0].deliveryGuarantee: is "AtMostOnce"; use ExactlyOnce or AtLeastOnce',
-        "spec.sinks[0].transform: is not served yet; use spec.transform for all sinks, or another SinkPipeline",
+        "spec.sinks[0].decode: is not served yet; use spec.decode for all sinks, or another SinkPipeline",
         "spec.suspend: is text, not true or false; write true or false, without quotes",
     ]
 

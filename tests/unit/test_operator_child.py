@@ -49,7 +49,12 @@ def test_what_is_the_operators_alone_needs_no_new_driver(spec: dict[str, Any]) -
 
 @pytest.mark.parametrize(
     "spec",
-    [{"trigger": {"interval": "2s"}}, {"spark": {"driver": {"memory": "2g"}}}, {"failurePolicy": {"resetAfter": "1m"}}],
+    [
+        {"trigger": {"interval": "2s"}},
+        {"spark": {"driver": {"memory": "2g"}}},
+        {"failurePolicy": {"resetAfter": "1m"}},
+        {"sinks": [{"name": "out", "kafka": {"topic": {"name": "o"}}, "transform": {"where": "true"}}]},
+    ],
 )
 def test_what_the_driver_reads_needs_a_new_one(spec: dict[str, Any]) -> None:
     assert config_hash(pipeline(**spec)) != config_hash(pipeline())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.kafka.removal import KeptTopic
+from sinkpipeline.sinks.removal import KeptTopic
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step

@@ -1,4 +1,4 @@
-"""What the Kafka sinks have in common, on a Kafka that is a list: cuts, verdicts, the search for refused records."""
+"""What writers of all kinds have in common, on a sink that is a list: cuts, verdicts, the search for bad records."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.deliveries import RecordRefused
+from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
-from sinkpipeline.sinks.contract import BatchPlan, Limits, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, Limits, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
@@ -43,6 +44,7 @@ REFUSED = Verdict(ErrorClass.RECORD_REFUSED, "the broker says no", "INVALID_RECO
 
 def plan_of(*, letters: bool = True, drop: bool = False, row_bytes: int = 10_000) -> BatchPlan:
     return BatchPlan(
+        kind=KAFKA,
         settings=SinkSettings(
             id=SinkId("i", "s"),
             owner=Owner(cluster="file", name="n"),
@@ -158,7 +160,14 @@ class Writer(PartitionWriter):
             self._opened_at = time.monotonic()
 
     @override
-    def _send(self, topic: str, rows: Iterable[Row]) -> None:
+    def _send(self, rows: Iterable[Row]) -> None:
+        self._take(DATA, rows)
+
+    @override
+    def _send_dead(self, rows: Iterable[Row]) -> None:
+        self._take(DEAD, rows)
+
+    def _take(self, topic: str, rows: Iterable[Row]) -> None:
         of_client = self.world.letters_by_client if topic == DEAD else self.world.by_client
         for index, (value, *_) in enumerate(rows):
             offset = int((value or b"").partition(b" ")[0])
@@ -178,7 +187,7 @@ class Writer(PartitionWriter):
             self.world.interruptions -= 1
             raise InterruptedError
         if self.world.progress_is_refused:
-            raise RecordRefused(REFUSED, PROGRESS)
+            raise ProgressRefused(REFUSED, PROGRESS)
         for topic, offset in self.open:
             self.world.topics[topic].append(offset)
         self.open.clear()

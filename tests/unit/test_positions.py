@@ -17,7 +17,7 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.positions import CheckpointFiles, Positions, describe, of_checkpoint, of_group, within
 from sinkpipeline.core.starting import SourceView, plan_partitions
-from sinkpipeline.kafka.positions import read_checkpoint
+from sinkpipeline.kafka.source.positions import read_checkpoint
 
 A0, A1, A2, B0 = (SourcePartition(topic, number) for topic, number in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'

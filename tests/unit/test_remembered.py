@@ -19,8 +19,7 @@ class Control:
     ours: bool = True
     closed: bool = False
 
-    def still_holds(self, progress_topic: str) -> bool:
-        assert progress_topic == "progress"
+    def still_holds(self) -> bool:
         assert not self.closed, "who gave it up can't prove anything by it"
         return self.ours
 
@@ -39,7 +38,7 @@ def frontier(remembered: Remembered) -> int | None:
 
 def test_what_was_told_is_never_proved_and_what_is_read_goes_before_it() -> None:
     remembered = Remembered(remember(at(3)))
-    assert (frontier(remembered), remembered.is_ours, remembered.is_proved("progress")) == (3, False, False)
+    assert (frontier(remembered), remembered.is_ours, remembered.is_proved()) == (3, False, False)
     remembered.read(Progress())
     assert frontier(remembered) == 3
     remembered.read(at(5))
@@ -49,14 +48,14 @@ def test_what_was_told_is_never_proved_and_what_is_read_goes_before_it() -> None
 def test_what_is_delivered_is_doubtful_until_the_delivery_has_ended() -> None:
     remembered = Remembered()
     remembered.started(at(3))
-    assert (frontier(remembered), remembered.is_ours, remembered.is_proved("progress")) == (3, True, False)
+    assert (frontier(remembered), remembered.is_ours, remembered.is_proved()) == (3, True, False)
     in_doubt, certain = Control(), Control()
     remembered.left(at(5), in_doubt, certain=False)
-    assert (in_doubt.closed, remembered.is_proved("progress"), frontier(remembered)) == (True, False, 5)
+    assert (in_doubt.closed, remembered.is_proved(), frontier(remembered)) == (True, False, 5)
     remembered.left(at(7), certain, certain=True)
-    assert (certain.closed, remembered.is_proved("progress"), frontier(remembered)) == (False, True, 7)
+    assert (certain.closed, remembered.is_proved(), frontier(remembered)) == (False, True, 7)
     remembered.started(at(7))
-    assert (certain.closed, remembered.is_proved("progress")) == (False, False), "the start has taken it, and holds it"
+    assert (certain.closed, remembered.is_proved()) == (False, False), "the start has taken it, and holds it"
 
 
 def test_what_an_earlier_start_has_read_is_forgotten_with_the_next_delivery() -> None:
@@ -74,9 +73,9 @@ def test_who_was_overtaken_is_doubtful_from_then_on() -> None:
     remembered.read(at(4))
     assert frontier(remembered) == 7, "what is read is no news to who is exact"
     control.ours = False
-    assert not remembered.is_proved("progress")
+    assert not remembered.is_proved()
     control.ours = True
-    assert (control.closed, remembered.is_proved("progress")) == (True, False)
+    assert (control.closed, remembered.is_proved()) == (True, False)
 
 
 def test_each_attempt_proves_by_the_id_that_was_taken_last() -> None:
@@ -86,9 +85,9 @@ def test_each_attempt_proves_by_the_id_that_was_taken_last() -> None:
     remembered.left(at(7), first, certain=True)
     remembered.taken_again(second)
     assert (first.closed, remembered.keeps(first), remembered.keeps(second)) == (True, False, True)
-    assert remembered.is_proved("progress")
+    assert remembered.is_proved()
     remembered.let_go()
-    assert (second.closed, remembered.is_proved("progress")) == (True, False)
+    assert (second.closed, remembered.is_proved()) == (True, False)
 
 
 def test_only_who_is_exact_knows_his_own_leftovers() -> None:

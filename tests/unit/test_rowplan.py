@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.rowplan import RowPlan, RowSelect, rows_of, rows_of_all
+from support.resource.manifests import SINK, changed, smallest
 
 
 def test_expressions_are_named_by_their_path_in_the_manifest() -> None:
@@ -27,3 +29,23 @@ def test_json_needs_a_schema_and_raw_has_none() -> None:
         RowPlan("json")
     with pytest.raises(ValueError, match="raw has no schema"):
         RowPlan("raw", schema="id INT")
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"where": "b"}, [("spec.sinks[0].transform.where", "b"), ("spec.transform.select.key", "k")]),
+        (
+            {"select": {"value": "v"}},
+            [("spec.transform.where", "a"), ("spec.sinks[0].transform.select.value", "v")],
+        ),
+    ],
+    ids=["where", "select"],
+)
+def test_what_a_sink_transforms_itself_stands_in_place_of_what_the_pipeline_does(
+    own: dict[str, object], expected: list[tuple[str, str]]
+) -> None:
+    pipeline = parse_manifest(changed(smallest(), ((*SINK, "transform"), own)))
+    rows = RowPlan("raw", where="a", select=RowSelect(key="k"))
+    assert list(rows_of(rows, pipeline, pipeline.spec.sinks[0].name).expressions()) == expected
+    assert rows_of_all(rows, parse_manifest(smallest())) == [rows]

@@ -112,7 +112,7 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
         source = SourcePartition("in", 0)
         progress = Progress(partitions={source: PartitionProgress(epoch=0, next=0)})
         return SimpleNamespace(
-            recreated_progress_topic=False, may_duplicate=None, progress=progress, drift=(), control=Closed()
+            recreated_progress_topic=False, may_duplicate=None, progress=progress, drift=(), hold=Closed()
         )
 
     for name, stand_in in {

@@ -12,13 +12,15 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.sinks import small_batches
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter
+from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.small_batches import Prepared, SmallBatches
 from support.sink.one_sink import rows
@@ -37,6 +39,7 @@ SETTINGS = SinkSettings(
 )
 BEFORE = PartitionProgress(epoch=3, next=10, rows=7, dead=2, by_class=checked({"WrongType": 2}))
 PLAN = BatchPlan(
+    kind=KAFKA,
     settings=SETTINGS,
     run="r",
     data_limits=TopicLimits(partitions=2),
@@ -57,7 +60,7 @@ def no_topic_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent(prepared: Prepared) -> list[tuple[str, list[bytes | None]]]:
-    return [(topic, [row[0] for row in found]) for topic, found in prepared.rows]
+    return [(into.value, [row[0] for row in found]) for into, found in prepared.rows]
 
 
 def test_a_batch_is_small_by_its_offsets_and_by_the_rows_that_came_lately() -> None:
@@ -88,8 +91,9 @@ def test_what_the_driver_takes() -> None:
     narrow = TopicLimits(partitions=1, message_bytes=100_000)
     assert not small.takes(replace(PLAN, data_limits=narrow)), "the client would send too much at once"
     assert not small.takes(replace(PLAN, letter_limits=narrow))
-    assert SmallBatches(replace(SETTINGS, dead_letter=None)).takes(replace(PLAN, letter_limits=narrow))
-    assert SmallBatches(replace(SETTINGS, properties={"batch.size": "50000"})).takes(replace(PLAN, data_limits=narrow))
+    without, slim = replace(SETTINGS, dead_letter=None), replace(SETTINGS, properties={"batch.size": "50000"})
+    assert SmallBatches(without).takes(replace(PLAN, settings=without, letter_limits=narrow))
+    assert SmallBatches(slim).takes(replace(PLAN, settings=slim, data_limits=narrow))
     small.told(PLAN, [Receipt(size=SMALL_BYTES), Receipt(size=SMALL_BYTES)])
     assert not small.takes(PLAN)
 
@@ -131,7 +135,12 @@ def test_rows_dead_letters_and_the_progress_of_every_range() -> None:
     batches = [(P0, rows(range(10, 13), bad=[11])), (P0, rows(range(15, 17)))]
     prepared = SmallBatches(SETTINGS).prepared(PLAN, batches, at=5)
     assert prepared is not None
-    assert sent(prepared) == [("dead", [b"11"]), ("data", [b"10"]), ("data", [b"12"]), ("data", [b"15", b"16"])]
+    assert sent(prepared) == [
+        ("letters", [b"11"]),
+        ("target", [b"10"]),
+        ("target", [b"12"]),
+        ("target", [b"15", b"16"]),
+    ]
     assert prepared.delivered == 4
     assert prepared.progress == {
         P0: replace(BEFORE, next=20, rows=11, dead=3, at=5, by_class=checked({"WrongType": 2, "MalformedJson": 1})),

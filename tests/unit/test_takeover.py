@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka import takeover
-from sinkpipeline.kafka.producers import Fenced, InDoubt
-from sinkpipeline.kafka.takeover import SinkTakeover
+from sinkpipeline.core.ports import Fenced, InDoubt
+from sinkpipeline.sinks import takeover
+from sinkpipeline.sinks.takeover import SinkTakeover
 from support.sink.starts import refusal
 
 OUTAGE = SinkPipelineError(Reason.BROKER_UNREACHABLE, "too few replicas", "bring them back")
@@ -57,9 +57,8 @@ def test_an_outage_is_told_as_one(
     seconds: list[float], trouble: Exception, takes_s: float, reason: Reason, count: int
 ) -> None:
     seconds[0] = takes_s
-    settings: Any = SimpleNamespace(id="sink")
-    admin: Any = None
+    ports: Any = SimpleNamespace(settings=SimpleNamespace(id="sink"))
     attempt, made = attempts(trouble)
-    start = SinkTakeover(settings=settings, source_admin=admin, admin=admin)
+    start = SinkTakeover(ports=ports)
     refusal(lambda: start._repeat(attempt), reason)
     assert len(made) == count

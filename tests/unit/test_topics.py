@@ -327,7 +327,7 @@ OTHER = "sinkpipeline/v1/other/out/meta"
 def test_a_data_topic_outlives_its_sink_where_others_need_it(
     meta: Meta, others: Mapping[str, Meta | None], kept: str | None
 ) -> None:
-    reason = why_kept(SINK, DATA, meta, others)
+    reason = why_kept(SINK, DATA.id, meta, others)
     assert reason is None if kept is None else kept in (reason or "")
 
 

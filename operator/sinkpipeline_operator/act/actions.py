@@ -18,7 +18,7 @@ from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import SinkState
-from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline_operator.child import configs
 from sinkpipeline_operator.child.builder import (
     NONCE_ANNOTATION,

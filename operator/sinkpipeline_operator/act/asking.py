@@ -16,7 +16,7 @@ from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.action import ActionType
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.kafka.asked_reset import AskedReset
-from sinkpipeline.kafka.failpoints import failpoint
+from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline_operator.act.actions import Actions
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import askedjob, remedies

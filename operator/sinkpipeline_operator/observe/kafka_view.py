@@ -23,9 +23,10 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.removal import KeptTopic, SinkRemoval
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.kube.client import Ref
@@ -213,7 +214,7 @@ class KafkaView:
         sinks = []
         for sink in settings:
             admin = self._clients.admin(sink.connection)
-            sinks.append(SinkRemoval(settings=sink, source_admin=admin, admin=admin, announced=announced))
+            sinks.append(SinkRemoval(ports=ports(sink, admin, admin), announced=announced))
         if announced is None:
             doomed = (each.doomed() for each in sinks)
             return Removal(done=False, doomed=tuple(name for name in doomed if name is not None))

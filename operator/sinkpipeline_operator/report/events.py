@@ -11,7 +11,7 @@ from typing import Any
 
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
 from sinkpipeline.core.texts import shortened
-from sinkpipeline.kafka.removal import KeptTopic
+from sinkpipeline.sinks.removal import KeptTopic
 from sinkpipeline_operator.child import refusals, remedies
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait

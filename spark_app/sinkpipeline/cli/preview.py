@@ -13,7 +13,8 @@ import click
 from sinkpipeline.cli.dlq.showing import base64_of, content_lines, printable
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
-from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.batch import count_offsets
+from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kafka.preview import look
@@ -45,7 +46,7 @@ def preview(asked: Request) -> None:
     settings = _the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink)
     preflight([settings])
     outlook = look(settings, targets)
-    plan = row_plan(pipeline)
+    plan = rows_of(row_plan(pipeline), pipeline, settings.id.sink)
     with brief_session(
         f"preview {pipeline.identity}",
         "local[2]",
@@ -61,7 +62,7 @@ def preview(asked: Request) -> None:
     else:
         for line in (line for row in rows for line in _lines(row, settings)):
             click.echo(line)
-    waiting = sum(each.end - each.start for each in outlook.ranges.values())
+    waiting = count_offsets(outlook.ranges)
     begins = "as --from says" if targets is not None else "at its progress" if outlook.resumes else "as a first start"
     click.echo(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
     if not rows and targets is None:

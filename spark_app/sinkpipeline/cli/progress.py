@@ -26,7 +26,8 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import describe, view_source
+from sinkpipeline.kafka.source.views import view_source
+from sinkpipeline.kafka.views import describe
 
 _WATCH_S = 2.0
 _COLUMNS = ("sink", "topic", "partition", "next", "end", "lag", "rows", "dead", "dropped", "lost", "at")

@@ -21,11 +21,12 @@ from sinkpipeline.core.reset import Move, ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets, usage_invalid
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.positions import read_checkpoint, read_group
 from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
+from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.reset import SinkReset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +76,7 @@ def reset(asked: Request) -> None:
     earlier = None if asked.status_file is None else read_status(asked.status_file)
     preflight([settings])
     resetting = SinkReset(
-        settings=settings,
-        source_admin=Admin(settings.source.connection),
-        admin=Admin(settings.connection),
+        ports=ports(settings, Admin(settings.source.connection), Admin(settings.connection)),
         memory=None if earlier is None else memory_of(earlier, settings.id.identity, asked.sink),
     )
     plan = resetting.plan(targets, asked.positions(settings.source.connection))

@@ -12,7 +12,7 @@ import click
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
-from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import RegistrySettings
@@ -130,5 +130,6 @@ def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None
         what_for="checks the expressions",
         say=lambda line: click.echo(line, err=True),
     ) as spark:
-        analyse(spark, planned(row_plan(pipeline), schemas_of(spark, registry)))
+        schemas = schemas_of(spark, registry)
+        analyse(spark, *(planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)))
     return None

@@ -28,7 +28,7 @@ from sinkpipeline.core.topics import Memory, remember
 class ControlId(Protocol):
     """A sink's control id, as this driver has taken it."""
 
-    def still_holds(self, progress_topic: str) -> bool:
+    def still_holds(self) -> bool:
         """Whether nobody has taken it since: what is written under it counts."""
 
     def close(self) -> None:
@@ -51,9 +51,9 @@ class Remembered:
         if self._control is None:
             self.memory = remember(progress) or self.memory
 
-    def is_proved(self, progress_topic: str) -> bool:
+    def is_proved(self) -> bool:
         """Whether it is exact, now; if it was thought to be, and is not, it is doubtful from here on."""
-        if self._control is not None and not self._control.still_holds(progress_topic):
+        if self._control is not None and not self._control.still_holds():
             self.let_go()
         return self._control is not None
 

@@ -8,7 +8,6 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SinkId, is_meta_key
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.progress_records import decode_meta
-from sinkpipeline.core.topics import Topic
 
 
 def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Meta | None]:
@@ -28,12 +27,12 @@ def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> d
     return metas
 
 
-def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta | None]) -> str | None:
+def why_kept(sink: SinkId, topic_id: str, meta: Meta, others: Mapping[str, Meta | None]) -> str | None:
     """Why a data topic outlives the sink that delivers into it; None where it is to be deleted with it.
 
     Args:
         sink: whose data topic it is.
-        topic: as it is there.
+        topic_id: of the one that is there.
         meta: the sink's own.
         others: by key, every `meta` of the progress topic, the sink's own perhaps among them; None is unreadable.
     """
@@ -43,13 +42,13 @@ def why_kept(sink: SinkId, topic: Topic, meta: Meta, others: Mapping[str, Meta |
             "nothing says that this pipeline created it: it was there before, or its progress topic was lost and "
             "restored from the status, which does not remember who created the data topic"
         )
-    if meta.created != topic.id:
+    if meta.created != topic_id:
         return "somebody has created it again since"
     for key, other in sorted(others.items()):
         if key == sink.meta_key:
             continue
         if other is None:
             return f"{key} in the progress topic can't be read, and may deliver into it"
-        if other.data == topic.id:
+        if other.data == topic_id:
             return f"{other.owner} delivers into it, or has done so ({key})"
     return None

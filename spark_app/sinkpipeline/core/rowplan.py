@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 from sinkpipeline.core.schemas import Known
@@ -10,7 +10,7 @@ from sinkpipeline.core.schemas import Known
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinkpipeline.core.manifest import SinkPipeline
+    from sinkpipeline.core.manifest import Select, SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
@@ -18,7 +18,7 @@ OnNull = Literal["DeadLetter", "PassThrough"]
 
 @dataclass(frozen=True)
 class RowSelect:
-    """Spark SQL expressions of `spec.transform.select`; what is None keeps the source record's own."""
+    """Spark SQL expressions of `select`; what is None keeps the source record's own."""
 
     key: str | None = None
     value: str | None = None
@@ -29,7 +29,7 @@ class RowSelect:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """`spec.decode` and `spec.transform` of a pipeline, the same for all of its sinks.
+    """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
     `schema` has the record's columns: for `json` and `csv` as DDL, for `avro` the reader's schema as JSON, absent for
     `text` and `raw`, and of `avro` with a registry until that was asked. ValueError otherwise.
@@ -44,6 +44,9 @@ class RowPlan:
     """Between the fields of `csv`."""
     known: Known | None = None
     """The writers' schemas that are known, where values are framed; of `json` only frames are looked at."""
+    where_at: str = "spec.transform"
+    """In which transform of the manifest `where` stands, and in which one `select`."""
+    select_at: str = "spec.transform"
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
@@ -56,17 +59,30 @@ class RowPlan:
     def expressions(self) -> Iterator[tuple[str, str]]:
         """Every expression that is set, as (path in the manifest, SQL text)."""
         if self.where is not None:
-            yield "spec.transform.where", self.where
+            yield f"{self.where_at}.where", self.where
         for name in (each.name for each in fields(self.select)):
             text = getattr(self.select, name)
             if text is not None:
-                yield f"spec.transform.select.{name}", text
+                yield f"{self.select_at}.select.{name}", text
+
+
+def row_select(select: Select | None) -> RowSelect:
+    """From the manifest."""
+    if select is None:
+        return RowSelect()
+    return RowSelect(
+        key=select.key,
+        value=select.value,
+        headers=select.headers,
+        timestamp=select.timestamp,
+        partition=select.partition,
+    )
 
 
 def row_plan(pipeline: SinkPipeline) -> RowPlan:
-    """What happens to one record, from the manifest."""
+    """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
-    select, registry = transform.select, decode.schema_registry
+    registry = decode.schema_registry
     return RowPlan(
         decode_format=decode.format.value,
         schema=decode.schema_text,
@@ -74,13 +90,23 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         delimiter="," if decode.csv is None else decode.csv.delimiter,
         known=None if registry is None else Known(id_bytes=registry.id_format.size),
         where=transform.where,
-        select=RowSelect()
-        if select is None
-        else RowSelect(
-            key=select.key,
-            value=select.value,
-            headers=select.headers,
-            timestamp=select.timestamp,
-            partition=select.partition,
-        ),
+        select=row_select(transform.select),
     )
+
+
+def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
+    """The plan of one sink: what it transforms itself stands in place of what the pipeline does."""
+    index, own = next((at, each.transform) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
+    if own is None:
+        return rows
+    place = f"spec.sinks[{index}].transform"
+    if own.where is not None:
+        rows = replace(rows, where=own.where, where_at=place)
+    if own.select is not None:
+        rows = replace(rows, select=row_select(own.select), select_at=place)
+    return rows
+
+
+def rows_of_all(rows: RowPlan, pipeline: SinkPipeline) -> list[RowPlan]:
+    """The plans of all sinks, in their order."""
+    return [rows_of(rows, pipeline, sink.name) for sink in pipeline.spec.sinks]

@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Creation
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
 from sinkpipeline.kafka.errors import error_of, is_refused_log_in, made, repeated, translate
@@ -49,15 +50,6 @@ class Cluster:
     id: str | None
     """The same by whatever address it was reached; None where the brokers have none."""
     brokers: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Creation:
-    """A topic that is there after its creation was asked for."""
-
-    topic: Topic
-    is_ours: bool
-    """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
 
 
 class _LogIn:

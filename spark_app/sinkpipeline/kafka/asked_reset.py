@@ -13,9 +13,10 @@ from sinkpipeline.core.reset import ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.kind import KafkaPorts
 from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.reset import SinkReset
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.sinks.reset import SinkReset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,7 @@ class AskedReset:
         settings = self.settings
         preflight([settings])
         return SinkReset(
-            settings=settings,
-            source_admin=Admin(settings.source.connection),
-            admin=Admin(settings.connection),
+            ports=KafkaPorts(settings, Admin(settings.source.connection), Admin(settings.connection)),
             memory=self.memory,
         )
 

@@ -17,12 +17,12 @@ from typing_extensions import override
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SENTINEL_KEY
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress_records import encode_sentinel, writer_header
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, TransactionalProducer
+from sinkpipeline.sinks.failpoints import failpoint
 
 _LOG = logging.getLogger("sinkpipeline.sink")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinkpipeline.core.causes import of_kafka
-from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.errors import error_of, is_record_error, verdict_of
 
@@ -22,24 +22,6 @@ class Unacknowledged(SinkPipelineError):
     def __init__(self, reason: Reason, message: str, remedy: str, share: float = 0.0) -> None:
         super().__init__(reason, message, remedy)
         self.share = share
-
-
-class RecordRefused(Exception):
-    """The client or the broker refuses a record for what it is; nothing of its transaction is committed.
-
-    `index` counts the rows of the call that raised it; None where only the broker knows which one it was.
-    `topic` is where a record was to go that was refused, where that is known.
-    """
-
-    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
-        super().__init__(verdict.text, topic, index)
-        self.verdict = verdict
-        self.topic = topic
-        self.index = index
-
-    @property
-    def text(self) -> str:
-        return self.verdict.text
 
 
 class Deliveries:

@@ -16,7 +16,8 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics
+from sinkpipeline.kafka.source.views import check_visible, source_topics
+from sinkpipeline.kafka.views import describe, holds_data
 
 _CONNECT_S = 5.0
 

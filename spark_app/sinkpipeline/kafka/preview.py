@@ -13,11 +13,12 @@ from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import planned
-from sinkpipeline.kafka.views import read_limits, view_source
+from sinkpipeline.kafka.source.positions import read_positions
+from sinkpipeline.kafka.source.source import KafkaSource
+from sinkpipeline.kafka.source.views import view_source
+from sinkpipeline.kafka.views import read_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ def _frontier(settings: SinkSettings, admin: Admin, view: SourceView, progress: 
     imported: Mapping[SourcePartition, int] = {}
     if source.start_from is not None and not progress.exists:
         imported = read_positions(source.start_from, source, admin, view).next
-    begins = planned(source, known, view, epoch=0, imported=imported)
+    begins = KafkaSource(source, settings.group_id, admin).planned(known, view, epoch=0, imported=imported)
     return {partition: state.next for partition, state in begins.items()}
 
 

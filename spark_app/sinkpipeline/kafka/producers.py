@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
@@ -22,7 +23,6 @@ from sinkpipeline.kafka.deliveries import (
     Deliveries,
     Queue,
     QueueStayedFull,
-    RecordRefused,
     produce_rows,
     unacknowledged,
 )
@@ -48,32 +48,6 @@ _CAUSE_S = 0.5
 
 _QUEUE_KBYTES = "8192"
 """Of a plain producer: what it holds is what an AtLeastOnce sink still has to wait for when a cut is due."""
-
-
-class Fenced(Exception):
-    """Another producer took the transactional id over, or the broker timed our transaction out: read `meta` to know."""
-
-
-class InDoubt(Exception):
-    """What is open may or may not count, and the producer can't be used again.
-
-    `aborted` where a transaction was not committed, for certain. `told` is what the table of causes says of it, where
-    it has a cause. `share` tells how much of it was acknowledged, 0 to 1, where that is known: what came through in
-    part was too much at once.
-    """
-
-    def __init__(
-        self, text: str, *, aborted: bool = False, told: SinkPipelineError | None = None, share: float | None = None
-    ) -> None:
-        super().__init__(text)
-        self.aborted = aborted
-        self.told = told
-        self.share = share
-
-    @property
-    def outage(self) -> SinkPipelineError | None:
-        """What it was, where it was an outage of the cluster."""
-        return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
 
 
 def transactional_config(

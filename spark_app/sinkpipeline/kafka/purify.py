@@ -28,12 +28,13 @@ from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.positions import read_positions
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import planned
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, source_topics, view_source
+from sinkpipeline.kafka.source.positions import read_positions
+from sinkpipeline.kafka.source.source import KafkaSource
+from sinkpipeline.kafka.source.views import check_visible, source_topics, view_source
+from sinkpipeline.kafka.views import describe, holds_data
 
 _PREFLIGHT_S = 5.0
 
@@ -152,7 +153,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         view = view_source(sink.source, source_admin)
         found_positions = read_positions(sink.source.start_from, sink.source, source_admin, view)
         # As a start would: offsets that the source does not have are refused here already.
-        planned(sink.source, {}, view, epoch=0, imported=found_positions.next)
+        KafkaSource(sink.source, sink.group_id, source_admin).planned({}, view, epoch=0, imported=found_positions.next)
         begins = tuple(describe_positions(found_positions))
     for request, create in (
         (sink.data, decision.create_data),

@@ -1,17 +1,17 @@
-"""The idempotent Kafka sink: rows are acknowledged before their progress is written; a crash between repeats them.
+"""The at-least-once sink: rows are acknowledged before their progress is written; a crash between repeats them.
 
     rows of offsets [next, cut), their dead letters ─► acknowledged ─► progress record, next = cut
                                                                        └ the last of a batch: by the driver, with others
 
-A batch that is one cut needs no transactional id, and its progress is the driver's to write. The first cut that is not
-the last takes the partition's id, and writes the progress under it as `ExactlyOnce` does, so that a batch that takes
-hours is not repeated from its beginning.
+A batch that is one cut needs no session, and its progress is the driver's to write. The first cut that is not the last
+claims the partition, and writes the progress as `ExactlyOnce` does, so that a batch that takes hours is not repeated
+from its beginning.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from typing_extensions import override
 
@@ -19,10 +19,10 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.deliveries import Unacknowledged
-from sinkpipeline.kafka.producers import Fenced, InDoubt, PlainProducer
+from sinkpipeline.core.task_ports import Claim
 from sinkpipeline.sinks.claiming import ClaimingWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.worker import Worker
@@ -44,7 +44,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         cuts: CutPolicy | None = None,
     ) -> None:
         super().__init__(plan, partition, worker, cuts or CutPolicy())
-        self._rows = worker.take_plain(plan.settings.connection, plan.producer_properties)
+        self._rows = plan.kind.sender(plan, worker)
         self._writes_progress = retried
         """Whether the progress of this attempt is its own to write: so where another attempt may be doing the same."""
         if retried:
@@ -63,7 +63,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         if self._letters is not None:
             self._letters.close()
         self._give_up()
-        self._worker.keep_plain(self._settings.connection, self._plan.producer_properties, self._rows)
+        self._rows.keep()
 
     def _cut_held(self) -> None:
         self._produce_held()
@@ -88,7 +88,7 @@ class AtLeastOnceWriter(ClaimingWriter):
             self._writes_progress = True
             found = self._fence()
             if found.next != self._state.next:
-                raise Fenced(f"{self._id}: another attempt came further")
+                raise Fenced(f"{self._partition}: another attempt came further")
 
     def _settle(self, new: PartitionProgress) -> None:
         """What is open counts, by this progress."""
@@ -99,15 +99,12 @@ class AtLeastOnceWriter(ClaimingWriter):
             self._count(new)
 
     def _acknowledge(self) -> None:
-        try:
-            self._rows.flush()
-        except Unacknowledged as trouble:
-            raise _in_doubt(trouble) from trouble
+        self._rows.flush()
 
     def _renew_rows(self) -> None:
-        """A producer that lost a row never says again that all is well."""
+        """A sender that lost a row never says again that all is well."""
         self._rows.close()
-        self._rows = PlainProducer(self._settings.connection, self._plan.producer_properties)
+        self._rows = self._plan.kind.sender(self._plan, self._worker)
 
     @override
     def _go_on(self) -> None:
@@ -130,8 +127,8 @@ class AtLeastOnceWriter(ClaimingWriter):
     @override
     def _abort(self) -> None:
         """Of rows that were sent nothing can be taken back."""
-        if self._producer is not None and self._producer.in_transaction:
-            self._producer.abort()
+        if self._session is not None and self._session.is_open:
+            self._session.abort()
 
     @override
     def _would_refuse(self, timestamp: int) -> Verdict | None:
@@ -139,9 +136,8 @@ class AtLeastOnceWriter(ClaimingWriter):
         return super()._would_refuse(timestamp)
 
     @override
-    @property
-    def _claim_properties(self) -> Mapping[str, str]:
-        return {}
+    def _place(self) -> Claim:
+        return self._plan.kind.claim(self._plan, self._partition, self._worker, rows=False)
 
     @override
     def _begin(self) -> None:
@@ -149,12 +145,9 @@ class AtLeastOnceWriter(ClaimingWriter):
             self._opened_at = time.monotonic()
 
     @override
-    def _send(self, topic: str, rows: Iterable[Row]) -> None:
-        try:
-            self._rows.produce_rows(topic, rows)
-        except Unacknowledged as trouble:
-            raise _in_doubt(trouble) from trouble
+    def _send(self, rows: Iterable[Row]) -> None:
+        self._rows.send(rows)
 
-
-def _in_doubt(trouble: Unacknowledged) -> InDoubt:
-    return InDoubt(trouble.message, told=trouble, share=trouble.share)
+    @override
+    def _send_dead(self, rows: Iterable[Row]) -> None:
+        self._rows.send_dead(rows)

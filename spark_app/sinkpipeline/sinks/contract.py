@@ -11,17 +11,21 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.deadletter import ErrorClass, Stage, Verdict, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter, Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Headers, Row, batch_size
 from sinkpipeline.core.schemas import name_of
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.core.task_ports import Claim, LetterBox, RecordReader, Sender
+
+if TYPE_CHECKING:
+    from sinkpipeline.sinks.worker import Worker
 
 
 class Restart(Exception):
@@ -47,7 +51,8 @@ class UnknownSchemas(Restart):
 class BatchPlan:
     """What the driver tells every task of a batch. Pickles, and holds no secret."""
 
-    settings: SinkSettings
+    kind: SinkKind
+    settings: Settings
     run: str
     data_limits: TopicLimits
     letter_limits: TopicLimits
@@ -81,19 +86,6 @@ class BatchPlan:
             keyed=data.needs_key,
         )
 
-    @property
-    def producer_properties(self) -> dict[str, str]:
-        """Of the producer of rows; with dead letters it takes what either topic takes.
-
-        Then no batch of several records may be larger than what the other topic takes.
-        """
-        properties = dict(self.settings.properties)
-        if self.settings.dead_letter is None:
-            return {**properties, "message.max.bytes": str(self.data_limits.message_bytes)}
-        smaller, larger = sorted((self.data_limits.message_bytes, self.letter_limits.message_bytes))
-        batch = min(smaller, int(properties.get("batch.size", _CLIENT_BATCH_BYTES)))
-        return {**properties, "message.max.bytes": str(larger), "batch.size": str(batch)}
-
 
 _CLOCKS_DIFFER_MS = 60_000
 """Our clock isn't the brokers': what is nearer to a limit they judge themselves."""
@@ -103,8 +95,6 @@ CLOCK_SKEW = (
 )
 _BOUNDLESS = frozenset({0, -1})
 """The client's now, and what Kafka calls none."""
-_CLIENT_BATCH_BYTES = 1_000_000
-"""The client's own batch.size."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +203,31 @@ def _longest(column: list[bytes | None]) -> int:
     return max(map(len, filter(None, column)), default=0)
 
 
+class SinkKind(Protocol):
+    """What a kind of sink gives tasks; it travels to them with each plan, and holds nothing."""
+
+    def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> Claim:
+        """`rows`: whether they are written under it too; else only the progress is."""
+
+    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
+        """The one that this worker has kept, or a new one."""
+
+    def letter_box(self, plan: BatchPlan, worker: Worker) -> LetterBox: ...
+
+    def reader(self, plan: BatchPlan, partition: SourcePartition) -> RecordReader:
+        """Of the source."""
+
+    def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
+        """Of the target, and of what takes dead letters; None where that is missing.
+
+        Raises:
+            SinkPipelineError: BrokerUnreachable and the like.
+        """
+
+    def fits_at_once(self, plan: BatchPlan) -> bool:
+        """Whether a driver can deliver a batch as it does, and nothing takes less at once than what it sends."""
+
+
 class SinkWriter(Protocol):
     """Writes the rows of one source partition of one batch."""
 
@@ -239,15 +254,6 @@ def stopped(partition: SourcePartition, offset: int, verdict: Verdict) -> SinkPi
         "everything before it in its partition was delivered; correct decode or transform, or give the sink a "
         "deadLetter; to skip the record, reset the sink to the offset after it",
     )
-
-
-class NoDeadLetter(Exception):
-    """The dead letter of a record can't be written: what is so, and what a person can do about it."""
-
-    def __init__(self, fact: str, remedy: str) -> None:
-        super().__init__(fact, remedy)
-        self.fact = fact
-        self.remedy = remedy
 
 
 def not_dead_lettered(

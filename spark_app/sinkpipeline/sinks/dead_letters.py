@@ -6,12 +6,10 @@ import logging
 from dataclasses import replace
 
 from sinkpipeline.core.deadletter import DeadLetter, SourceRecord, Stage, Verdict, encode
-from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import HeadersUnreadable, LetterSettings, NoDeadLetter
 from sinkpipeline.core.records import Row, batch_size
-from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.kafka.source_reader import HeadersUnreadable, SourceReader
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.worker import Worker
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -22,19 +20,16 @@ _MOST_TOLD = 5
 class DeadLetters:
     """The dead letters of one source partition of one batch."""
 
-    def __init__(
-        self, plan: BatchPlan, settings: DeadLetterSettings, partition: SourcePartition, worker: Worker
-    ) -> None:
+    def __init__(self, plan: BatchPlan, settings: LetterSettings, partition: SourcePartition, worker: Worker) -> None:
         self._plan = plan
         self.most_bytes = plan.letter_limits.message_bytes
         self._partition = partition
-        self._worker = worker
-        self._source = SourceReader(plan.settings.source.connection, plan.settings.group_id, partition)
+        self._box = plan.kind.letter_box(plan, worker)
+        self._source = plan.kind.reader(plan, partition)
         self._topic_is_fine = False
         self._topic_failure: NoDeadLetter | None = None
         self._told = 0
-        self.topic = settings.topic.name
-        self._auto_create = settings.auto_create
+        self.topic = self._box.name
         self.drop = settings.drop
 
     def row(self, batch: RowBatch, index: int, verdict: Verdict) -> Row:
@@ -90,33 +85,10 @@ class DeadLetters:
         if self._topic_is_fine:
             return
         if self._topic_failure is None:
-            self._topic_failure = self._failure_of_topic()
+            self._topic_failure = self._box.failure()
         if self._topic_failure is not None:
             raise self._topic_failure
         self._topic_is_fine = True
-
-    def _failure_of_topic(self) -> NoDeadLetter | None:
-        admin = self._worker.admin(self._plan.settings.connection)
-        try:
-            topic = admin.topics([self.topic])[self.topic]
-            denied = topic is not None and admin.denied(self.topic, ("WRITE",))
-        except SinkPipelineError as error:
-            if error.reason is not Reason.AUTHORIZATION_FAILED:
-                raise
-            return NoDeadLetter(error.message, error.remedy)
-        if topic is None and self._auto_create:
-            raise SinkPipelineError(
-                Reason.TOPICS_CHANGED,
-                f"the dead-letter topic {self.topic} was deleted",
-                "the sink starts again, and creates it",
-            )
-        if topic is None:
-            return NoDeadLetter(f"topic {self.topic} does not exist, and autoCreate is false", "create it")
-        if denied:
-            return NoDeadLetter(
-                f"Write on topic {self.topic} is not granted", "grant it; docs/rights.md lists all that is needed"
-            )
-        return None
 
     def _letter(self, batch: RowBatch, index: int, verdict: Verdict) -> DeadLetter:
         try:

@@ -29,18 +29,13 @@ from sinkpipeline.core.batch import (
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
-from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import check_run, partition_counts
-from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import Fenced, InDoubt
-from sinkpipeline.kafka.source_marks import SourceMarks
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink, now_ms
-from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, UnknownSchemas
-from sinkpipeline.sinks.small_batches import Collected, Hold, SmallBatches
+from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks.small_batches import Collected, SmallBatches
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.sinks.world import World
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -78,26 +73,19 @@ class SinkDelivery:
         self._small = small or SmallBatches(starter.settings, most_offsets=0)
         self._starter = starter
         self._started = started
-        self._control = started.control
-        self._hold: Hold = started.control
+        self._ports = starter.ports
+        self._hold = started.hold
         self._on_progress = on_progress
         self.progress = started.progress
         self.exact = True
         """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
         self._owners: dict[SourcePartition, str] = {}
         self._records_since_snapshot = 0
-        self._follower = ProgressFollower(
-            self._settings.connection,
-            self._settings.progress.name,
-            self._settings.group_id,
-            self._settings.id,
-            started.progress.end,
-        )
+        self._follower = self._ports.ledger.follow(started.progress.end)
         self._verified = started.progress.end
         self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
         self._limits_read_at = self._marked_at = time.monotonic()
-        self._world = World(starter, started)
-        self._marks = SourceMarks(self._settings.source.connection, self._settings.group_id)
+        self._world = World(self._ports, started)
         self._told_skew = False
 
     @property
@@ -108,7 +96,7 @@ class SinkDelivery:
     def close(self) -> None:
         """Leaves to the next start what this driver knows."""
         self._follower.close()
-        self._starter.remembered.left(self.progress, self._control, certain=self.exact)
+        self._starter.remembered.left(self.progress, self._hold, certain=self.exact)
 
     def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
         """The plan for the tasks of a batch; empty ranges get none. A range that starts below 0 is of a new partition.
@@ -126,6 +114,7 @@ class SinkDelivery:
         certain, self.exact = self.exact, False
         frontier = self.progress.partitions
         return BatchPlan(
+            kind=self._ports.kind,
             settings=self._settings,
             run=self._started.run,
             data_limits=self._data_limits,
@@ -161,7 +150,7 @@ class SinkDelivery:
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
-        return self._hold.writes_like_tasks and self._small.takes(plan)
+        return self._hold.delivers and self._small.takes(plan)
 
     def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         """Delivers a batch that it takes.
@@ -180,9 +169,8 @@ class SinkDelivery:
         if prepared is None:
             self._small.left_to_tasks()
             return False
-        records = encode(self._settings.id, Progress(partitions=prepared.progress))
         try:
-            self._hold.deliver(prepared.rows, self._settings.progress.name, records)
+            self._hold.deliver(prepared.rows, prepared.progress)
         except (Fenced, InDoubt) as trouble:
             self._small.failed(trouble)
             if isinstance(trouble, InDoubt) and trouble.outage is not None:
@@ -196,7 +184,7 @@ class SinkDelivery:
         partitions = MappingProxyType({**self.progress.partitions, **prepared.progress})
         self.progress = replace(self.progress, partitions=partitions)
         self.exact = True
-        self._records_since_snapshot += len(records)
+        self._records_since_snapshot += len(prepared.progress)
         self._on_progress(self.progress, prepared.delivered)
         self._ended()
         return True
@@ -218,19 +206,19 @@ class SinkDelivery:
             self._mark()
         if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
             self._limits_read_at = time.monotonic()
-            self._data_limits = self._limits(self._settings.data.name, self._data_limits)
-            if self._settings.dead_letter is not None:
-                self._letter_limits = self._limits(self._settings.dead_letter.topic.name, self._letter_limits)
+            target = self._ports.target
+            self._data_limits = self._limits(target.limits, self._data_limits)
+            self._letter_limits = self._limits(target.letter_limits, self._letter_limits)
 
     def _mark(self) -> None:
         """Looks whether the source still has what was handled; notes what was handled since, for the next snapshot."""
         meta, self._marked_at = self.progress.meta, time.monotonic()
         if meta is None:
             return
-        admin, frontier = self._starter.source_admin, self.frontier
-        beginnings, ends = admin.beginning_offsets(frontier), admin.end_offsets(frontier, read_committed=False)
+        source, frontier = self._ports.source, self.frontier
+        beginnings, ends = source.beginnings(frontier), source.ends(frontier, readable=False)
         try:
-            marks = self._marks.renewed(meta.marks, frontier, beginnings, ends)
+            marks = source.marks(meta.marks, frontier, beginnings, ends)
         except SinkPipelineError as error:
             if error.reason is Reason.SOURCE_DATA_LOST:
                 # The next start looks more than once.
@@ -264,12 +252,12 @@ class SinkDelivery:
         if self._records_since_snapshot >= SNAPSHOT_EVERY:
             self.snapshot()
 
-    def _limits(self, topic: str, known: TopicLimits) -> TopicLimits:
+    def _limits(self, read: Callable[[], TopicLimits | None], known: TopicLimits) -> TopicLimits:
         """What is not known now is what it was."""
         try:
-            return read_limits(self._starter.admin, topic) or known
+            return read() or known
         except SinkPipelineError as error:
-            _LOG.warning("%s: the limits of %s can't be read again: %s", self._settings.id, topic, error)
+            _LOG.warning("%s: the limits of its topics can't be read again: %s", self._settings.id, error)
             return known
 
     def _take(self, receipts: list[Receipt], ranges: Mapping[SourcePartition, OffsetRange]) -> None:
@@ -314,7 +302,7 @@ class SinkDelivery:
         meta = self.progress.meta
         if meta is None or any(partition.topic not in self._started.source for partition in new):
             raise Restart("Spark reads a topic that was not there at the start")
-        beginnings = self._starter.source_admin.beginning_offsets(new)
+        beginnings = self._ports.source.beginnings(new)
         states = {each: PartitionProgress(epoch=meta.epoch, next=beginnings[each], at=now_ms()) for each in new}
         partitions = {**self.progress.partitions, **states}
         grown = replace(meta, partitions=MappingProxyType(partition_counts(partitions)))
@@ -358,8 +346,7 @@ class SinkDelivery:
 
     def _write(self, progress: Progress) -> None:
         try:
-            records = encode(self._settings.id, progress)
-            self._control.write(self._settings.progress.name, records)
+            self._hold.write(progress)
         except (Fenced, InDoubt) as trouble:
             raise self._unconfirmed("the control transaction", trouble) from trouble
-        self._records_since_snapshot += len(records)
+        self._records_since_snapshot += len(progress.partitions) + (progress.meta is not None)

@@ -1,12 +1,12 @@
-"""The transactional Kafka sink: the rows of one source partition and its progress, in the same transactions.
+"""The exactly-once sink: the rows of one source partition and its progress, in the same transactions.
 
     rows of offsets [next, cut) ──┐
-    their dead letters ───────────┼─► one transaction under the partition's own transactional id
-    progress record, next = cut ──┘
+    their dead letters ───────────┼─► one transaction of the partition's session
+    progress, next = cut ─────────┘
 
 After any trouble the transaction may be committed or not. So nothing is guessed: `meta` is read (a newer driver goes
-first), a new producer of the same id is made (which ends what was open), the progress is read under that fence, and
-what is not in it is replayed from the batches still held.
+first), the partition is claimed again (which ends what was open), the progress is read under that fence, and what is
+not in it is replayed from the batches still held.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ExactlyOnceWriter(ClaimingWriter):
         self._end = plan.ranges[partition].end
         # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
         if not retried and plan.owners.get(partition) == self._token:
-            self._producer = worker.take(self._id, plan.run)
-        if self._producer is None:
-            worker.drop(self._id)
+            self._session = worker.take(self._place().key, plan.run)
+        if self._session is None:
+            worker.drop(self._place().key)
             self._guard(self._claim)
 
     def write(self, batch: RowBatch) -> None:
@@ -61,9 +61,9 @@ class ExactlyOnceWriter(ClaimingWriter):
             self._guard(self._commit_range if whole else self._commit_held)
         if self._letters is not None:
             self._letters.close()
-        if self._producer is not None:
-            self._worker.keep(self._producer, self._plan.run)
-            self._producer = None
+        if self._session is not None:
+            self._worker.keep(self._session, self._plan.run)
+            self._session = None
 
     def _commit_held(self) -> None:
         self._produce_held()

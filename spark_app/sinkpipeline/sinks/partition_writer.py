@@ -1,10 +1,10 @@
-"""What the Kafka sinks have in common: rows in offset order, cut where they must be, bad ones to the dead letters.
+"""What writers of all kinds have in common: rows in offset order, cut where they must be, bad ones to dead letters.
 
-    row ─► data topic ──────────────┐
-    bad row ─► dead-letter topic ───┼─► `_cut` ends what is open: all of it counts, or nothing
+    row ─► target ──────────────────┐
+    bad row ─► dead letters ────────┼─► `_cut` ends what is open: all of it counts, or nothing
     no dead letter either ─► dropped┘   (or the sink stops)
 
-What Kafka refuses together, without telling which record it was, is tried again in halves (`held.Bisection`).
+What the sink refuses together, without telling which record it was, is tried again in halves (`held.Bisection`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import (
     CLOCK_SKEW,
     BatchPlan,
     Limits,
-    NoDeadLetter,
     RowBatch,
     not_dead_lettered,
     refused,
@@ -82,7 +80,10 @@ class PartitionWriter(abc.ABC):
         """Opens what `_cut` ends."""
 
     @abc.abstractmethod
-    def _send(self, topic: str, rows: Iterable[Row]) -> None: ...
+    def _send(self, rows: Iterable[Row]) -> None: ...
+
+    @abc.abstractmethod
+    def _send_dead(self, rows: Iterable[Row]) -> None: ...
 
     @abc.abstractmethod
     def _cut(self, next_offset: int) -> None:
@@ -164,7 +165,7 @@ class PartitionWriter(abc.ABC):
         self._begin()
         self._sent = batch.offsets[end - 1] + 1
         try:
-            self._send(self._settings.data.name, batch.rows(begin, end))
+            self._send(batch.rows(begin, end))
         except RecordRefused as refusal:
             if refusal.index is None:
                 raise
@@ -212,7 +213,7 @@ class PartitionWriter(abc.ABC):
         self._begin()
         self._sent = held.batch.offsets[index] + 1
         try:
-            self._send(letters.topic, [row])
+            self._send_dead([row])
         except RecordRefused as refusal:
             if refusal.index is None:
                 raise
@@ -273,9 +274,7 @@ class PartitionWriter(abc.ABC):
 
     def _read_limits(self) -> tuple[TopicLimits | None, TopicLimits | None]:
         """Of the data topic and of the dead-letter topic."""
-        admin, letters = self._worker.admin(self._settings.connection), self._settings.dead_letter
-        data = read_limits(admin, self._settings.data.name)
-        return data, None if letters is None else read_limits(admin, letters.topic.name)
+        return self._plan.kind.read_limits(self._plan, self._worker)
 
     def _judge_anew(self) -> NoReturn:
         for held in self._held:
@@ -297,7 +296,7 @@ class PartitionWriter(abc.ABC):
         """
         begin, end = self._state.next, max(self._sent, self._state.next + 1)
         offsets = [offset for held in self._held for offset in held.between(begin, end)]
-        findable = self._letters is not None and refusal.topic != self._settings.progress.name
+        findable = self._letters is not None and not isinstance(refusal, ProgressRefused)
         if findable and len(offsets) > 1:
             self._bisection.split(offsets)
         elif not (findable and offsets and self._blame(offsets[0], refusal)):

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 from sinkpipeline.core.batch import (
     SMALL_OFFSETS,
@@ -34,12 +33,12 @@ from sinkpipeline.core.batch import (
 )
 from sinkpipeline.core.deadletter import Stage, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Into
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter, Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES
-from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.worker import Worker
 
@@ -54,27 +53,11 @@ Collected = Iterable[tuple[SourcePartition, RowBatch]]
 """All rows of a batch; those of a partition in offset order."""
 
 
-class Hold(Protocol):
-    """What a kind of sink gives a driver that holds the sink, so that it can deliver a batch."""
-
-    writes_like_tasks: bool
-    """Whether rows stand in their topic as a task would write them."""
-
-    def deliver(
-        self,
-        rows: Iterable[tuple[str, Iterable[Row]]],
-        progress_topic: str,
-        records: Iterable[tuple[str, bytes | None]],
-    ) -> None:
-        """Rows, dead letters and progress at once: all of it counts, or nothing."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A batch as it is written."""
 
-    rows: list[tuple[str, Iterable[Row]]]
-    """With the topics that they are for."""
+    rows: list[tuple[Into, Iterable[Row]]]
     progress: Mapping[SourcePartition, PartitionProgress]
     """Of every range."""
     delivered: int
@@ -83,7 +66,7 @@ class Prepared:
 class SmallBatches:
     """Which batches of a sink the driver delivers, and what it writes of them."""
 
-    def __init__(self, settings: SinkSettings, most_offsets: int = SMALL_OFFSETS) -> None:
+    def __init__(self, settings: Settings, most_offsets: int = SMALL_OFFSETS) -> None:
         """`most_offsets`: of a batch; 0 where tasks deliver all of them."""
         self._settings = settings
         self._most_offsets = most_offsets if settings.exactly_once else 0
@@ -97,15 +80,9 @@ class SmallBatches:
             plan.certain
             and self._most_offsets > 0
             and is_small(plan.ranges, self._sizes, most_offsets=self._most_offsets)
-            and self._fits_topics(plan)
+            and plan.kind.fits_at_once(plan)
             and time.monotonic() >= self._paused_until
         )
-
-    def _fits_topics(self, plan: BatchPlan) -> bool:
-        """Whether no topic takes less at once than what the client sends at once."""
-        at_once = int(self._settings.properties.get("batch.size", CLIENT_BATCH_BYTES))
-        limits = [plan.data_limits] if self._settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
-        return all(at_once <= each.message_bytes for each in limits)
 
     def told(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
         """Tasks have delivered a batch."""
@@ -134,7 +111,7 @@ class SmallBatches:
         """
         limits = replace(plan.limits(), row_bytes=plan.data_limits.message_bytes)
         counts: dict[SourcePartition, Counted] = {}
-        rows: list[tuple[str, Iterable[Row]]] = []
+        rows: list[tuple[Into, Iterable[Row]]] = []
         reached: dict[SourcePartition, int] = {}
         size = 0
         for partition, batch in collected:
@@ -151,7 +128,7 @@ class SmallBatches:
                 rows.append(letters)
                 for each in verdicts:
                     count.by_class.add(each.error_class.value, dead=1)
-            rows += ((self._settings.data.name, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
+            rows += ((Into.TARGET, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
             count.rows += len(batch) - len(bad)
         self._sizes.add(count_offsets(plan.ranges), size)
         progress = completed(plan.ranges, plan.frontier, counts, at=at)
@@ -159,14 +136,14 @@ class SmallBatches:
 
     def _letters(
         self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch, bad: list[int], verdicts: list[Verdict]
-    ) -> tuple[str, list[Row]] | None:
+    ) -> tuple[Into, list[Row]] | None:
         """The dead letters of bad rows; None where they are not known without a look at Kafka."""
         settings = plan.settings.dead_letter
         if settings is None or any(each.error_class.stage not in _MADE_OF_ROWS for each in verdicts):
             return None
         letters = DeadLetters(plan, settings, partition, self._worker)
         try:
-            return letters.topic, [letters.row(batch, *each) for each in zip(bad, verdicts, strict=True)]
+            return Into.LETTERS, [letters.row(batch, *each) for each in zip(bad, verdicts, strict=True)]
         except NoDeadLetter:
             return None
         finally:

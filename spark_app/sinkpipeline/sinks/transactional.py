@@ -1,4 +1,4 @@
-"""Writers with a transactional id: after any trouble the id is taken again, and the truth is read."""
+"""Writers that hold a session: after any trouble the partition is taken again, and the truth is read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.deliveries import RecordRefused
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
+from sinkpipeline.core.task_ports import Session
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
 from sinkpipeline.sinks.worker import Worker
@@ -29,18 +29,18 @@ _MAX_DELAY_S = 0.5
 
 
 class TransactionalWriter(PartitionWriter):
-    """What is open is a transaction of one id; after trouble that is taken over again, and the truth is read."""
+    """What is open is open in a session; after trouble another one is taken, and the truth is read."""
 
     _again = "the batch is tried again"
 
     def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
         super().__init__(plan, partition, worker, cuts)
         self._troubles = troubles.NONE
-        self._producer: TransactionalProducer | None = None
+        self._session: Session | None = None
 
     @abc.abstractmethod
     def _take_over(self) -> None:
-        """Gives up the producer, and makes another one that holds the id, behind all that counts."""
+        """Gives up the session, and takes another one, behind all that counts."""
 
     def _guard(self, step: Callable[[], None]) -> None:
         """Runs a step; after trouble, takes the partition over again and repeats it. Steps begin at `_produced`."""
@@ -70,7 +70,7 @@ class TransactionalWriter(PartitionWriter):
         self._renew()
 
     def _renew(self) -> None:
-        """Goes on with new producers."""
+        """Goes on with a new session."""
         try:
             self._take_over()
         except (Fenced, InDoubt) as trouble:
@@ -113,29 +113,33 @@ class TransactionalWriter(PartitionWriter):
         self._owned().abort()
 
     def _give_up(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     @override
     def _begin(self) -> None:
-        producer = self._owned()
-        if not producer.in_transaction:
-            producer.begin()
+        session = self._owned()
+        if not session.is_open:
+            session.begin()
             self._opened_at = time.monotonic()
 
     @override
-    def _send(self, topic: str, rows: Iterable[Row]) -> None:
-        self._owned().produce_rows(topic, rows)
+    def _send(self, rows: Iterable[Row]) -> None:
+        self._owned().send(rows)
+
+    @override
+    def _send_dead(self, rows: Iterable[Row]) -> None:
+        self._owned().send_dead(rows)
 
     @override
     def _would_refuse(self, timestamp: int) -> Verdict | None:
-        return self._owned().would_refuse(self._settings.data.name, timestamp)
+        return self._owned().would_refuse(timestamp)
 
-    def _owned(self) -> TransactionalProducer:
-        if self._producer is None:
+    def _owned(self) -> Session:
+        if self._session is None:
             raise ValueError("a writer is not used after finish()")
-        return self._producer
+        return self._session
 
 
 def _is_outage(trouble: Fenced | InDoubt) -> bool:

@@ -1,7 +1,6 @@
-"""What a Python worker keeps from batch to batch: producers, and the token by which the driver knows it.
+"""What a Python worker keeps from batch to batch: sessions, and the token by which the driver knows it.
 
-A worker keeps a partition's transactional producer as long as the driver's owner token names it: making one costs a
-fence, a sentinel and a read.
+A worker keeps a partition's session as long as the driver's owner token names it: taking one costs a fence and a read.
 """
 
 from __future__ import annotations
@@ -10,23 +9,22 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from sinkpipeline.core.limits import Clock
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.core.task_ports import Session
 
-_PlainKey = tuple[Connection, tuple[tuple[str, str], ...]]
+T = TypeVar("T")
 
 _IDLE_S = 600.0
-"""A producer whose partition went elsewhere is dropped after this time."""
+"""A session whose partition went elsewhere is dropped after this time."""
 
 
 @dataclass
 class _Kept:
-    producer: TransactionalProducer
+    session: Session
     run: str
     used: float = field(default_factory=time.monotonic)
 
@@ -39,46 +37,44 @@ class Worker:
         # The uuid guards against a process number that is used again.
         self._token = f"{socket.gethostname()}/{self.pid}/{uuid.uuid4()}"
         self._kept: dict[str, _Kept] = {}
-        self._plain: dict[_PlainKey, PlainProducer] = {}
-        self._admins: dict[Connection, Admin] = {}
+        self._spare: dict[Hashable, Any] = {}
+        self._shared: dict[Hashable, Any] = {}
         self.clock = Clock()
 
     def token(self, run: str) -> str:
         """Names host, process and run."""
         return f"{self._token}/{run}"
 
-    def take(self, transactional_id: str, run: str) -> TransactionalProducer | None:
-        """The kept producer of an id, which is no longer kept: a failing user of it just drops it."""
-        kept = self._kept.pop(transactional_id, None)
-        return kept.producer if kept is not None and kept.run == run else None
+    def take(self, key: str, run: str) -> Session | None:
+        """The kept session of that key, which is no longer kept: a failing user of it just drops it."""
+        kept = self._kept.pop(key, None)
+        return kept.session if kept is not None and kept.run == run else None
 
-    def keep(self, producer: TransactionalProducer, run: str) -> None:
+    def keep(self, session: Session, run: str) -> None:
         now = time.monotonic()
-        for transactional_id in [each for each, kept in self._kept.items() if now - kept.used > _IDLE_S]:
-            self.drop(transactional_id)
-        self._kept[producer.transactional_id] = _Kept(producer, run, now)
+        for key in [each for each, kept in self._kept.items() if now - kept.used > _IDLE_S]:
+            self.drop(key)
+        self._kept[session.key] = _Kept(session, run, now)
 
-    def drop(self, transactional_id: str) -> None:
-        kept = self._kept.pop(transactional_id, None)
+    def drop(self, key: str) -> None:
+        kept = self._kept.pop(key, None)
         if kept is not None:
-            kept.producer.close()
+            kept.session.close()
 
-    def take_plain(self, connection: Connection, properties: Mapping[str, str]) -> PlainProducer:
-        """The kept idempotent producer, which is no longer kept; or a new one."""
-        producer = self._plain.pop(_plain_key(connection, properties), None)
-        return producer if producer is not None else PlainProducer(connection, properties)
+    def spare(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What a kind has kept by this key, which is no longer kept; or a new one."""
+        found: T | None = self._spare.pop(key, None)
+        return make() if found is None else found
 
-    def keep_plain(self, connection: Connection, properties: Mapping[str, str], producer: PlainProducer) -> None:
-        self._plain[_plain_key(connection, properties)] = producer
+    def keep_spare(self, key: Hashable, spare: object) -> None:
+        self._spare[key] = spare
 
-    def admin(self, connection: Connection) -> Admin:
-        if connection not in self._admins:
-            self._admins[connection] = Admin(connection)
-        return self._admins[connection]
-
-
-def _plain_key(connection: Connection, properties: Mapping[str, str]) -> _PlainKey:
-    return connection, tuple(sorted(properties.items()))
+    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What a kind has one of, for all tasks of this process."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        found: T = self._shared[key]
+        return found
 
 
 _worker: Worker | None = None

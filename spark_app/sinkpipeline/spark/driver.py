@@ -21,17 +21,16 @@ from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.rowplan import row_plan, rows_of, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.apart import Claims
-from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.source_ends import SourceEnds
-from sinkpipeline.kafka.starting import SinkStarter, now_ms
+from sinkpipeline.kafka.source.ends import SourceEnds
+from sinkpipeline.kafka.source.lag_groups import EVERY_S, LagGroups
+from sinkpipeline.kinds import Clients
+from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner, first_report
@@ -106,9 +105,10 @@ class Driver:
         if self.stop.is_set() or self._open_circuits().keys() >= {sink.id.sink for sink in self.sinks}:
             self._raise_outcome()
             return
-        admins = {connection: Admin(connection) for connection in self._connections()}
+        clients = Clients()
         source = self.sinks[0].source
-        targets = SourceEnds(source, admins[source.connection]).read() if self.until_idle else {}
+        source_admin = clients.admin(source.connection)
+        targets = SourceEnds(source, source_admin).read() if self.until_idle else {}
         rows = row_plan(self.pipeline)
         with (
             self._session() as spark,
@@ -117,7 +117,7 @@ class Driver:
             schemas = self._read_schemas(spark)
             if self.stop.is_set():
                 return
-            analyse(spark, planned(rows, schemas))
+            analyse(spark, *(planned(each, schemas) for each in rows_of_all(rows, self.pipeline)))
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,
@@ -125,16 +125,12 @@ class Driver:
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
                 small_offsets=int(self.pipeline.spec.spark.conf.get(SMALL_BATCHES, SMALL_OFFSETS)),
             )
-            claims = Claims()
             self._runners = [
                 SinkRunner(
                     spark=spark,
-                    query=query,
+                    query=replace(query, rows=rows_of(rows, self.pipeline, sink.id.sink)),
                     starter=SinkStarter(
-                        settings=sink,
-                        source_admin=admins[sink.source.connection],
-                        admin=admins[sink.connection],
-                        claims=claims,
+                        ports=clients.ports(sink),
                         remembered=Remembered(self.resume.memories.get(sink.id.sink)),
                     ),
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
@@ -150,7 +146,7 @@ class Driver:
                     runner.stop()
                 runner.start()
             try:
-                self._supervise(admins[source.connection], targets)
+                self._supervise(source_admin, targets)
             finally:
                 self._stop_all()
         self._raise_outcome()
@@ -200,9 +196,6 @@ class Driver:
     def _registered(self) -> int | None:
         """The executors that Spark has now; None where that is not known."""
         return None if self._watch is None else self._watch.executors
-
-    def _connections(self) -> set[Connection]:
-        return {self.sinks[0].source.connection, *(sink.connection for sink in self.sinks)}
 
     def _conf(self) -> dict[str, str]:
         spark = self.pipeline.spec.spark

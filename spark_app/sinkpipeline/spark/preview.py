@@ -16,6 +16,7 @@ from sinkpipeline.core.records import Headers
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import kind_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned
@@ -124,6 +125,7 @@ def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Itera
 def _plan(settings: SinkSettings, outlook: Outlook) -> BatchPlan:
     """Of a batch that nobody runs: what it holds of limits is what a task goes by."""
     return BatchPlan(
+        kind=kind_of(settings),
         settings=settings,
         run="",
         data_limits=outlook.data_limits,

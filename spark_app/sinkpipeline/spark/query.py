@@ -21,10 +21,10 @@ from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of

@@ -21,16 +21,16 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, recall
 from sinkpipeline.core.work import proves
-from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter, now_ms
 from sinkpipeline.sinks.contract import OversizedRecord, Restart, UnknownSchemas
 from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone
 from sinkpipeline.spark.source import broker_waits_s
@@ -42,7 +42,7 @@ _WAIT_S = 0.5
 _RESTART_DELAY_S = 0.5
 
 
-def first_report(settings: SinkSettings, memory: Memory | None, circuit: OpenCircuit | None) -> SinkReport:
+def first_report(settings: Settings, memory: Memory | None, circuit: OpenCircuit | None) -> SinkReport:
     """What is known of a sink before its start: what is remembered, and whether its circuit is still open."""
     # What is remembered stays in the status until more is known: a start that is killed must not forget it.
     recalled = None if memory is None else recall(memory, settings.owner)
@@ -257,7 +257,7 @@ class SinkRunner:
         self._change(progress=started.progress, drift=started.drift)
         self._started = True
         if self._stop.is_set():
-            started.control.close()
+            started.hold.close()
             self._change(error=None)
             return
         query = SinkQuery(

@@ -77,8 +77,10 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     )
 
 
-def analyse(spark: SparkSession, plan: RowPlan) -> None:
+def analyse(spark: SparkSession, plan: RowPlan, *others: RowPlan) -> None:
     """Checks the schema and every expression; needs neither a broker nor Kafka's jars, and runs no job.
+
+    `others`: of other sinks, which decode alike.
 
     Raises:
         SinkPipelineError: EXPRESSION_INVALID, with every problem and its path in the manifest; SCHEMA_UNSUPPORTED.
@@ -90,7 +92,8 @@ def analyse(spark: SparkSession, plan: RowPlan) -> None:
         raise ExpressionsInvalid(problems)
     error = _hidden("error", schema)
     visible = _decoded(source, plan, schema, error).drop(error)
-    if problems := check_expressions(visible, plan.expressions()):
+    expressions = dict.fromkeys(each for one in (plan, *others) for each in one.expressions())
+    if problems := check_expressions(visible, expressions):
         raise ExpressionsInvalid(problems)
 
 

@@ -14,10 +14,11 @@ from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.starting import SinkStarter
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.sinks.worker import Worker
 from support.app.command import App
 from support.kafka.streams import Stream
@@ -49,7 +50,7 @@ class StoppedPipeline:
 
 def _deliver(settings: SinkSettings, source: Stream, count: int) -> Progress:
     admin = Admin(settings.connection)
-    starter = SinkStarter(settings=settings, source_admin=admin, admin=admin)
+    starter = SinkStarter(ports=ports(settings, admin, admin))
     delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
     partition = SourcePartition(source.topic, 0)
     plan = delivery.begin({partition: OffsetRange(0, count)})

@@ -36,11 +36,11 @@ class Suspended:
         settings = self.sink.settings(**more)
         if rows:
             deliver(self.sink, started, range(rows), bad=bad, settings=settings)
-        started.control.close()
+        started.hold.close()
 
     def start(self, memory: Memory | None, **settings: Any) -> None:
         """As its driver would; raises SinkPipelineError."""
-        self.sink.starter(memory=memory, id=self.id, owner=self.owner, **settings).start().control.close()
+        self.sink.starter(memory=memory, id=self.id, owner=self.owner, **settings).start().hold.close()
 
     @property
     def id(self) -> SinkId:

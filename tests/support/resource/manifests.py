@@ -154,6 +154,8 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("metadata", "name"), "a" * 52),
     ((*KAFKA, "auth"), {"tls": {}}),
     (("spec", "transform"), {}),
+    ((*SINK, "transform"), {"where": "true"}),
+    ((*SINK, "transform"), {"where": "a", "select": {"key": "k", "partition": "1"}}),
     (("spec", "sinks"), [sink(f"s{index}", f"t{index}") for index in range(32)]),
     *(
         ((*KAFKA, "startFrom"), {"timestamp": text})
@@ -443,6 +445,10 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "transform"), {"select": {}}, "spec.transform.select", "is empty"),
     (("spec", "transform"), {"select": {"value": ""}}, "spec.transform.select.value", "is empty"),
     (("spec", "transform"), {"select": {"valeu": "a"}}, "spec.transform.select.valeu", "did you mean value?"),
+    ((*SINK, "transform"), {}, "spec.sinks[0].transform", "is empty"),
+    ((*SINK, "transform"), {"where": "é" * 8193}, "spec.sinks[0].transform.where", "16384 bytes"),
+    ((*SINK, "transform"), {"select": {}}, "spec.sinks[0].transform.select", "is empty"),
+    ((*SINK, "transform"), {"select": {"value": " "}}, "spec.sinks[0].transform.select.value", "is empty"),
     # trigger
     (("spec", "trigger"), {"interval": "1"}, "spec.trigger.interval", "such as 30s"),
     (("spec", "trigger"), {"interval": 1}, "spec.trigger.interval", "put it in quotes"),
@@ -669,7 +675,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
 
 UNSERVED: list[tuple[Steps, Any]] = [
     ((*SINK, "decode"), {"format": "raw"}),
-    ((*SINK, "transform"), {"where": "a"}),
+    ((*SINK, "transform", "groupBy"), "a"),
     ((*SINK, "kafka", "key"), "id"),
     (("spec", "spark", "image"), "x"),
     (("spec", "spark", "version"), "4.1.1"),

@@ -16,10 +16,10 @@ from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.starting import StartedSink
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.kafka.topics import Record, Whole
@@ -97,7 +97,7 @@ class Lettered:
         self._runs += 1
         changes = {"data": self.settings.data, "dead_letter": self.settings.dead_letter}
         self.started = self.sink.starter(f"run-{self._runs}", memory, exactly_once=self.exactly_once, **changes).start()
-        self.started.control.close()
+        self.started.hold.close()
         self.state = self.started.progress.partitions[self.at]
 
     def plan(self, end: int | None = None, **changes: Any) -> BatchPlan:

@@ -14,15 +14,17 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.topics import Memory
+from sinkpipeline.kafka import session
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.failpoints import failpoint
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch, SinkWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.small_batches import SmallBatches
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.sink.one_sink import OneSink, rows
 
@@ -36,9 +38,7 @@ class Driver:
     def __init__(self, sink: OneSink, memory: Memory | None = None, **settings: Any) -> None:
         admin = Admin(sink.connection)
         self.sink = sink
-        self.starter = SinkStarter(
-            settings=sink.settings(**settings), source_admin=admin, admin=admin, remembered=Remembered(memory)
-        )
+        self.starter = SinkStarter(ports=ports(sink.settings(**settings), admin, admin), remembered=Remembered(memory))
         self.started: StartedSink
         self.delivery: SinkDelivery
         self._worker = Worker()
@@ -83,7 +83,7 @@ class Driver:
         def reached(name: str) -> None:
             pending.pop(name, lambda: None)()
 
-        with mock.patch.object(claiming, "failpoint", reached):
+        with mock.patch.object(claiming, "failpoint", reached), mock.patch.object(session, "failpoint", reached):
             receipts = [self._write(plan, partition, reached=reached) for partition in sorted(plan.ranges)]
         self.delivery.end(plan, receipts)
 

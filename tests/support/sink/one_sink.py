@@ -15,10 +15,12 @@ from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 
@@ -82,9 +84,7 @@ class OneSink:
         """`memory`: of a status."""
         admin = Admin(self.connection)
         return SinkStarter(
-            settings=self.settings(**settings),
-            source_admin=admin,
-            admin=admin,
+            ports=ports(self.settings(**settings), admin, admin),
             new_run=lambda: run,
             remembered=Remembered(memory),
         )
@@ -92,7 +92,7 @@ class OneSink:
     def start(self, run: str = "run-1", **settings: Any) -> StartedSink:
         """A first start, or a resume, whose control producer the test gives up at once."""
         started = self.starter(run, **settings).start()
-        started.control.close()
+        started.hold.close()
         return started
 
     def truth(self) -> dict[str, Any]:
@@ -150,6 +150,7 @@ def plan_of(sink: OneSink, started: StartedSink, end: int, *, partition: int = 0
     at = sink.at(partition)
     return replace(
         BatchPlan(
+            kind=KAFKA,
             settings=sink.settings(),
             run=progress.meta.run,
             data_limits=started.data_limits,

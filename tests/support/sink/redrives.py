@@ -18,10 +18,10 @@ from typing_extensions import Self
 from sinkpipeline.core.deadletter import DeadLetter, NotADeadLetter, parse
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Letter, LetterId, Wanted
-from sinkpipeline.kafka import failpoints
+from sinkpipeline.kafka.redrive import Redrive, Summary
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.redrive import Redrive, Summary
 from support.kafka import topics
 from support.sink.dead_letters import Lettered, records
 from support.waiting import wait_until

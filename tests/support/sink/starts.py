@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka import failpoints
+from sinkpipeline.sinks import failpoints
 
 
 def refusal(step: Callable[[], object], reason: Reason) -> SinkPipelineError:

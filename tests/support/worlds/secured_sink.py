@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection, Sasl
-from sinkpipeline.kafka.starting import SinkStarter, StartedSink
+from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.one_sink import OneSink, plan_of, rows
@@ -93,4 +94,4 @@ class Secured(OneSink):
         connection = Connection(bootstrap_servers=self.servers)
         admin = Admin(connection)
         settings = self.settings(connection=connection, source={"connection": connection})
-        SinkStarter(settings=settings, source_admin=admin, admin=admin).start().control.close()
+        SinkStarter(ports=ports(settings, admin, admin)).start().hold.close()

@@ -16,7 +16,7 @@ from typing_extensions import Self
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.kafka import failpoints
+from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.worker import Worker
 from support.waiting import wait_until

@@ -23,12 +23,12 @@ from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
-from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
+from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
-from sinkpipeline.sinks.return_to_source import check_returnable, returning
+from sinkpipeline.kafka.return_to_source import check_returnable, returning
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
@@ -112,7 +112,7 @@ def deliver_letters(
     """Through decode and transform, with a Spark of its own."""
     spark = pipeline.spec.spark
     conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
-    rows = row_plan(pipeline)
+    rows = rows_of(row_plan(pipeline), pipeline, redrive.settings.id.sink)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
         schemas = schemas_of(session, redrive.settings.source.registry)

@@ -41,10 +41,10 @@ from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.diagnosis import connect
+from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kafka.return_to_source import check_returnable
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.sinks.redrive import Redrive, Summary, Survey
-from sinkpipeline.sinks.return_to_source import check_returnable
 
 PREVIEW, CARRY_OUT = "preview", "carryOut"
 _LIMIT_BYTES = 4096

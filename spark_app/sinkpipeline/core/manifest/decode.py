@@ -1,4 +1,4 @@
-"""How records are decoded and transformed: `spec.decode` and `spec.transform`.
+"""How records are decoded and transformed: `spec.decode`, `spec.transform` and `transform` of a sink.
 
 Decides only the shape. Whether a schema or an expression means something is Spark's to say, before the first batch.
 """
@@ -136,9 +136,26 @@ class Select(Part):
 
 
 class Transform(Part):
-    """One row in, at most one row out, for all sinks."""
+    """One row in, at most one row out, for all sinks that have no transform of their own."""
 
     where: Expression | None = None
     """A Spark SQL condition; records for which it is not true are not delivered. At most 16384 bytes."""
     select: Select | None = None
     """Spark SQL expressions for the parts of the delivered record; what is left out stays as it was read."""
+
+
+class SinkTransform(Part):
+    """One row in, at most one row out, for one sink: what it gives stands in place of the pipeline's."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    where: Expression | None = None
+    """A Spark SQL condition in place of spec.transform.where ("true" for all records). At most 16384 bytes."""
+    select: Select | None = None
+    """Spark SQL expressions in place of all of spec.transform.select; what is left out stays as it was read."""
+
+    @model_validator(mode="after")
+    def _transforms_something(self) -> Self:
+        if self == SinkTransform.model_construct():
+            refuse("give where or select, or leave transform out", "is empty")
+        return self

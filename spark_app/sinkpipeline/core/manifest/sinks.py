@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
+from sinkpipeline.core.manifest.decode import SinkTransform
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.problems import Fault, fault_error
@@ -136,6 +137,8 @@ class Sink(Part):
     """ExactlyOnce: rows and progress in one transaction. AtLeastOnce: rows first; a crash may repeat some."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
     """What a first start does to a data topic that holds data: Append writes behind it, Refuse does not start."""
+    transform: SinkTransform | None = None
+    """What happens to each record for this sink alone. Left out, it is spec.transform."""
     kafka: KafkaSink
     """A topic of a Kafka cluster."""
     dead_letter: DeadLetter | None = None

@@ -11,7 +11,7 @@ _KINDS = (
     *("hudi", "iceberg", "jdbc", "kinesis", "mongodb", "mqtt", "mysql", "nats", "opensearch", "postgres", "postgresql"),
     *("pubsub", "pulsar", "rabbitmq", "redis", "redpanda", "s3", "snowflake", "sql"),
 )
-_ONE_PIPELINE_PER_SHAPE = "use spec.{} for all sinks, or another SinkPipeline"
+_ONE_PIPELINE_PER_SHAPE = "use spec.decode for all sinks, or another SinkPipeline"
 _STATEFUL = "use row-by-row expressions in where and select"
 _SCHEMA_REGISTRY = "give spec.decode.schemaRegistry, or the schema in spec.decode.schema"
 _OPERATOR_DEFAULT = "remove it: the operator's default is used"
@@ -20,9 +20,11 @@ _FIELDS: Mapping[str, str] = {
     "spec.spark.image": _OPERATOR_DEFAULT,
     "spec.spark.serviceAccount": _OPERATOR_DEFAULT,
     "spec.spark.version": _OPERATOR_DEFAULT,
-    "spec.sinks[].decode": _ONE_PIPELINE_PER_SHAPE.format("decode"),
-    "spec.sinks[].transform": _ONE_PIPELINE_PER_SHAPE.format("transform"),
-    **{f"spec.sinks[].kafka.{name}": "use spec.transform.select" for name in ("headers", "key", "timestamp", "value")},
+    "spec.sinks[].decode": _ONE_PIPELINE_PER_SHAPE,
+    **{
+        f"spec.sinks[].kafka.{name}": "use transform.select of the sink"
+        for name in ("headers", "key", "timestamp", "value")
+    },
     **{
         f"spec.decode.{name}": _SCHEMA_REGISTRY
         for name in (
@@ -37,7 +39,8 @@ _FIELDS: Mapping[str, str] = {
     },
     "spec.decode.schemaRegistry.subjectNameStrategy": "give subject; without it, it is <topic>-value",
     **{
-        f"spec.transform.{name}": _STATEFUL
+        f"{transform}.{name}": _STATEFUL
+        for transform in ("spec.transform", "spec.sinks[].transform")
         for name in ("aggregate", "dropDuplicates", "groupBy", "join", "watermark", "window")
     },
     **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},

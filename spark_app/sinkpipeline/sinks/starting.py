@@ -9,7 +9,7 @@
     5 resume read of what was written since 2
     6 commit the frontier of every partition with meta, as one transaction: a first start, a seed, or a snapshot
 
-A crash between any two steps leaves something from which the next start begins at 0. A reset (`kafka/reset.py`) shares
+A crash between any two steps leaves something from which the next start begins at 0. A reset (`sinks/reset.py`) shares
 steps 0 to 5.
 """
 
@@ -24,44 +24,29 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from sinkpipeline.core import starting
-from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Hold
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
-from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
-from sinkpipeline.core.topics import (
-    Beginning,
-    Memory,
-    Topic,
-    TopicDecision,
-    check_data_topic,
-    decide,
-    decide_dead_letters,
-)
-from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
-from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.looks import VERDICTS, agreed
-from sinkpipeline.kafka.positions import read_positions
-from sinkpipeline.kafka.settings import SourceSettings
-from sinkpipeline.kafka.source_marks import SourceMarks
-from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.kafka.views import check_visible, describe, holds_data, limits_of, view_source
+from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_data_topic, decide
+from sinkpipeline.sinks import failpoints
+from sinkpipeline.sinks.looks import VERDICTS, agreed
+from sinkpipeline.sinks.takeover import SinkTakeover
 
 _LOG = logging.getLogger("sinkpipeline.start")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartedSink:
-    """A sink whose fences are held. `control` belongs to whoever has this, and is closed by them."""
+    """A sink whose fences are held. `hold` belongs to whoever has this, and is closed by them."""
 
     run: str
-    control: ControlProducer
+    hold: Hold
     progress: Progress
     """Of every source partition; its meta carries our run."""
     source: Mapping[str, str]
@@ -84,8 +69,6 @@ class StartedSink:
 class SinkStarter(SinkTakeover):
     """Starts one sink, as often as its driver asks."""
 
-    claims: Claims = field(default_factory=Claims)
-    """Of all sinks of this driver."""
     remembered: Remembered = field(default_factory=Remembered)
     """For the case that the progress is gone."""
     _met: str | None = field(default=None, init=False)
@@ -107,7 +90,7 @@ class SinkStarter(SinkTakeover):
         is_new = self.remembered.memory is None
         started = agreed(
             lambda: self._repeat(self._attempt),
-            self.renew_clients,
+            self.ports.renew_clients,
             # Of a sink that nobody remembers, a missing source topic is a name that is wrong.
             VERDICTS - {Reason.SOURCE_TOPIC_MISSING} if is_new else VERDICTS,
         )
@@ -118,17 +101,17 @@ class SinkStarter(SinkTakeover):
     def _attempt(self) -> StartedSink:
         settings = self.settings
         memory = self.remembered.memory
-        view = view_source(settings.source, self.source_admin)
+        view = self.source.view()
         # 0.
-        check_names_apart(settings, self.source_admin, self.admin)
+        self.target.check_names()
         progress_topic, recreated, exact = self._prepare(view, memory)
         # 1.
-        with self._hold(progress_topic, source_topics=len(view.topics)) as hold:
+        with self._hold(source_topics=len(view.topics)) as hold:
             # 2.
-            progress = self._read(hold)
+            progress = self._read(hold, progress_topic)
             check(progress)
             decision, data_topic = self._decide(progress, progress_topic, view, memory)
-            self.remembered.taken_again(hold.control)
+            self.remembered.taken_again(hold)
             imported = self._imported(decision, view)
             seeding = memory if decision.beginning is Beginning.SEED else None
             if seeding is not None and self.remembered.is_ours and not exact:
@@ -138,18 +121,11 @@ class SinkStarter(SinkTakeover):
                     "the outcome of a transaction was in doubt, or another driver had taken the sink over",
                     "say where to go on with `sinkpipeline reset --status-file`",
                 )
-            dead_letter_topic, dead_letter_drift = self._prepare_dead_letters(view)
+            letters = self.target.prepare_letters(view.topics)
             if data_topic is None:
                 data_topic = self._create_data_topic()
-            self.claims.take(
-                settings,
-                {
-                    Role.DATA: data_topic.id,
-                    Role.PROGRESS: progress_topic.id,
-                    Role.DEAD: None if dead_letter_topic is None else dead_letter_topic.id,
-                },
-            )
-            data_limits = TopicLimits.of(data_topic.partitions, self.admin.topic_config(data_topic.name))
+            self.target.take(data_topic, progress_topic, letters)
+            data_limits = self.target.limits_of(data_topic)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
@@ -159,21 +135,20 @@ class SinkStarter(SinkTakeover):
             meta = replace(meta, created=self._created or _created(progress, seeding))
             # 3. to 5.
             remembered = memory.partitions if memory is not None else {}
-            progress = self._take_over(hold, progress, meta, {*remembered, *view.beginnings})
+            progress = self._take_over(hold, progress_topic, progress, meta, {*remembered, *view.beginnings})
             check(progress)
             # A late task may have delivered the first rows since step 2, into the topic that was there before.
             check_data_topic(progress, data_topic, settings.data)
             # 6.
             # The source went on meanwhile, and the last driver's tasks with it until they were fenced.
-            ends = self.source_admin.end_offsets(view.beginnings, read_committed=False)
-            view = replace(view, high_watermarks=MappingProxyType(ends))
+            ends = self.source.ends(view.beginnings, readable=False)
+            view = replace(view, high_watermarks=MappingProxyType(dict(ends)))
             known = seeding.partitions if seeding is not None else progress.partitions
-            partitions = planned(settings.source, known, view, epoch=epoch, imported=imported)
+            partitions = self.source.planned(known, view, epoch=epoch, imported=imported)
             written = {} if seeding is not None or progress.meta is None else progress.meta.marks
             # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
             marks = newest(written, {} if memory is None else memory.marks)
-            source_marks = SourceMarks(settings.source.connection, settings.group_id)
-            marks = source_marks.renewed(marks, partitions, view.beginnings, ends)
+            marks = self.source.marks(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:
                 _LOG.warning("%s: SourceDataLost: skipped %d offsets that the source no longer has", settings.id, lost)
@@ -190,61 +165,48 @@ class SinkStarter(SinkTakeover):
                 meta = replace(meta, restored=_sum(seeding.restored, again))
             progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
             failpoints.failpoint("starting-before-first-start")
-            hold.control.write(settings.progress.name, encode(settings.id, progress))
+            hold.write(progress)
         return StartedSink(
             run=meta.run,
-            control=hold.control,
+            hold=hold,
             progress=progress,
             source=view.topics,
             data_topic=data_topic,
             progress_topic=progress_topic,
             data_limits=data_limits,
-            letter_limits=UNKNOWN if dead_letter_topic is None else limits_of(dead_letter_topic),
+            letter_limits=letters.limits,
             recreated_progress_topic=recreated,
-            drift=(*decision.drift, *dead_letter_drift),
+            drift=(*decision.drift, *letters.drift),
         )
 
     def _create_data_topic(self) -> Topic:
-        creation = self.admin.create_topic(self.settings.data)
+        creation = self.target.create()
         if creation.is_ours:
             self._created = creation.topic.id
         failpoints.failpoint("starting-after-data-topic")
         return creation.topic
 
-    def _prepare_dead_letters(self, view: SourceView) -> tuple[Topic | None, tuple[str, ...]]:
-        """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
-        wanted = self.settings.dead_letter
-        if wanted is None:
-            return None, ()
-        topic = describe(self.admin, wanted.topic.name)
-        check_ids_apart(self.settings, view.topics, {Role.DEAD: None if topic is None else topic.id})
-        decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
-        if decision.create:
-            self.admin.create_topic(wanted.topic)
-            topic = describe(self.admin, wanted.topic.name)
-        return topic, decision.drift
-
     def _prepare(self, view: SourceView, memory: Memory | None) -> tuple[Topic, bool, bool]:
         """Step 0: the progress topic, whether it is there again, and whether what is remembered was proved."""
-        progress_topic = self._describe_progress_topic()
+        progress_topic = self._ledger.place()
         recreated = needs_proof = False
         if progress_topic is None:
             decision, _ = self._decide(Progress(), None, view, memory)
             # What would be refused later creates nothing.
             self._imported(decision, view)
             recreated = needs_proof = decision.beginning is Beginning.SEED
-            progress_topic = self._create_progress_topic()
+            progress_topic = self._ledger.create()
             self._compare_met(progress_topic)
         else:
             self._compare_met(progress_topic)
             # Before the look, which writes into it.
-            check_ids_apart(self.settings, view.topics, {Role.PROGRESS: progress_topic.id})
+            self._ledger.check_apart(progress_topic, view.topics)
             seen = self._look(progress_topic)
             needs_proof = True
             if seen is not None:
                 decision, _ = self._decide(seen, progress_topic, view, memory)
                 needs_proof = decision.beginning is Beginning.SEED
-        return progress_topic, recreated, needs_proof and self.remembered.is_proved(progress_topic.name)
+        return progress_topic, recreated, needs_proof and self.remembered.is_proved()
 
     def _compare_met(self, progress_topic: Topic) -> None:
         """By the ids: an answer that a topic is missing may be an old one."""
@@ -258,9 +220,8 @@ class SinkStarter(SinkTakeover):
         self.remembered.read(progress)
         # Without a frontier, offsets mean nothing yet.
         starting.check_source(progress.meta if progress.exists else None, view.topics)
-        check_visible(settings.source, self.source_admin, progress.meta, view.topics)
-        data_topic = self._describe_data_topic()
-        check_ids_apart(settings, view.topics, {Role.DATA: None if data_topic is None else data_topic.id})
+        self.source.check_visible(progress.meta, view.topics)
+        data_topic = self.target.describe(view.topics)
         decision = decide(
             progress=progress,
             progress_topic=progress_topic,
@@ -279,10 +240,9 @@ class SinkStarter(SinkTakeover):
 
         Read by each attempt anew: nothing was delivered yet, and only the newest positions are true. Each is told.
         """
-        source = self.settings.source
-        if source.start_from is None or decision.beginning is not Beginning.FIRST_START:
+        if not self.source.tells_positions or decision.beginning is not Beginning.FIRST_START:
             return {}
-        found = read_positions(source.start_from, source, self.source_admin, view)
+        found = self.source.positions(view)
         told = tuple(describe_positions(found))
         if told != self._told:
             for line in told:
@@ -302,40 +262,15 @@ class SinkStarter(SinkTakeover):
         return self.remembered.believed(progress, topic.id)
 
     @override
-    def _give_up(self, control: ControlProducer) -> None:
-        if not self.remembered.keeps(control):
-            super()._give_up(control)
-
-    def _describe_data_topic(self) -> Topic | None:
-        topic = describe(self.admin, self.settings.data.name)
-        return None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
+    def _give_up(self, hold: Hold) -> None:
+        if not self.remembered.keeps(hold):
+            super()._give_up(hold)
 
 
 def _created(progress: Progress, seeding: Memory | None) -> str | None:
     """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
     announced = None if progress.meta is None else progress.meta.created
     return announced if seeding is None else seeding.created or announced
-
-
-def planned(
-    source: SourceSettings,
-    known: Mapping[SourcePartition, PartitionProgress],
-    view: SourceView,
-    *,
-    epoch: int,
-    imported: Mapping[SourcePartition, int],
-) -> dict[SourcePartition, PartitionProgress]:
-    """With what a start begins, as the manifest says; see `core.starting.plan_partitions`."""
-    return starting.plan_partitions(
-        known,
-        view,
-        epoch=epoch,
-        starting_offsets=source.starting_offsets,
-        discovered=source.pattern is not None and bool(known),
-        skip_lost=source.skip_lost,
-        at=now_ms(),
-        imported=imported,
-    )
 
 
 def now_ms() -> int:

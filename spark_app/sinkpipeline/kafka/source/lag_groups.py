@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.kafka.groups import Groups
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.source.groups import Groups
 
 _LOG = logging.getLogger("sinkpipeline.groups")
 

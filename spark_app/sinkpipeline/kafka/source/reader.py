@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from sinkpipeline.core.deadletter import SourceRecord
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import HeadersUnreadable
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of
@@ -19,14 +20,6 @@ from sinkpipeline.kafka.waiting import Waiting
 _DEADLINE_S = 30.0
 _NEAR = 1_000
 """So many offsets ahead it is sooner read on than looked for."""
-
-
-class HeadersUnreadable(Exception):
-    """A record was read, but for its headers: the client can't take names that are not UTF-8, nor the others then."""
-
-    def __init__(self, record: SourceRecord) -> None:
-        super().__init__(record)
-        self.record = record
 
 
 class SourceReader:

@@ -1,6 +1,6 @@
 """Resetting a sink: a person says where it goes on.
 
-A reset is a start (steps 0 to 5, `kafka/takeover.py`), and then one control transaction: a new epoch, every partition
+A reset is a start (steps 0 to 5, `sinks/takeover.py`), and then one control transaction: a new epoch, every partition
 at its new offset with counts of zero, no data topic. So a driver that runs ends, its late tasks can't write, and a
 crash at any point leaves either the old frontier or the new one. It goes on only if the sink is where it was shown to
 be. What a start refuses it repairs: a lost data topic, a re-created source, progress that is lost or not believed.
@@ -16,26 +16,24 @@ from typing_extensions import override
 
 from sinkpipeline.core import asked
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Ledger
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.positions import Positions, describe, within
 from sinkpipeline.core.progress import Meta, Progress
 from sinkpipeline.core.reset import (
     ResetPlan,
     check_unmoved,
-    encode_reset,
     find_doubt,
     is_done,
     plan_reset,
     reset_progress,
 )
-from sinkpipeline.core.starting import check_owner, new_offset, superseded
+from sinkpipeline.core.starting import check_owner, superseded
 from sinkpipeline.core.targets import Targets
-from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, recall
-from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.starting import now_ms
-from sinkpipeline.kafka.takeover import SinkTakeover
-from sinkpipeline.kafka.views import check_visible, view_source
+from sinkpipeline.core.topics import Memory, Topic, recall
+from sinkpipeline.sinks import failpoints
+from sinkpipeline.sinks.starting import now_ms
+from sinkpipeline.sinks.takeover import SinkTakeover
 
 
 @dataclass(kw_only=True)
@@ -54,34 +52,22 @@ class SinkReset(SinkTakeover):
             SinkPipelineError: NothingToReset, UsageInvalid, PositionsRefused, IdentityInUse, and as the reads of the
                 progress topic.
         """
-        topic = self._describe_progress_topic()
-        progress = Progress()
-        if topic is not None:
-            check_progress_topic(topic)
-            with self._log() as log:
-                progress = log.decide(self.settings.id)
+        topic = self._ledger.place()
+        progress = Progress() if topic is None else self._ledger.decide()
         check_owner(self.settings.id, progress.meta, self.settings.owner)
         found, doubt = self._known(progress, topic)
-        source = self.settings.source
-        view = view_source(source, self.source_admin)
-        check_visible(source, self.source_admin, found.meta, view.topics)
+        view = self.source.view()
+        self.source.check_visible(found.meta, view.topics)
         known_topics = {partition.topic for partition in found.partitions}
         lines: tuple[str, ...] = ()
         if positions is not None:
             positions = within(positions, view)
             targets, lines = replace(targets, imported=positions.next), tuple(describe(positions))
         if moments := targets.moments(view):
-            level = source.read_committed
-            targets = targets.resolved(self.source_admin.offsets_at(moments, view.ends, read_committed=level))
+            targets = targets.resolved(self.source.positions_at(moments, view.ends))
 
         def begin_new(partition: SourcePartition) -> int:
-            return new_offset(
-                partition,
-                known_topics,
-                view,
-                starting_offsets=source.starting_offsets,
-                discovered=source.pattern is not None,
-            )
+            return self.source.begin_new(partition, known_topics, view)
 
         shown = plan_reset(
             self.settings.id,
@@ -104,23 +90,20 @@ class SinkReset(SinkTakeover):
         """
 
         def attempt() -> None:
-            topic = self._describe_progress_topic()
+            topic = self._ledger.place()
             if topic is None or self._look(topic) is not None:
                 return
-            with self._hold(topic) as hold:
-                self._read(hold)
-            hold.control.close()
+            with self._hold() as hold:
+                self._read(hold, topic)
+            hold.close()
 
         self._repeat(attempt)
 
     def has_landed(self, resolved: Mapping[str, Any]) -> bool:
         """Whether the sink is exactly where a reset that was shown was to bring it. Fences nobody."""
-        topic = self._describe_progress_topic()
-        if topic is None:
+        if self._ledger.place() is None:
             return False
-        check_progress_topic(topic)
-        with self._log() as log:
-            return asked.has_landed(self.settings.id, log.decide(self.settings.id), resolved)
+        return asked.has_landed(self.settings.id, self._ledger.decide(), resolved)
 
     def carry_out(self, plan: ResetPlan) -> None:
         """Does what the plan says.
@@ -137,39 +120,34 @@ class SinkReset(SinkTakeover):
             raise SinkPipelineError(Reason.SUPERSEDED, error.message, remedy) from error
 
     def _attempt(self, plan: ResetPlan) -> None:
-        view = view_source(self.settings.source, self.source_admin)
+        view = self.source.view()
         # 0.
-        topic = self._describe_progress_topic()
+        topic = self._ledger.place()
         if topic is None:
             self._known(Progress(), topic)
-            topic = self._create_progress_topic()
+            topic = self._ledger.create()
         else:
             self._look(topic)
         # 1.
-        with self._hold(topic, source_topics=len(view.topics)) as hold:
+        with self._hold(source_topics=len(view.topics)) as hold:
             # 2.
-            progress = self._read(hold)
+            progress = self._read(hold, topic)
             known, _ = self._known(progress, topic)
             previous = progress.meta if progress.exists else None
             epoch = self._remembered_epoch if known.meta is None else known.meta.epoch
             meta = self._announce(previous, epoch=epoch, source=view.topics)
             # 3. to 5.
             remembered = self.memory.partitions if self.memory is not None else {}
-            progress = self._take_over(hold, progress, meta, {*remembered, *view.beginnings})
+            progress = self._take_over(hold, topic, progress, meta, {*remembered, *view.beginnings})
             found, doubt = self._known(progress, topic)
             if not is_done(plan, found):
                 # The source went on until its tasks were fenced, and the frontier with it.
-                view = view_source(self.settings.source, self.source_admin)
+                view = self.source.view()
                 check_unmoved(plan, found, view, doubt=doubt, remembered_epoch=self._remembered_epoch)
                 failpoints.failpoint("reset-before-transaction")
-                new = reset_progress(plan, meta, topic.id, now_ms())
-                hold.control.begin()
-                for key, value in encode_reset(self.settings.id, progress, new):
-                    hold.control.produce_record(topic.name, key, value)
-                failpoints.failpoint("reset-before-commit")
-                hold.control.commit()
+                hold.replace(progress, reset_progress(plan, meta, topic.id, now_ms()))
                 failpoints.failpoint("reset-after-commit")
-        hold.control.close()
+        hold.close()
 
     @property
     def _remembered_epoch(self) -> int:
@@ -192,7 +170,7 @@ class SinkReset(SinkTakeover):
         if is_empty or topic is None:
             raise SinkPipelineError(
                 Reason.NOTHING_TO_RESET,
-                f"{self.settings.id} has no progress in {self.settings.progress.name}",
+                f"{self.settings.id} has no progress in {self._ledger.name}",
                 "a run starts it for the first time; if it has delivered before, give its last --status-file",
             )
         return found, find_doubt(self.settings.id, progress, topic, self.memory)
@@ -209,6 +187,6 @@ class SinkReset(SinkTakeover):
             raise superseded(self.settings.id, meta.run)
 
     @override
-    def _log(self) -> ProgressLog:
-        settings = self.settings
-        return ProgressLog(settings.connection, settings.progress.name, settings.group_id, with_faults=True)
+    @property
+    def _ledger(self) -> Ledger:
+        return self.ports.ledger.with_faults()

@@ -13,10 +13,10 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.redrive import Letter, Outcome, Wanted
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.redrive import Redrive
+from sinkpipeline.kafka.redrive_writer import Destination
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.redrive import Redrive
-from sinkpipeline.sinks.redrive_writer import Destination
 
 
 def check_returnable(sinks: Sequence[SinkSettings]) -> None:

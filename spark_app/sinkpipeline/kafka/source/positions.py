@@ -11,8 +11,8 @@ from sinkpipeline.core.positions import CheckpointFiles, Positions
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.groups import Groups
 from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.kafka.source.groups import Groups
 
 _LARGEST = 16 * 1024 * 1024
 """Bytes of one log file: the offsets of some hundred thousand partitions."""

@@ -1,4 +1,4 @@
-"""Taking a sink over: steps 0 to 5 of a start, which a reset shares. `kafka/starting.py` has their order."""
+"""Taking a sink over: steps 0 to 5 of a start, which a reset shares. `sinks/starting.py` has their order."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sinkpipeline.core import starting, troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Hold, Ledger, Ports
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt, PlaceChanged, Settings, Source, Target
 from sinkpipeline.core.progress import Meta, Progress
-from sinkpipeline.core.progress_records import encode
-from sinkpipeline.core.topics import Topic, check_progress_topic
-from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.control import ControlProducer
-from sinkpipeline.kafka.producers import Fenced, InDoubt, TransactionalProducer
-from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
-from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kafka.views import describe
+from sinkpipeline.core.topics import Topic
+from sinkpipeline.sinks import failpoints
 
 _LOG = logging.getLogger("sinkpipeline.start")
 T = TypeVar("T")
 
 _ATTEMPTS = 5
 _MAX_DELAY_S = 2.0
-_FENCING_THREADS = 8
-_PATIENCE_S = 2.0
-"""For a read that could be blocked by what only the fences after it would end."""
 
 
 @dataclass(kw_only=True)
@@ -44,9 +35,7 @@ class SinkTakeover:
     and stops without writing.
     """
 
-    settings: SinkSettings
-    source_admin: Admin
-    admin: Admin
+    ports: Ports
     new_run: Callable[[], str] = lambda: str(uuid.uuid4())
     _runs: set[str] = field(default_factory=set, init=False)
     """The runs of this driver, which are no newer driver's."""
@@ -56,6 +45,22 @@ class SinkTakeover:
     """How many source topics its `meta` lists, those that are gone included."""
     _interrupted: bool = field(default=False, init=False)
     """Whether an attempt may have been fenced: then whoever has announced itself since is newer than we are."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.ports.settings
+
+    @property
+    def source(self) -> Source:
+        return self.ports.source
+
+    @property
+    def target(self) -> Target:
+        return self.ports.target
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self.ports.ledger
 
     def _repeat(self, attempt: Callable[[], T]) -> T:
         """Attempts until one comes through.
@@ -78,7 +83,7 @@ class SinkTakeover:
                 _LOG.info("%s: %s: %s; starting again", self.settings.id, type(trouble).__name__, trouble)
                 self._interrupted = True
                 self._still_ours()
-            except TopicChanged as error:
+            except PlaceChanged as error:
                 _LOG.info("%s: %s, starting again", self.settings.id, error)
             # Two drivers that start at once would otherwise fence each other in step.
             time.sleep(random.uniform(0.1, _MAX_DELAY_S))  # noqa: S311 - no secret
@@ -93,10 +98,8 @@ class SinkTakeover:
 
         What this read may miss, the next attempt finds.
         """
-        if self._describe_progress_topic() is None:
-            return
-        with self._log() as log:
-            self._refuse_newer(log.observe(self.settings.id).meta)
+        if self._ledger.place() is not None:
+            self._refuse_newer(self._ledger.observe().meta)
 
     def _refuse_newer(self, meta: Meta | None) -> None:
         if meta is not None and meta.run != self._seen and meta.run not in self._runs:
@@ -117,46 +120,38 @@ class SinkTakeover:
         None where an open transaction holds the read back, perhaps of this very sink's dead tasks, which only a fence
         ends. What can be seen must do here; step 2 reads for certain.
         """
-        check_progress_topic(topic)
-        with self._log() as log:
-            try:
-                progress = log.decide(self.settings.id, _PATIENCE_S, lambda found: self._believe(found, topic))
-            except OpenTransaction:
-                self._meet(log.observe(self.settings.id).meta)
-                return None
+        progress, is_exact = self._ledger.look(lambda found: self._believe(found, topic))
         self._meet(progress.meta)
-        return self._believe(progress, topic)
+        return self._believe(progress, topic) if is_exact else None
 
     def _believe(self, progress: Progress, topic: Topic) -> Progress:  # noqa: ARG002 - a start's depends on it
         """What counts of the progress that was found in a topic."""
         return progress
 
     @contextmanager
-    def _hold(self, topic: Topic, *, source_topics: int = 0) -> Iterator[Hold]:
-        """Step 1. `control` is left to the caller if all goes well."""
-        settings = self.settings
-        many = max(source_topics, self._topics_seen)
-        control = ControlProducer(settings.connection, settings.id.control_id, settings.properties, source_topics=many)
+    def _hold(self, *, source_topics: int = 0) -> Iterator[Hold]:
+        """Step 1. The sink stays held by the caller if all goes well."""
+        hold = self._ledger.hold(source_topics=max(source_topics, self._topics_seen))
         try:
             failpoints.failpoint("starting-after-control-init")
-            with self._log() as log:
-                yield Hold(control, log, topic)
+            try:
+                yield hold
+            finally:
+                hold.read_no_more()
         except BaseException:
-            self._give_up(control)
+            self._give_up(hold)
             raise
 
-    def _give_up(self, control: ControlProducer) -> None:
+    def _give_up(self, hold: Hold) -> None:
         """An attempt did not come through."""
-        control.close()
+        hold.close()
 
-    def _read(self, hold: Hold) -> Progress:
+    def _read(self, hold: Hold, topic: Topic) -> Progress:
         """Step 2's read."""
-        progress = hold.log.resume(
-            self.settings.id, hold.control, lambda found: self._believe(found, hold.topic), self._meet
-        )
-        self._check_same(hold.topic)
+        progress = hold.read(lambda found: self._believe(found, topic), self._meet)
+        self._check_same(topic)
         self._meet(progress.meta)
-        return self._believe(progress, hold.topic)
+        return self._believe(progress, topic)
 
     def _announce(self, previous: Meta | None, *, epoch: int, source: Mapping[str, str]) -> Meta:
         """The meta of step 3, with a run that nobody had."""
@@ -164,65 +159,25 @@ class SinkTakeover:
         self._runs.add(run)
         return starting.take_over(previous, run=run, owner=self.settings.owner, epoch=epoch, source=source)
 
-    def _take_over(self, hold: Hold, known: Progress, meta: Meta, partitions: Iterable[SourcePartition]) -> Progress:
+    def _take_over(
+        self, hold: Hold, topic: Topic, known: Progress, meta: Meta, partitions: Iterable[SourcePartition]
+    ) -> Progress:
         """Steps 3 to 5: the progress, now that nobody else can write it."""
-        settings = self.settings
         # 3.
-        hold.control.write(settings.progress.name, encode(settings.id, Progress(meta=meta)))
+        hold.write(Progress(meta=meta))
         failpoints.failpoint("starting-after-meta")
         # 4.
-        self._fence({*known.partitions, *meta.source_partitions(), *partitions})
+        self._fence(hold, {*known.partitions, *meta.source_partitions(), *partitions})
         # 5.
-        tail = hold.log.resume_since(settings.id, hold.control, known.end, self._meet)
-        self._check_same(hold.topic)
+        tail = hold.read_since(known.end, self._meet)
+        self._check_same(topic)
         progress = starting.overlay(known, tail)
-        starting.check_run(settings.id, progress.meta, meta.run)
+        starting.check_run(self.settings.id, progress.meta, meta.run)
         return progress
 
-    def _fence(self, partitions: Iterable[SourcePartition]) -> None:
-        def fence(partition: SourcePartition) -> None:
-            TransactionalProducer(self.settings.connection, self.settings.id.partition_id(partition)).close()
+    def _fence(self, hold: Hold, partitions: Iterable[SourcePartition]) -> None:
+        hold.fence(partitions)
 
-        with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
-            list(pool.map(fence, sorted(set(partitions))))
-
-    def _check_same(self, progress_topic: Topic) -> None:
-        """What was read is this sink's progress only if the topic is still the one that was described before."""
-        topic = self.admin.topics([progress_topic.name])[progress_topic.name]
-        if topic is None or topic.id != progress_topic.id:
-            raise TopicChanged(progress_topic.name)
-
-    def _log(self) -> ProgressLog:
-        return ProgressLog(self.settings.connection, self.settings.progress.name, self.settings.group_id)
-
-    def renew_clients(self) -> None:
-        """Clients that begin anew, with any of the brokers."""
-        is_one = self.admin is self.source_admin
-        self.admin = Admin(self.settings.connection)
-        self.source_admin = self.admin if is_one else Admin(self.settings.source.connection)
-
-    def _describe_progress_topic(self) -> Topic | None:
-        return describe(self.admin, self.settings.progress.name)
-
-    def _create_progress_topic(self) -> Topic:
-        self.admin.create_topic(self.settings.progress)
-        topic = self._describe_progress_topic()
-        if topic is None:
-            raise TopicChanged(self.settings.progress.name)
-        return topic
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A sink whose control id is held."""
-
-    control: ControlProducer
-    log: ProgressLog
-    topic: Topic
-
-
-class TopicChanged(Exception):
-    """The progress topic was deleted or re-created during the attempt."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"progress topic {name} was deleted or re-created")
+    def _check_same(self, topic: Topic) -> None:
+        """What was read is this sink's progress only if it is still kept where it was before."""
+        self._ledger.check_same(topic)

@@ -21,16 +21,18 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import DeadLetter, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, encode_settled, redrive_of
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
-from sinkpipeline.kafka.failpoints import failpoint
 from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.session import KafkaSession, producer_properties, settings_of
 from sinkpipeline.kafka.settings import DeadLetterSettings
-from sinkpipeline.sinks.contract import BatchPlan, NoDeadLetter, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.held import Held
 from sinkpipeline.sinks.transactional import TransactionalWriter
 from sinkpipeline.sinks.worker import Worker
@@ -107,7 +109,8 @@ class RedriveWriter(TransactionalWriter):
         self.tally: Counter[str] = Counter()
         self._sink: SinkId = plan.settings.id
         super().__init__(plan, SourcePartition(topic.name, number), Worker(), CutPolicy())
-        letters = plan.settings.dead_letter
+        self._kafka = settings_of(plan)
+        letters = self._kafka.dead_letter
         if letters is None:
             raise ValueError("only a sink with dead letters has some to redrive")
         self._letters = _Again(self, plan, letters, self._partition, self._worker)
@@ -126,8 +129,8 @@ class RedriveWriter(TransactionalWriter):
 
     def close(self) -> None:
         """Ends what an error left open: nobody may take the partition over soon, and readers would wait for it."""
-        if self._producer is not None and self._producer.in_transaction:
-            self._producer.abort()
+        if self._session is not None and self._session.is_open:
+            self._session.abort()
         self._give_up()
 
     def letter_at(self, offset: int) -> Letter:
@@ -160,7 +163,7 @@ class RedriveWriter(TransactionalWriter):
         doubt = _Doubt(self._outcomes(below), frozenset(self._left), self._advanced(next_offset))
         if doubt.outcomes:
             self._begin()
-            producer = self._owned()
+            producer = self._held_producer()
             records = encode_settled(
                 self._sink,
                 self._topic.id,
@@ -191,6 +194,12 @@ class RedriveWriter(TransactionalWriter):
         self.tally += doubt.tally
         self._count(doubt.state)
 
+    def _held_producer(self) -> TransactionalProducer:
+        session = self._owned()
+        if not isinstance(session, KafkaSession):
+            raise TypeError("a redrive writes to Kafka")
+        return session.producer
+
     @override
     def _take_over(self) -> None:
         self._give_up()
@@ -200,16 +209,16 @@ class RedriveWriter(TransactionalWriter):
     def _claim(self) -> None:
         """Fence, sentinel, read; and whether a redrive that began later is to go on instead of this one."""
         self.check_topics()
-        with DeadLetterLog(self._settings.connection, self._topic, self._settings.group_id) as log:
+        with DeadLetterLog(self._kafka.connection, self._topic, self._kafka.group_id) as log:
             if self._interrupted:
                 # Before anything is fenced in return.
                 self._read(log.read_on(self._ledger, self._number, log.extents()[self._number].stable))
                 self._check_newest()
-            properties = self._plan.producer_properties
-            self._producer = TransactionalProducer(self._settings.connection, self._id, properties)
+            producer = TransactionalProducer(self._kafka.connection, self._id, producer_properties(self._plan))
+            self._session = KafkaSession(self._kafka, producer, record_key="")
             failpoint("redrive-after-claim")
             run = self._plan.run
-            self._read(log.read_to_sentinel(self._ledger, self._number, self._producer, self._sink, run))
+            self._read(log.read_to_sentinel(self._ledger, self._number, producer, self._sink, run))
         self.check_topics()
         if self._interrupted:
             self._check_newest()

@@ -28,11 +28,12 @@ from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
+from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.redrive_writer import DATA, LEFT, Destination, RedriveWriter
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
-from sinkpipeline.sinks.redrive_writer import DATA, LEFT, Destination, RedriveWriter
 
 Transform = Callable[[Sequence[Letter]], RowBatch | None]
 """Rows of letters, with the letters' offsets; a letter that has none was filtered out."""
@@ -255,6 +256,7 @@ class Redrive:
             what = "it does not exist" if data is None else "it is not the one that the sink knows"
             raise self.destination.lost(settings.data.name, what)
         return BatchPlan(
+            kind=KAFKA,
             settings=settings,
             run=self._run,
             data_limits=limits_of(data),

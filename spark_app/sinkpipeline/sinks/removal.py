@@ -1,6 +1,6 @@
 """Removing a sink for good: what `deletionPolicy: Delete` asks for.
 
-A removal is a start (steps 0 to 5, `kafka/takeover.py`), so that no driver and no late task writes any more. Then the
+A removal is a start (steps 0 to 5, `sinks/takeover.py`), so that no driver and no late task writes any more. Then the
 data topic is deleted, only where a start of this sink created it, it is still that one, and no other sink that keeps
 its progress in the same topic has delivered into it; and last all of the sink's records are tombstoned in one
 transaction. In this order whoever is killed in between finds everything that is still to be done. Source topics and
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Hold, Ledger
 from sinkpipeline.core.progress import Meta, Progress
 from sinkpipeline.core.removal import why_kept
-from sinkpipeline.kafka import failpoints
-from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.takeover import Hold, SinkTakeover
+from sinkpipeline.sinks import failpoints
+from sinkpipeline.sinks.takeover import SinkTakeover
 
 _LOG = logging.getLogger("sinkpipeline.removal")
 
@@ -52,24 +52,22 @@ class SinkRemoval(SinkTakeover):
         return self._repeat(self._attempt)
 
     def _attempt(self) -> KeptTopic | None:
-        topic = self._describe_progress_topic()
+        topic = self._ledger.place()
         if topic is None:
             return None
         kept = None
         self._look(topic)
-        with self._hold(topic) as hold:
-            progress = self._read(hold)
+        with self._hold() as hold:
+            progress = self._read(hold, topic)
             if not _is_empty(progress):
                 epoch = 0 if progress.meta is None else progress.meta.epoch
                 meta = self._announce(progress.meta, epoch=epoch, source={})
-                progress = self._take_over(hold, progress, meta, progress.partitions)
+                progress = self._take_over(hold, topic, progress, meta, progress.partitions)
                 kept = self._delete_data_topic(hold, meta)
                 failpoints.failpoint("removal-before-tombstones")
-                keys = {self.settings.id.partition_key(each) for each in progress.partitions} | {*progress.faults}
-                tombstones = sorted({*keys, self.settings.id.meta_key})
-                hold.control.write(topic.name, [(key, None) for key in tombstones])
+                hold.remove(progress)
                 _LOG.info("%s: its progress is removed", self.settings.id)
-        hold.control.close()
+        hold.close()
         return kept
 
     def doomed(self) -> str | None:
@@ -81,23 +79,21 @@ class SinkRemoval(SinkTakeover):
             SinkPipelineError: IdentityInUse where the progress is somebody else's, and as the reads.
         """
         name = self.settings.data.name
-        topic = self.admin.topics([name])[name]
-        if topic is None or self._describe_progress_topic() is None:
+        found = self.target.id()
+        if found is None or self._ledger.place() is None:
             return None
-        with self._log() as log:
-            metas = log.metas(self.settings.id)
+        metas = self._ledger.metas()
         meta = metas.get(self.settings.id.meta_key)
         self._meet(meta)
-        return None if meta is None or why_kept(self.settings.id, topic, meta, metas) is not None else name
+        return None if meta is None or why_kept(self.settings.id, found, meta, metas) is not None else name
 
     def _delete_data_topic(self, hold: Hold, meta: Meta) -> KeptTopic | None:
         """Nobody can ask a cluster who else has written to a topic: who does it elsewhere is not seen here."""
         name = self.settings.data.name
-        topic = self.admin.topics([name])[name]
-        if topic is None:
+        found = self.target.id()
+        if found is None:
             return None
-        others = hold.log.metas(self.settings.id, hold.control)
-        reason = why_kept(self.settings.id, topic, meta, others)
+        reason = why_kept(self.settings.id, found, meta, hold.metas())
         if reason is not None:
             _LOG.info("%s: data topic %s stays: %s", self.settings.id, name, reason)
             return KeptTopic(name, reason)
@@ -108,13 +104,13 @@ class SinkRemoval(SinkTakeover):
                 "none; it is told, and then tried again",
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
-        self.admin.delete_topic(name)
+        self.target.delete()
         return None
 
     @override
-    def _log(self) -> ProgressLog:
-        settings = self.settings
-        return ProgressLog(settings.connection, settings.progress.name, settings.group_id, with_faults=True)
+    @property
+    def _ledger(self) -> Ledger:
+        return self.ports.ledger.with_faults()
 
 
 def _is_empty(progress: Progress) -> bool:

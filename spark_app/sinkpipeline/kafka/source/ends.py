@@ -14,7 +14,7 @@ from sinkpipeline.core.held_back import PATIENCE_S, Held, HeldBack, held_back, l
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
-from sinkpipeline.kafka.views import source_topics
+from sinkpipeline.kafka.source.views import source_topics
 
 _LOG = logging.getLogger("sinkpipeline.source")
 

@@ -1,0 +1,292 @@
+"""What a kind of sink, and a kind of source, give the protocol: how progress is read, fenced and written with rows.
+
+The protocol (`sinks/`) knows nothing else of where rows go. What stands here has no type of a client's in it.
+
+    Source    what can be read
+    Target    where the rows go
+    Ledger    where the progress is kept ──► Hold: the sink is held, by its driver     `core/ledger_ports.py`
+    Claim     a source partition, to be taken by a task ──► Session: it is taken       `core/task_ports.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sinkpipeline.core.deadletter import SourceRecord, Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import TopicLimits
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.positions import Positions
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress
+from sinkpipeline.core.starting import SourceView
+from sinkpipeline.core.topics import Topic, TopicRequest
+
+
+class Fenced(Exception):
+    """Somebody else has taken it over, or it was taken from us for being slow: read `meta` to know."""
+
+
+class InDoubt(Exception):
+    """What is open may or may not count, and what wrote it can't be used again.
+
+    `aborted` where it does not count, for certain. `told` is what the table of causes says of it, where it has a cause.
+    `share` tells how much of it was acknowledged, 0 to 1, where that is known: what came through in part was too much
+    at once.
+    """
+
+    def __init__(
+        self, text: str, *, aborted: bool = False, told: SinkPipelineError | None = None, share: float | None = None
+    ) -> None:
+        super().__init__(text)
+        self.aborted = aborted
+        self.told = told
+        self.share = share
+
+    @property
+    def outage(self) -> SinkPipelineError | None:
+        """What it was, where it was an outage of the sink."""
+        return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
+
+
+class RecordRefused(Exception):
+    """The client or the server refuses a record for what it is; nothing of what was open counts.
+
+    `index` counts the rows of the call that raised it; None where only the server knows which one it was.
+    `topic` is where a record was to go that was refused, where that is known.
+    """
+
+    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
+        super().__init__(verdict.text, topic, index)
+        self.verdict = verdict
+        self.topic = topic
+        self.index = index
+
+    @property
+    def text(self) -> str:
+        return self.verdict.text
+
+
+class ProgressRefused(RecordRefused):
+    """The record that is refused is our own."""
+
+
+class HeadersUnreadable(Exception):
+    """A record was read, but for its headers: the client can't take names that are not UTF-8, nor the others then."""
+
+    def __init__(self, record: SourceRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+
+class NoDeadLetter(Exception):
+    """The dead letter of a record can't be written: what is so, and what a person can do about it."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(fact, remedy)
+        self.fact = fact
+        self.remedy = remedy
+
+
+class PlaceChanged(Exception):
+    """Where the progress is kept was deleted or made again during an attempt."""
+
+
+class LetterSettings(Protocol):
+    """What a person says of dead letters; the rest is the kind's own."""
+
+    @property
+    def drop(self) -> bool:
+        """Whether a record is dropped that can't even be dead-lettered; else it stops the sink."""
+
+
+class Settings(Protocol):
+    """What the protocol must know of a sink of any kind; the rest is the kind's own."""
+
+    @property
+    def id(self) -> SinkId: ...
+
+    @property
+    def owner(self) -> Owner: ...
+
+    @property
+    def adopt(self) -> Owner | None:
+        """Another owner whose progress may be taken over."""
+
+    @property
+    def source(self) -> Any:
+        """What is read: the source's own settings."""
+
+    @property
+    def group_id(self) -> str:
+        """As which the source is read."""
+
+    @property
+    def exactly_once(self) -> bool: ...
+
+    @property
+    def refuse_existing_data(self) -> bool: ...
+
+    @property
+    def dead_letter(self) -> LetterSettings | None:
+        """None where a record that can't be delivered stops the sink."""
+
+    @property
+    def data(self) -> TopicRequest:
+        """The target, as the manifest asks for it."""
+
+
+# The source
+
+
+class Source(Protocol):
+    """What a sink reads.
+
+    Raises (all methods):
+        SinkPipelineError: BrokerUnreachable and the like.
+    """
+
+    @property
+    def tells_positions(self) -> bool:
+        """Whether a first start goes on from where somebody else stands (`positions`)."""
+
+    def topics(self) -> Mapping[str, str]:
+        """The topics that are read, with their ids.
+
+        Raises:
+            SinkPipelineError: SourceTopicMissing.
+        """
+
+    def view(self) -> SourceView:
+        """The source as it is now, partition by partition.
+
+        Raises:
+            SinkPipelineError: SourceTopicMissing.
+        """
+
+    def check_visible(self, meta: Meta | None, found: Collection[str]) -> None:
+        """That none of the topics which were read once is hidden from us now.
+
+        Raises:
+            SinkPipelineError: AuthorizationFailed.
+        """
+
+    def has_others(self, known: Collection[str]) -> bool:
+        """Whether there are topics to read beside these."""
+
+    def beginnings(self, partitions: Collection[SourcePartition]) -> Mapping[SourcePartition, int]: ...
+
+    def ends(self, partitions: Collection[SourcePartition], *, readable: bool) -> Mapping[SourcePartition, int]:
+        """Up to where records stand; `readable`: of those that are read."""
+
+    def positions_at(
+        self, moments: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int]
+    ) -> Mapping[SourcePartition, int]:
+        """Of each partition, the first record not older than a moment (Unix milliseconds), or else its end."""
+
+    def positions(self, view: SourceView) -> Positions:
+        """Where somebody else stands from whom a first start goes on.
+
+        Raises:
+            SinkPipelineError: PositionsRefused.
+        """
+
+    def planned(
+        self,
+        known: Mapping[SourcePartition, PartitionProgress],
+        view: SourceView,
+        *,
+        epoch: int,
+        imported: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, PartitionProgress]:
+        """With what a start begins, as the manifest says; see `core.starting.plan_partitions`."""
+
+    def begin_new(self, partition: SourcePartition, known_topics: Collection[str], view: SourceView) -> int:
+        """Where a partition begins that is not known yet."""
+
+    def marks(
+        self,
+        known: Mapping[SourcePartition, Mark],
+        frontier: Mapping[SourcePartition, PartitionProgress],
+        beginnings: Mapping[SourcePartition, int],
+        ends: Mapping[SourcePartition, int],
+    ) -> dict[SourcePartition, Mark]:
+        """The marks that are known, after all of them were compared, and newer ones where the frontier has moved.
+
+        Raises:
+            SinkPipelineError: SourceDataLost.
+        """
+
+
+# Where the rows go
+
+
+@dataclass(frozen=True, kw_only=True)
+class Creation:
+    """A target that is there after its creation was asked for."""
+
+    topic: Topic
+    is_ours: bool
+    """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Letters:
+    """Where dead letters go, as a start found or made it."""
+
+    topic: Topic | None
+    limits: TopicLimits
+    drift: tuple[str, ...]
+
+
+class Target(Protocol):
+    """Where the rows of a sink go, and what they must keep to there.
+
+    Raises (all methods):
+        SinkPipelineError: BrokerUnreachable and the like.
+    """
+
+    def check_names(self) -> None:
+        """That nothing is both read and written, also of what doesn't exist yet.
+
+        Raises:
+            SinkPipelineError: ManifestInvalid.
+        """
+
+    def describe(self, source: Mapping[str, str]) -> Topic | None:
+        """As it is there, and whether it holds data; None where it is missing. `source`: the ids of what is read.
+
+        Raises:
+            SinkPipelineError: ManifestInvalid, where it is read.
+        """
+
+    def id(self) -> str | None:
+        """Of what is there."""
+
+    def create(self) -> Creation:
+        """Raises SinkPipelineError: also TopicCreationFailed."""
+
+    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
+        """Where dead letters go; created, where that is asked for."""
+
+    def take(self, target: Topic, place: Topic, letters: Letters) -> None:
+        """Takes all of it for this sink, in place of what it had.
+
+        Raises:
+            SinkPipelineError: ManifestInvalid where another sink of this driver has some of it.
+        """
+
+    def limits_of(self, target: Topic) -> TopicLimits:
+        """What it takes, as a start found or made it."""
+
+    def limits(self) -> TopicLimits | None:
+        """What it takes now; None where it is missing."""
+
+    def letter_limits(self) -> TopicLimits | None:
+        """What takes dead letters, likewise; None too where a sink has none."""
+
+    def lost(self, what: str) -> SinkPipelineError:
+        """DataTopicLost: why."""
+
+    def delete(self) -> None: ...
