@@ -24,7 +24,7 @@ from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
 from sinkpipeline.kafka.session import letters_of
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import describe
-from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks import failpoints
 
 _FENCING_THREADS = 8
 _PATIENCE_S = 2.0
@@ -69,7 +69,7 @@ class KafkaHold:
         self.control.begin()
         for key, value in encode_reset(self._settings.id, found, new):
             self.control.produce_record(self._settings.progress.name, key, value)
-        failpoint("reset-before-commit")
+        failpoints.failpoint("reset-before-commit")
         self.control.commit()
 
     def remove(self, found: Progress) -> None:
