@@ -25,7 +25,6 @@ from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel, writer_header
 from sinkpipeline.core.topics import Memory, TopicRequest, recall
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kinds import ports
 from sinkpipeline.sinks import failpoints
@@ -49,8 +48,9 @@ def produce(sink: OneSink, count: int, *, partition: int = 0, start: int = 0) ->
 def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exact: bool = False) -> StartedSink:
     starter = sink.starter(run, memory)
     if exact and memory is not None:
-        control = ControlProducer(sink.connection, sink.id.control_id)
-        starter.remembered.left(recall(memory, starter.settings.owner), control, certain=True)
+        hold = starter.ports.ledger.hold(source_topics=1)
+        hold.read_no_more()
+        starter.remembered.left(recall(memory, starter.settings.owner), hold, certain=True)
     started = starter.start()
     started.hold.close()
     return started

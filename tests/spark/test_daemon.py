@@ -22,8 +22,10 @@ def test_a_task_reads_no_archive_again_and_collects_little_garbage(spark: SparkS
         for _ in batches:
             pass
         archives = [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
-        told = {"archives": archives, "pandas": ["pandas" in sys.modules], "unfrozen": [len(gc.get_objects()) < 5_000]}
+        needed = ("pandas", "sinkpipeline.spark.task", "sinkpipeline.kafka.kind", "confluent_kafka")
+        missing = [each for each in needed if each not in sys.modules]
+        told = {"archives": archives, "missing": missing, "unfrozen": [len(gc.get_objects()) < 5_000]}
         yield pa.RecordBatch.from_pydict({"told": [f"{name}: {value}" for name, value in told.items()]})
 
     told = spark.range(0, 1, 1, 1).mapInArrow(look_around, "told STRING").collect()
-    assert [row.told for row in told] == ["archives: []", "pandas: [True]", "unfrozen: [True]"]
+    assert [row.told for row in told] == ["archives: []", "missing: []", "unfrozen: [True]"]

@@ -18,6 +18,7 @@ from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import between
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
@@ -149,7 +150,7 @@ def _lines(sink: SinkSettings) -> list[_Line]:
             partition=partition.partition,
             next=state.next,
             end=ends.get(partition),
-            lag=None if partition not in ends else max(0, ends[partition] - state.next),
+            lag=None if partition not in ends else between(state.next, ends[partition]),
             rows=state.rows,
             dead=state.dead,
             dropped=state.dropped,

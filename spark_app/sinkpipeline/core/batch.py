@@ -11,6 +11,7 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import between, is_before, reaches
 from sinkpipeline.core.progress import PartitionProgress, advance
 from sinkpipeline.core.progress_records import decode_partition, encode_partition
 from sinkpipeline.core.tally import Counting, plus
@@ -30,6 +31,15 @@ class OffsetRange:
 
     start: int
     end: int
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the partition has appeared with this batch: nobody has said where it begins."""
+        return self.start < 0
+
+    @property
+    def is_empty(self) -> bool:
+        return reaches(self.start, self.end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +161,9 @@ def is_certain(
     if any(receipt.error is not None or receipt.oversized or receipt.unknown for receipt in told):
         return False
     reported = {receipt.partition for receipt in told}
-    return all(partition in reported or frontier[partition].next >= ranges[partition].end for partition in ranges)
+    return all(
+        partition in reported or reaches(frontier[partition].next, ranges[partition].end) for partition in ranges
+    )
 
 
 def unfinished(
@@ -164,7 +176,7 @@ def unfinished(
     return {
         partition: advance(frontier[partition], to=offsets.end, at=at)
         for partition, offsets in ranges.items()
-        if frontier[partition].next < offsets.end
+        if is_before(frontier[partition].next, offsets.end)
     }
 
 
@@ -186,7 +198,7 @@ class RecentSizes:
 
 
 def count_offsets(ranges: Mapping[SourcePartition, OffsetRange]) -> int:
-    return sum(offsets.end - offsets.start for offsets in ranges.values())
+    return sum(between(offsets.start, offsets.end) for offsets in ranges.values())
 
 
 def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, *, most_offsets: int) -> bool:

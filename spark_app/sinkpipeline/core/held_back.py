@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import between
 
 PATIENCE_S = 960.0
 """Brokers abort a transaction after its own time-out, and allow at most 15 minutes, unless `transaction.max.timeout.ms`
@@ -66,8 +67,8 @@ def look(
     """
     found: dict[SourcePartition, Held] = {}
     for each, offset in stable.items():
-        offsets = high.get(each, 0) - offset
-        if offsets > 0:
+        offsets = between(offset, high.get(each, offset))
+        if offsets:
             known = before.get(each)
             since = known.since if known is not None and known.stable == offset else now
             found[each] = Held(stable=offset, offsets=offsets, since=since)

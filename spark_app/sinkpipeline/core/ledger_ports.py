@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import Settings, Source, Target
+from sinkpipeline.core.ports import Creation, Settings, Source, Target
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.topics import Topic
@@ -106,8 +106,8 @@ class Ledger(Protocol):
     def place(self) -> Topic | None:
         """Where it is kept; None where that is missing."""
 
-    def create(self) -> Topic:
-        """Makes it, or finds it made.
+    def create(self) -> Creation:
+        """Makes it, or finds it made. Where progress is kept in the target, that is what is made.
 
         Raises:
             PlaceChanged: it is gone again.
@@ -130,10 +130,14 @@ class Ledger(Protocol):
     def observe(self) -> Progress:
         """What is seen without writing."""
 
-    def decide(self) -> Progress:
-        """Exact where nobody writes, a lower bound where somebody does."""
+    def decide(self, place: Topic) -> Progress:
+        """Exact where nobody writes, a lower bound where somebody does.
 
-    def look(self, believe: Believe) -> tuple[Progress, bool]:
+        Raises:
+            SinkPipelineError: also ProgressTopicInvalid, where progress can't be kept in such a place.
+        """
+
+    def look(self, place: Topic, believe: Believe) -> tuple[Progress, bool]:
         """Likewise, and True; where that can't be read soon, what is seen, and False."""
 
     def metas(self) -> Mapping[str, Meta | None]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.batch import OffsetRange, count_offsets
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before, latest
 from sinkpipeline.core.starting import SourceView
 
 _VERSION = "v1"
@@ -96,7 +97,7 @@ def of_checkpoint(files: CheckpointFiles) -> Positions:
         for partition, end in _offsets(files.offsets[max(begun)], path).items():
             # A partition that is new in this batch begins at its beginning, which nobody has written down.
             start = position.get(partition, 0)
-            if end > start:
+            if is_before(start, end):
                 overlap[partition] = OffsetRange(start, end)
     told = ["the query keeps state (aggregation, deduplication, join), which is not taken over"] * files.has_state
     if len(begun) > 1:
@@ -162,9 +163,9 @@ def within(positions: Positions, view: SourceView) -> Positions:
         next=MappingProxyType(found),
         overlap=MappingProxyType(
             {
-                each: OffsetRange(max(part.start, view.beginnings[each]), part.end)
+                each: OffsetRange(latest(part.start, view.beginnings[each]), part.end)
                 for each, part in positions.overlap.items()
-                if part.end > view.beginnings.get(each, part.end)
+                if each in view.beginnings and is_before(view.beginnings[each], part.end)
             }
         ),
         told=(*positions.told, *_differences(positions, found, view)),
@@ -188,7 +189,7 @@ def describe(positions: Positions) -> Iterator[str]:
     places = [f"{partition} at {offset}" for partition, offset in sorted(positions.next.items())]
     yield f"begins from {positions.origin}: {_few(places)}"
     if positions.batch is not None:
-        rows = sum(part.end - part.start for part in positions.overlap.values())
+        rows = count_offsets(positions.overlap)
         ranges = [f"{at} from {part.start} to {part.end - 1}" for at, part in sorted(positions.overlap.items())]
         yield (
             f"batch {positions.batch} was begun and not committed: up to {rows} records may be written already, and "

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.tally import Tally
 
 _INSPECT = "find out who wrote it; then say where to go on with `sinkpipeline reset`, or use another identity"
@@ -133,7 +134,7 @@ def check_forward(
     Raises:
         SinkPipelineError: ProgressRegressed.
     """
-    if old is not None and old.epoch == new.epoch and new.next < old.next:
+    if old is not None and old.epoch == new.epoch and is_before(new.next, old.next):
         raise SinkPipelineError(
             Reason.PROGRESS_REGRESSED,
             f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
@@ -176,7 +177,7 @@ def check(progress: Progress) -> None:
 
 def advance(state: PartitionProgress, *, to: int, at: int, lost: int = 0) -> PartitionProgress:
     """The progress after a range in which nothing was delivered: filtered out, or lost by the source."""
-    if to < state.next:
+    if is_before(to, state.next):
         raise ValueError(f"progress can't move back from {state.next} to {to}")
     return replace(state, next=to, at=at, lost=state.lost + lost)
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.order import between, is_within
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import SourceView, partition_counts
@@ -269,7 +270,7 @@ def _stay(move: Move, view: SourceView, doubt: SinkPipelineError | None) -> Move
         why = f"the progress is not believed ({doubt.reason.value}: {doubt.message})"
     elif old is None:
         why = f"topic {partition.topic} was re-created"
-    elif not beginning <= old <= end:
+    elif not is_within(old, beginning, end):
         why = f"the source has offsets {beginning} to {end}, and the frontier is {old}"
     else:
         return replace(move, new=old, note=Note.STAYS)
@@ -280,7 +281,7 @@ def _stay(move: Move, view: SourceView, doubt: SinkPipelineError | None) -> Move
 
 
 def _distance(low: int | None, high: int | None) -> int | None:
-    return None if high is None or low is None else max(0, high - low)
+    return None if high is None or low is None else between(low, high)
 
 
 def _other_source(shown: ResetPlan, view: SourceView) -> str | None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.order import between, is_before, reaches
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, advance, check_forward
 from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision
 
@@ -119,7 +120,7 @@ def without_leftovers(progress: Progress, memory: Memory, topic_id: str) -> Prog
         return progress
     for partition, state in progress.partitions.items():
         known = memory.partitions.get(partition)
-        if known is None or state.epoch != known.epoch or state.next > known.next:
+        if known is None or state.epoch != known.epoch or is_before(known.next, state.next):
             return progress
     return Progress(end=progress.end)
 
@@ -196,16 +197,16 @@ def check_retained(
     Raises:
         SinkPipelineError: SourceDataLost.
     """
-    if state.next > end:
+    if is_before(end, state.next):
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,
             f"{partition} ends at offset {end}, before the frontier {state.next}: the source lost records at its end",
             "such records can't be skipped; find out what happened to the source (unclean leader election?), then say "
             "where to go on with `sinkpipeline reset`",
         )
-    if state.next >= beginning:
+    if reaches(state.next, beginning):
         return state
-    lost = beginning - state.next
+    lost = between(state.next, beginning)
     if not skip_lost:
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,

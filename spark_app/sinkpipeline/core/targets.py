@@ -11,6 +11,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.moments import POINT, moment_ms
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_within
 from sinkpipeline.core.starting import SourceView
 
 _ITEM = re.compile(
@@ -58,7 +59,7 @@ class Targets:
             raise TypeError("a time is resolved before offsets are asked for")
         if isinstance(to, StartingOffsets):
             return beginning if to is StartingOffsets.EARLIEST else end
-        if to is not None and not beginning <= to <= end:
+        if to is not None and not is_within(to, beginning, end):
             raise usage_invalid(
                 f"offset {to} of {partition} is not in the source, which has {beginning} to {end}",
                 f"give {partition} an offset from {beginning} to {end}, earliest or latest",

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
 
 
@@ -297,7 +298,7 @@ def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) 
         raise _regressed(f"the status remembers epoch {memory.epoch}, the progress topic says {epoch}: it lost a reset")
     for partition, remembered in sorted(memory.partitions.items()):
         state = progress.partitions.get(partition)
-        if state is None or state.next < remembered.next:
+        if state is None or is_before(state.next, remembered.next):
             raise _regressed(
                 f"the status remembers {partition} at {remembered.next}, the progress topic says "
                 f"{'nothing' if state is None else state.next}"

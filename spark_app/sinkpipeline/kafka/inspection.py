@@ -8,6 +8,7 @@ from dataclasses import replace
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, look
+from sinkpipeline.core.order import between
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
@@ -92,7 +93,7 @@ def _lag(
         return None, None
     high = admin.end_offsets(known, read_committed=False) if sink.source.read_committed else None
     ends = admin.end_offsets(known, read_committed=sink.source.read_committed)
-    lag = sum(max(0, ends[each] - state.next) for each, state in known.items())
+    lag = sum(between(state.next, ends[each]) for each, state in known.items())
     # One look doesn't know for how long.
     return lag, None if high is None else HeldBack(sum(each.offsets for each in look({}, ends, high, 0.0).values()))
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.ledger_ports import Believe, CheckMeta, Into
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import PlaceChanged
+from sinkpipeline.core.ports import Creation, PlaceChanged
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.reset import encode_reset
-from sinkpipeline.core.topics import Topic
+from sinkpipeline.core.topics import Topic, check_progress_topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import check_ids_apart
 from sinkpipeline.kafka.control import ControlProducer
@@ -24,7 +24,7 @@ from sinkpipeline.kafka.progress_log import OpenTransaction, ProgressLog
 from sinkpipeline.kafka.session import letters_of
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.views import describe
-from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks import failpoints
 
 _FENCING_THREADS = 8
 _PATIENCE_S = 2.0
@@ -69,7 +69,7 @@ class KafkaHold:
         self.control.begin()
         for key, value in encode_reset(self._settings.id, found, new):
             self.control.produce_record(self._settings.progress.name, key, value)
-        failpoint("reset-before-commit")
+        failpoints.failpoint("reset-before-commit")
         self.control.commit()
 
     def remove(self, found: Progress) -> None:
@@ -81,7 +81,8 @@ class KafkaHold:
         self, rows: Iterable[tuple[Into, Iterable[Row]]], progress: Mapping[SourcePartition, PartitionProgress]
     ) -> None:
         records = encode(self._settings.id, Progress(partitions=progress))
-        self.control.deliver(((self._topic(into), each) for into, each in rows), self._settings.progress.name, records)
+        topics = [(self._topic(into), each) for into, each in rows]
+        self.control.deliver(topics, self._settings.progress.name, records)
 
     def _topic(self, into: Into) -> str:
         return self._settings.data.name if into is Into.TARGET else letters_of(self._settings).topic.name
@@ -108,12 +109,12 @@ class KafkaLedger:
     def place(self) -> Topic | None:
         return describe(self.admin, self.name)
 
-    def create(self) -> Topic:
-        self.admin.create_topic(self.settings.progress)
+    def create(self) -> Creation:
+        creation = self.admin.create_topic(self.settings.progress)
         topic = self.place()
         if topic is None:
             raise self._changed()
-        return topic
+        return Creation(topic=topic, is_ours=creation.is_ours)
 
     def check_apart(self, place: Topic, source: Mapping[str, str]) -> None:
         check_ids_apart(self.settings, source, {Role.PROGRESS: place.id})
@@ -130,11 +131,13 @@ class KafkaLedger:
         with self._log() as log:
             return log.observe(self.settings.id)
 
-    def decide(self) -> Progress:
+    def decide(self, place: Topic) -> Progress:
+        check_progress_topic(place)
         with self._log() as log:
             return log.decide(self.settings.id)
 
-    def look(self, believe: Believe) -> tuple[Progress, bool]:
+    def look(self, place: Topic, believe: Believe) -> tuple[Progress, bool]:
+        check_progress_topic(place)
         with self._log() as log:
             try:
                 return log.decide(self.settings.id, _PATIENCE_S, believe), True

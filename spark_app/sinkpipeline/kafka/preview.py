@@ -9,6 +9,7 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.targets import Targets
@@ -54,7 +55,7 @@ def look(settings: SinkSettings, targets: Targets | None) -> Outlook:
         ranges={
             partition: OffsetRange(offset, view.ends[partition])
             for partition, offset in begin.items()
-            if view.ends.get(partition, 0) > offset
+            if partition in view.ends and is_before(offset, view.ends[partition])
         },
         resumes=progress.exists,
         data_limits=limits or TopicLimits.of(settings.data.partitions or UNKNOWN.partitions, settings.data.config),

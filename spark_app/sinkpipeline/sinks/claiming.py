@@ -13,6 +13,7 @@ from sinkpipeline.core import troubles
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.progress import PartitionProgress, check_forward
 from sinkpipeline.core.task_ports import Claim
 from sinkpipeline.sinks.contract import BatchPlan
@@ -77,7 +78,7 @@ class ClaimingWriter(TransactionalWriter):
     def _adopt(self, found: PartitionProgress) -> None:
         """Committed by an earlier attempt, or by a commit of ours whose answer was lost."""
         self._delivered += found.rows - self._state.rows
-        if found.next > self._state.next:
+        if is_before(self._state.next, found.next):
             self._troubles = troubles.NONE
         self._state = found
 

@@ -29,6 +29,7 @@ from sinkpipeline.core.batch import (
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
 from sinkpipeline.core.starting import check_run, partition_counts
@@ -109,7 +110,7 @@ class SinkDelivery:
         # 2. Does Spark go on where we are?
         ranges = self._with_new_partitions(ranges)
         check_contiguous(ranges, self.progress.partitions)
-        ranges = {partition: offsets for partition, offsets in ranges.items() if offsets.start < offsets.end}
+        ranges = {partition: offsets for partition, offsets in ranges.items() if not offsets.is_empty}
         # 3. From here on somebody may write rows and progress.
         certain, self.exact = self.exact, False
         frontier = self.progress.partitions
@@ -309,7 +310,7 @@ class SinkDelivery:
         self._write(Progress(meta=grown, partitions=MappingProxyType(states)))
         self.progress = replace(self.progress, meta=grown, partitions=MappingProxyType(partitions))
         return {
-            partition: replace(offsets, start=states[partition].next) if offsets.start < 0 else offsets
+            partition: replace(offsets, start=states[partition].next) if offsets.is_new else offsets
             for partition, offsets in ranges.items()
         }
 
@@ -319,7 +320,7 @@ class SinkDelivery:
         check_run(self._settings.id, seen.meta, self._started.run)
         known = self.progress.partitions
         check_not_removed(seen, known)
-        if any(each not in known or state.next > known[each].next for each, state in seen.partitions.items()):
+        if any(each not in known or is_before(known[each].next, state.next) for each, state in seen.partitions.items()):
             raise Restart("the progress topic knows more than this driver")
         self._verified = max(self._verified, self._follower.position)
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
+from sinkpipeline.core.order import after, index_of, reaches
 from sinkpipeline.sinks.contract import Limits, RowBatch
 
 
@@ -67,7 +68,7 @@ class Held:
     def between(self, begin: int, end: int) -> list[int]:
         """The source offsets of its rows from `begin` on and below `end`."""
         offsets = self.batch.offsets
-        return offsets[bisect_left(offsets, begin) : bisect_left(offsets, end)]
+        return offsets[index_of(offsets, begin) : index_of(offsets, end)]
 
 
 class Bisection:
@@ -87,14 +88,14 @@ class Bisection:
 
     def split(self, offsets: Sequence[int]) -> None:
         """Two or more records, in order, were refused together."""
-        end = offsets[-1] + 1
+        end = after(offsets[-1])
         if self.cut != end:
             self._cuts.append(end)
         self._cuts.append(offsets[len(offsets) // 2])
 
     def is_due(self, offset: int) -> bool:
         """Whether a cut has to be made before this offset, which is behind all that was sent."""
-        return bool(self._cuts) and self._cuts[-1] <= offset
+        return bool(self._cuts) and reaches(offset, self._cuts[-1])
 
     def was_cut(self, offset: int) -> None:
         """It was, and what stands before the offset counts. Before that no cut may be forgotten: it may fail."""

@@ -24,6 +24,7 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import after, index_of, latest, reaches
 from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
@@ -113,7 +114,7 @@ class PartitionWriter(abc.ABC):
         self._delivered += self._open.rows
         self._state = state
         self._forget_open()
-        self._held = [held for held in self._held if held.batch.offsets[-1] >= state.next]
+        self._held = [held for held in self._held if reaches(held.batch.offsets[-1], state.next)]
 
     def _forget_open(self) -> None:
         self._open = Counted()
@@ -144,7 +145,7 @@ class PartitionWriter(abc.ABC):
         step = max(1, int(_STEP_BYTES / max(1.0, row_size)))
         end = min(len(batch), begin + room, begin + step)
         if self._bisection.cut is not None:
-            end = min(end, bisect_left(batch.offsets, self._bisection.cut))
+            end = min(end, index_of(batch.offsets, self._bisection.cut))
         good = held.next_bad(begin, end)
         if good > begin:
             end = self._produce_rows(held, begin, good)
@@ -163,7 +164,7 @@ class PartitionWriter(abc.ABC):
         """Returns the row before which it stopped: one that the client refused, as nothing of it was sent."""
         batch = held.batch
         self._begin()
-        self._sent = batch.offsets[end - 1] + 1
+        self._sent = after(batch.offsets[end - 1])
         try:
             self._send(batch.rows(begin, end))
         except RecordRefused as refusal:
@@ -203,7 +204,7 @@ class PartitionWriter(abc.ABC):
         except SinkPipelineError:
             self._cut(offset)
             raise
-        self._produced = offset + 1
+        self._produced = after(offset)
 
     def _send_dead_letter(self, letters: DeadLetters, held: Held, index: int) -> None:
         before = held.refused_letter(index)
@@ -211,7 +212,7 @@ class PartitionWriter(abc.ABC):
             raise letters.refused(before)
         row = letters.row(held.batch, index, held.verdict(index))
         self._begin()
-        self._sent = held.batch.offsets[index] + 1
+        self._sent = after(held.batch.offsets[index])
         try:
             self._send_dead([row])
         except RecordRefused as refusal:
@@ -294,7 +295,7 @@ class PartitionWriter(abc.ABC):
         Raises:
             SinkPipelineError: RecordRefused, where that record could not be dead-lettered.
         """
-        begin, end = self._state.next, max(self._sent, self._state.next + 1)
+        begin, end = self._state.next, latest(self._sent, after(self._state.next))
         offsets = [offset for held in self._held for offset in held.between(begin, end)]
         findable = self._letters is not None and not isinstance(refusal, ProgressRefused)
         if findable and len(offsets) > 1:
@@ -305,7 +306,7 @@ class PartitionWriter(abc.ABC):
     def _blame(self, offset: int, refusal: RecordRefused) -> bool:
         """Of the only record that was open, the row was refused, or else its dead letter; false where both were."""
         for held in self._held:
-            index = bisect_left(held.batch.offsets, offset)
+            index = index_of(held.batch.offsets, offset)
             if index < len(held.batch) and held.batch.offsets[index] == offset:
                 return held.refuse(index, refusal.verdict)
         return False

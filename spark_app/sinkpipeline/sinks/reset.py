@@ -53,7 +53,7 @@ class SinkReset(SinkTakeover):
                 progress topic.
         """
         topic = self._ledger.place()
-        progress = Progress() if topic is None else self._ledger.decide()
+        progress = Progress() if topic is None else self._ledger.decide(topic)
         check_owner(self.settings.id, progress.meta, self.settings.owner)
         found, doubt = self._known(progress, topic)
         view = self.source.view()
@@ -101,9 +101,10 @@ class SinkReset(SinkTakeover):
 
     def has_landed(self, resolved: Mapping[str, Any]) -> bool:
         """Whether the sink is exactly where a reset that was shown was to bring it. Fences nobody."""
-        if self._ledger.place() is None:
+        topic = self._ledger.place()
+        if topic is None:
             return False
-        return asked.has_landed(self.settings.id, self._ledger.decide(), resolved)
+        return asked.has_landed(self.settings.id, self._ledger.decide(topic), resolved)
 
     def carry_out(self, plan: ResetPlan) -> None:
         """Does what the plan says.
@@ -125,7 +126,7 @@ class SinkReset(SinkTakeover):
         topic = self._ledger.place()
         if topic is None:
             self._known(Progress(), topic)
-            topic = self._ledger.create()
+            topic = self._ledger.create().topic
         else:
             self._look(topic)
         # 1.

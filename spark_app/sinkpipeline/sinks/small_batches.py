@@ -35,6 +35,7 @@ from sinkpipeline.core.deadletter import Stage, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Into
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import ascend, is_before, reaches
 from sinkpipeline.core.ports import NoDeadLetter, Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
@@ -166,8 +167,8 @@ def _check_offsets(
 ) -> None:
     """Rows in any other order, or of other offsets, would be delivered against the progress that is written."""
     order = [*([] if reached is None else [reached]), *batch.offsets]
-    ascends = all(one < other for one, other in pairwise(order))
-    if offsets is None or not ascends or not offsets.start <= order[0] <= order[-1] < offsets.end:
+    fits = offsets is not None and reaches(order[0], offsets.start) and is_before(order[-1], offsets.end)
+    if not (fits and ascend(order)):
         raise SinkPipelineError(
             Reason.INTERNAL_ERROR,
             f"rows of {partition} came out of order, or are not of the batch",

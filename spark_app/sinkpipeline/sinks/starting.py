@@ -28,6 +28,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Hold
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import between
 from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.remembered import Remembered
@@ -75,6 +76,8 @@ class SinkStarter(SinkTakeover):
     """The id of the progress topic that was found or made last."""
     _vanished: bool = field(default=False, init=False)
     """Whether a progress topic that was met on the way of this start is gone: another driver may have delivered."""
+    _place_made: str | None = field(default=None, init=False)
+    """The id of the place for progress that this driver has created last, for certain."""
     _created: str | None = field(default=None, init=False)
     """The id of the data topic that this driver has created last, for certain."""
 
@@ -124,6 +127,9 @@ class SinkStarter(SinkTakeover):
             letters = self.target.prepare_letters(view.topics)
             if data_topic is None:
                 data_topic = self._create_data_topic()
+            elif data_topic.id == self._place_made:
+                # The progress is kept in the target.
+                self._created = data_topic.id
             self.target.take(data_topic, progress_topic, letters)
             data_limits = self.target.limits_of(data_topic)
             # An announcement without partitions says nothing about the epoch; what is seeded does.
@@ -195,7 +201,9 @@ class SinkStarter(SinkTakeover):
             # What would be refused later creates nothing.
             self._imported(decision, view)
             recreated = needs_proof = decision.beginning is Beginning.SEED
-            progress_topic = self._ledger.create()
+            creation = self._ledger.create()
+            progress_topic = creation.topic
+            self._place_made = creation.topic.id if creation.is_ours else None
             self._compare_met(progress_topic)
         else:
             self._compare_met(progress_topic)
@@ -283,4 +291,4 @@ def _sum(earlier: int | None, now: int | None) -> int | None:
 
 def _may_duplicate(begin: Mapping[SourcePartition, PartitionProgress], view: SourceView) -> int:
     """Also what a partition holds that the memory doesn't know: it may be of an earlier day than the partition."""
-    return sum(max(0, end - begin[partition].next) for partition, end in view.ends.items())
+    return sum(between(begin[partition].next, end) for partition, end in view.ends.items())

@@ -120,7 +120,7 @@ class SinkTakeover:
         None where an open transaction holds the read back, perhaps of this very sink's dead tasks, which only a fence
         ends. What can be seen must do here; step 2 reads for certain.
         """
-        progress, is_exact = self._ledger.look(lambda found: self._believe(found, topic))
+        progress, is_exact = self._ledger.look(topic, lambda found: self._believe(found, topic))
         self._meet(progress.meta)
         return self._believe(progress, topic) if is_exact else None
 

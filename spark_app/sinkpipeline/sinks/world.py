@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import is_within
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.looks import agreed
@@ -55,7 +56,7 @@ class World:
         beginnings, ends = source.beginnings(frontier), source.ends(frontier, readable=False)
         for partition, state in sorted(frontier.items()):
             low, high = beginnings[partition], ends[partition]
-            if not low <= state.next <= high:
+            if not is_within(state.next, low, high):
                 raise Restart(f"the source has offsets {low} to {high} of {partition}, the frontier is {state.next}")
 
     def _check_ids(self, *, delivered: bool) -> None:

@@ -38,6 +38,8 @@ if __name__ == "__main__":
     import pyspark.sql.pandas.serializers
     import pyspark.worker
 
+    # A plan names its kind of sink, and unpickled it would bring that in, in each worker anew.
+    import sinkpipeline.kinds
     import sinkpipeline.spark.task  # noqa: F401
     from sinkpipeline.spark.prompt import promptly
 

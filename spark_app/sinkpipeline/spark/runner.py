@@ -21,6 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.order import between, reaches
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
@@ -115,7 +116,7 @@ class SinkRunner:
         if ends is None or report.progress is None:
             return report
         states = report.progress.partitions
-        lag = sum(max(0, end - states[each].next) for each, end in ends.items() if each in states)
+        lag = sum(between(states[each].next, end) for each, end in ends.items() if each in states)
         return replace(report, lag=lag)
 
     @property
@@ -164,7 +165,7 @@ class SinkRunner:
             self._started
             and progress is not None
             and all(
-                partition in progress.partitions and progress.partitions[partition].next >= end
+                partition in progress.partitions and reaches(progress.partitions[partition].next, end)
                 for partition, end in targets.items()
             )
         )

@@ -1,0 +1,303 @@
+"""The progress of a sink in cells of its own store.
+
+    hold       `meta`: the same again, if it is as it was read: what a driver before has on its way comes too late
+    read       `meta`, and the cells of the partitions that it lists
+    write      `meta`, if it is as it was read: who comes later finds another version, and who was before learns it so
+    fence      each cell: the same again, with our run and a new claim, if it is as it was read: that is certain then
+
+Nothing holds a sink but that its `meta` is ours. So a driver that was overtaken learns it with its next write.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, encode_cell, meta_in
+from sinkpipeline.cells.session import CLAIM_ATTEMPTS
+from sinkpipeline.cells.store import Cell, Cells, Moved, Version
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Believe, Into
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.order import is_before
+from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged, Target
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
+from sinkpipeline.core.progress_records import encode_meta
+from sinkpipeline.core.records import Row
+from sinkpipeline.core.topics import Topic
+
+
+@dataclass
+class _Seen:
+    """What a read has found."""
+
+    progress: Progress
+    versions: dict[str, Version]
+    runs: dict[str, str] = field(default_factory=dict)
+
+
+class _Reading:
+    """The cells of one sink."""
+
+    def __init__(self, cells: Cells, sink: SinkId, *, tells_faults: bool) -> None:
+        self._cells = cells
+        self._sink = sink
+        self._tells_faults = tells_faults
+
+    def all(self) -> _Seen:
+        """`meta`, and what it lists."""
+        faults: dict[str, SinkPipelineError] = {}
+        key = self._sink.meta_key
+        found = self._cells.read([key])[key]
+        meta = self._meta(found, faults)
+        seen = self.of(() if meta is None else meta.source_partitions(), faults)
+        seen.versions[key] = found.version
+        seen.progress = replace(seen.progress, meta=meta, faults=MappingProxyType(faults))
+        return seen
+
+    def of(self, partitions: Iterable[SourcePartition], faults: dict[str, SinkPipelineError]) -> _Seen:
+        by_key = {self._sink.partition_key(each): each for each in partitions}
+        states: dict[SourcePartition, PartitionProgress] = {}
+        seen = _Seen(Progress(), {})
+        for key, found in self._cells.read(list(by_key)).items() if by_key else ():
+            seen.versions[key] = found.version
+            cell = self._cell(key, found, faults)
+            if cell is not None:
+                seen.runs[key] = cell.run
+                if cell.progress is not None:
+                    states[by_key[key]] = cell.progress
+        seen.progress = Progress(partitions=MappingProxyType(states), faults=MappingProxyType(faults))
+        return seen
+
+    def _meta(self, found: Cell, faults: dict[str, SinkPipelineError]) -> Meta | None:
+        try:
+            return meta_in(found, self._sink)
+        except SinkPipelineError as fault:
+            self._fault(self._sink.meta_key, fault, faults)
+            return None
+
+    def _cell(self, key: str, found: Cell, faults: dict[str, SinkPipelineError]) -> PartitionCell | None:
+        try:
+            return None if found.value is None else decode_cell(found.value, key)
+        except SinkPipelineError as fault:
+            self._fault(key, fault, faults)
+            return None
+
+    def _fault(self, key: str, fault: SinkPipelineError, faults: dict[str, SinkPipelineError]) -> None:
+        if not self._tells_faults or fault.reason is Reason.PROGRESS_VERSION_UNKNOWN:
+            raise fault
+        faults[key] = fault
+
+
+class CellHold:
+    """A sink whose `meta` is as this driver has read or written it."""
+
+    delivers = False
+
+    def __init__(self, cells: Cells, sink: SinkId, *, tells_faults: bool) -> None:
+        self._cells = cells
+        self._sink = sink
+        self._reading = _Reading(cells, sink, tells_faults=tells_faults)
+        self._meta_version: Version = None
+        self._meta: Meta | None = None
+        self._fenced = Progress()
+        self.closed = False
+
+    def take(self) -> None:
+        """Whatever is on its way to `meta`, it comes too late from here on."""
+        key = self._sink.meta_key
+        for _ in range(CLAIM_ATTEMPTS):
+            found = self._cells.read([key])[key]
+            try:
+                self._cells.put({key: (found.value or NO_META, found.version)})
+            except Moved:
+                continue
+            return
+        raise Fenced(f"{self._sink}: {key} is written again and again")
+
+    def read(self, believe: Believe) -> Progress:  # noqa: ARG002 - one read is as sound as another
+        seen = self._reading.all()
+        self._meta_version = seen.versions[self._sink.meta_key]
+        return seen.progress
+
+    def read_since(self, end: int) -> Progress:  # noqa: ARG002 - what was fenced was read
+        """`meta` as it is now, and each cell as it was when it was fenced."""
+        key = self._sink.meta_key
+        found = self._cells.read([key])[key]
+        return replace(self._fenced, meta=meta_in(found, self._sink))
+
+    def metas(self) -> Mapping[str, Meta | None]:
+        return {} if self._meta is None else {self._sink.meta_key: self._meta}
+
+    def read_no_more(self) -> None:
+        pass
+
+    def fence(self, partitions: Iterable[SourcePartition]) -> None:
+        meta = self._owned()
+        states: dict[SourcePartition, PartitionProgress] = {}
+        faults: dict[str, SinkPipelineError] = {}
+        left, listed = sorted(set(partitions)), meta.source_partitions()
+        for _ in range(CLAIM_ATTEMPTS):
+            left = [each for each in left if not self._fence(each, meta.run, listed, states, faults)]
+            if not left:
+                self._fenced = Progress(partitions=MappingProxyType(states), faults=MappingProxyType(faults))
+                return
+        raise Fenced(f"{self._sink}: the cell of {left[0]} is written again and again")
+
+    def _fence(
+        self,
+        partition: SourcePartition,
+        run: str,
+        listed: Collection[SourcePartition],
+        states: dict[SourcePartition, PartitionProgress],
+        faults: dict[str, SinkPipelineError],
+    ) -> bool:
+        """Whether it could be; else somebody has written it meanwhile."""
+        key = self._sink.partition_key(partition)
+        seen = self._reading.of([partition], faults)
+        # What `meta` does not list was put by a start that did not come to its end: nobody has gone on from there.
+        state = seen.progress.partitions.get(partition) if partition in listed else None
+        value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=state))
+        try:
+            self._cells.put({key: (value, seen.versions[key])})
+        except Moved:
+            return False
+        if state is not None:
+            states[partition] = state
+        return True
+
+    def write(self, progress: Progress) -> None:
+        """What stands there must be ours, and no further than what is written: a late task may have come further."""
+        keys = {self._sink.partition_key(each): each for each in sorted(progress.partitions)}
+        cells: dict[str, tuple[bytes, Version]] = {}
+        if keys:
+            run = self._owned(progress.meta).run
+            seen = self._reading.of(keys.values(), {})
+            for key, partition in keys.items():
+                new, old = progress.partitions[partition], seen.progress.partitions.get(partition)
+                if seen.runs.get(key, run) != run or (
+                    old is not None and old.epoch == new.epoch and is_before(new.next, old.next)
+                ):
+                    raise Fenced(f"{self._sink}: somebody else has written {key}")
+                value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=new))
+                cells[key] = value, seen.versions[key]
+        self._put(cells, progress.meta)
+
+    def replace(self, found: Progress, new: Progress) -> None:
+        """The partitions that are forgotten go last: until `meta` lists them no more, they are missed."""
+        gone = [self._sink.partition_key(each) for each in found.partitions.keys() - new.partitions.keys()]
+        seen = self._reading.of(new.partitions, {})
+        run = self._owned(new.meta).run
+        cells = {
+            key: (encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=state)), seen.versions[key])
+            for key, state in ((self._sink.partition_key(each), new.partitions[each]) for each in new.partitions)
+        }
+        self._put(cells, new.meta)
+        self._cells.delete(gone)
+
+    def remove(self, found: Progress) -> None:
+        keys = [self._sink.partition_key(each) for each in found.partitions]
+        self._cells.delete([*keys, *found.faults, self._sink.meta_key])
+
+    def deliver(
+        self, rows: Iterable[tuple[Into, Iterable[Row]]], progress: Mapping[SourcePartition, PartitionProgress]
+    ) -> None:
+        raise NotImplementedError("a store of cells commits partition by partition: tasks deliver")
+
+    def still_holds(self) -> bool:
+        key = self._sink.meta_key
+        try:
+            return not self.closed and self._cells.read([key])[key].version == self._meta_version
+        except (InDoubt, SinkPipelineError):
+            return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _owned(self, announced: Meta | None = None) -> Meta:
+        meta = announced or self._meta
+        if meta is None:
+            raise ValueError("a sink is announced before anything else of it is written")
+        return meta
+
+    def _put(self, cells: Mapping[str, tuple[bytes, Version]], meta: Meta | None) -> None:
+        """`meta` last, also where it has not changed: so nothing is written by who was overtaken."""
+        meta = self._owned(meta)
+        key = self._sink.meta_key
+        try:
+            versions = self._cells.put({**cells, key: (encode_meta(meta), self._meta_version)})
+        except Moved as moved:
+            raise Fenced(f"{self._sink}: {moved.key} is another one than it was") from moved
+        self._meta_version, self._meta = versions[key], meta
+
+
+class CellFollower:
+    """Sees a newer driver in `meta`."""
+
+    def __init__(self, reading: _Reading, position: int) -> None:
+        self._reading = reading
+        self.position = position
+
+    def poll(self) -> Progress:
+        return Progress(meta=self._reading.all().progress.meta)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class CellLedger:
+    """The cells of one sink, in its target."""
+
+    cells: Cells
+    sink: SinkId
+    target: Target
+    tells_faults: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"the cells of {self.sink}"
+
+    @property
+    def _reading(self) -> _Reading:
+        return _Reading(self.cells, self.sink, tells_faults=self.tells_faults)
+
+    def place(self) -> Topic | None:
+        """Where the target is, the progress is."""
+        return self.target.describe({})
+
+    def create(self) -> Creation:
+        return self.target.create()
+
+    def check_apart(self, place: Topic, source: Mapping[str, str]) -> None:  # noqa: ARG002 - it is the target's place
+        self.target.describe(source)
+
+    def check_same(self, place: Topic) -> None:
+        if self.target.id() != place.id:
+            raise PlaceChanged(f"{place.name} was deleted or re-created")
+
+    def observe(self) -> Progress:
+        return self._reading.all().progress
+
+    def decide(self, place: Topic) -> Progress:  # noqa: ARG002 - every read is as exact
+        return self.observe()
+
+    def look(self, place: Topic, believe: Believe) -> tuple[Progress, bool]:  # noqa: ARG002 - likewise
+        return self.observe(), True
+
+    def metas(self) -> Mapping[str, Meta | None]:
+        meta = self.observe().meta
+        return {} if meta is None else {self.sink.meta_key: meta}
+
+    def hold(self, *, source_topics: int) -> CellHold:  # noqa: ARG002 - no limit of a record
+        hold = CellHold(self.cells, self.sink, tells_faults=self.tells_faults)
+        hold.take()
+        return hold
+
+    def follow(self, end: int) -> CellFollower:
+        return CellFollower(self._reading, end)
+
+    def with_faults(self) -> CellLedger:
+        return replace(self, tells_faults=True)

@@ -1,0 +1,118 @@
+"""How a task writes to a store of cells: rows and the partition's cell in one commit, if the cell is as it left it.
+
+A claim writes the cell anew, with a random word, if it is as it was read. So whoever held the partition finds another
+version, and a commit of theirs that is still on its way finds it too. In doubt needs no fence: a late commit and its
+repetition can't both find the cell unchanged.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from sinkpipeline.cells.records import PartitionCell, decode_cell, encode_cell, meta_in
+from sinkpipeline.cells.store import Cells, Moved, Version
+from sinkpipeline.core.deadletter import Verdict
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import Fenced, InDoubt
+from sinkpipeline.core.progress import PartitionProgress, corrupt
+from sinkpipeline.core.records import Row
+from sinkpipeline.core.starting import check_run
+from sinkpipeline.sinks.failpoints import failpoint
+
+CLAIM_ATTEMPTS = 5
+
+
+class CellSession:
+    """A partition's cell as this session has written it last."""
+
+    def __init__(self, cells: Cells, key: str, run: str, version: Version, progress: PartitionProgress | None) -> None:
+        self._cells = cells
+        self._key = key
+        self._run = run
+        self._version = version
+        self._rows: list[Row] = []
+        self._dead: list[Row] = []
+        self.progress = progress
+        self.verified: int | None = None
+        self.is_open = False
+        self.in_doubt = False
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    def begin(self) -> None:
+        self._rows, self._dead, self.is_open = [], [], True
+
+    def send(self, rows: Iterable[Row]) -> None:
+        self._rows.extend(rows)
+
+    def send_dead(self, rows: Iterable[Row]) -> None:
+        self._dead.extend(rows)
+
+    def commit(self, new: PartitionProgress) -> None:
+        self.is_open = False
+        value = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=new))
+        failpoint("after-progress-before-commit")
+        self.in_doubt = True
+        try:
+            self._version = self._cells.commit(self._key, value, self._version, self._rows, self._dead)
+        except Moved as moved:
+            self.in_doubt = False
+            raise Fenced(self._key) from moved
+        except InDoubt as doubt:
+            self.in_doubt = not doubt.aborted
+            raise
+        except Exception:
+            self.in_doubt = False
+            raise
+        self.in_doubt = False
+
+    def would_refuse(self, timestamp: int) -> Verdict | None:  # noqa: ARG002 - no store judges clocks
+        return None
+
+    def abort(self) -> bool:
+        self.is_open = False
+        return True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class CellClaim:
+    """Takes a source partition by its cell."""
+
+    def __init__(self, cells: Cells, sink: SinkId, run: str, partition: SourcePartition) -> None:
+        self._cells = cells
+        self._sink = sink
+        self._run = run
+        self._partition = partition
+
+    @property
+    def key(self) -> str:
+        return self._sink.partition_key(self._partition)
+
+    def check(self) -> None:
+        key = self._sink.meta_key
+        check_run(self._sink, meta_in(self._cells.read([key])[key], self._sink), self._run)
+
+    def take(self) -> CellSession:
+        for _ in range(CLAIM_ATTEMPTS):
+            # Before the cell: a run that was announced after this read has still to fence the cell, and finds ours.
+            self.check()
+            found = self._cells.read([self.key])[self.key]
+            if found.value is None:
+                raise corrupt(f"the progress of {self._partition} was removed")
+            cell = decode_cell(found.value, self.key)
+            if cell.run != self._run:
+                # Nobody but a start writes another run into it, and ours has written its own.
+                raise Fenced(self.key)
+            claimed = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=cell.progress))
+            try:
+                version = self._cells.put({self.key: (claimed, found.version)})[self.key]
+            except Moved:
+                # A commit of somebody who had it before has come through: what it says now counts.
+                continue
+            return CellSession(self._cells, self.key, self._run, version, cell.progress)
+        raise Fenced(self.key)

@@ -1,0 +1,63 @@
+"""What a backend gives: a cell for each key, read with its version, and written only if it has that version still.
+
+The keys are those of the progress topic (`core/naming.py`): one for `meta`, one for each source partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from sinkpipeline.core.records import Row
+
+Version: TypeAlias = int | None
+"""Of a cell; None where there is none yet."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """As it was read; `value` is None where there is none."""
+
+    value: bytes | None
+    version: Version
+
+
+class Moved(Exception):
+    """A cell has another version than was given; nothing was written."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class Cells(Protocol):
+    """The cells of one sink, and its rows.
+
+    Raises (all methods):
+        InDoubt: it was asked for, and may be done or not.
+        SinkPipelineError: SinkUnreachable, SinkRefused, ...
+    """
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
+        """For certain: what this tells was committed, and nothing that was committed before is missing."""
+
+    def put(self, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
+        """Writes cells in this order, each if it has that version still, and tells the new ones.
+
+        Where not all of it is written at once, a crash leaves the first of them: so `meta` comes last.
+
+        Raises:
+            Moved: one has not; those before it may be written.
+        """
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
+        """Rows, dead letters and a cell at once: all of it, or nothing.
+
+        Raises:
+            Moved: the cell has another version.
+            RecordRefused: a row is refused for what it is; `index` counts the rows, None where nobody knows which.
+        """
+
+    def delete(self, keys: Collection[str]) -> None:
+        """Those that are there."""

@@ -1,0 +1,315 @@
+"""The protocol over cells with compare-and-set: starts, writers, resets are the product's; the store is in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sinkpipeline.cells.ledger import CellHold
+from sinkpipeline.cells.session import CellClaim, CellSession
+from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.progress import Meta
+from sinkpipeline.core.progress_records import encode_meta
+from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.sinks import delivery, takeover, transactional
+from sinkpipeline.sinks.contract import Restart
+from sinkpipeline.sinks.delivery import SinkDelivery
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.removal import SinkRemoval
+from sinkpipeline.sinks.reset import SinkReset
+from sinkpipeline.sinks.starting import SinkStarter
+from sinkpipeline.sinks.worker import Worker
+from support.cells import TOPIC, Fate, MemoryPorts, MemorySource, MemoryTarget, Store
+from support.sink.one_sink import rows
+from support.sink.starts import refusal
+
+P0, P1 = (SourcePartition(TOPIC, number) for number in range(2))
+ENDS = {P0: 12, P1: 5}
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None)
+    monkeypatch.setattr(takeover, "time", nothing)
+    monkeypatch.setattr(transactional, "time", nothing)
+    monkeypatch.setattr(delivery, "_ANNOUNCED_S", 0.0)
+
+
+def ports_on(store: Store) -> MemoryPorts:
+    return MemoryPorts(store, MemorySource(dict(ENDS)), MemoryTarget(store, table=None))
+
+
+class Driver:
+    """One driver of the sink, whose batches are written by one worker."""
+
+    def __init__(self, ports: MemoryPorts, step: int = 4) -> None:
+        self.ports, self.step = ports, step
+        self.starter = SinkStarter(ports=ports)
+        self.worker = Worker()
+        self.start()
+
+    def start(self) -> None:
+        self.started = self.starter.start()
+        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
+
+    def writers(self) -> Iterator[tuple[ExactlyOnceWriter, range]]:
+        """Of the next batch, each with the offsets that it is to write."""
+        ranges = {
+            each: OffsetRange(state.next, min(state.next + self.step, ENDS[each]))
+            for each, state in self.delivery.progress.partitions.items()
+        }
+        self.plan = self.delivery.begin(ranges)
+        for each in sorted(self.plan.ranges):
+            offsets = self.plan.ranges[each]
+            yield ExactlyOnceWriter(self.plan, each, self.worker), range(offsets.start, offsets.end)
+
+    def batch(self) -> None:
+        receipts = []
+        for writer, offsets in self.writers():
+            receipts.append(write(writer, offsets))
+        self.delivery.end(self.plan, receipts)
+
+    def drain(self) -> None:
+        """Until all is delivered; starts again as a runner would."""
+        is_started = True
+        for _ in range(200):
+            try:
+                if not is_started:
+                    self.start()
+                    is_started = True
+                while self.delivery.progress.rows < sum(ENDS.values()):
+                    self.batch()
+            except Restart:
+                is_started = False
+            except SinkPipelineError as error:
+                is_started = False
+                if not error.reason.retry:
+                    raise
+            else:
+                return
+        raise AssertionError("it never came to its end")
+
+
+def write(writer: ExactlyOnceWriter, offsets: range) -> Receipt:
+    # The rows of the two partitions are told apart by their keys.
+    batch = rows(offsets, keys=[str(writer._partition).encode()] * len(offsets))
+    writer.write(batch)
+    writer.finish()
+    return writer.receipt()
+
+
+def delivered(store: Store) -> dict[SourcePartition, list[int]]:
+    """By source partition, the offsets of the rows in the order of the store."""
+    return {
+        each: [int(value or b"") for value, key, *_ in store.rows if key == str(each).encode()] for each in (P0, P1)
+    }
+
+
+ONCE = {each: list(range(end)) for each, end in ENDS.items()}
+
+
+def test_a_first_start_and_its_batches_and_a_resume() -> None:
+    store = Store()
+    first = Driver(ports_on(store))
+    first.batch()
+    assert delivered(store) == {P0: [0, 1, 2, 3], P1: [0, 1, 2, 3]}
+
+    second = Driver(first.ports)
+    second.drain()
+
+    assert delivered(store) == ONCE
+    meta = second.delivery.progress.meta
+    assert meta is not None
+    assert (meta.data, meta.partitions) == ("t1", {TOPIC: 2})
+    assert refusal(first.batch, Reason.SUPERSEDED)
+    assert delivered(store) == ONCE
+
+
+Told = dict[str, list[Fate]]
+"""What becomes of the first puts, and of the first commits."""
+
+fates = st.fixed_dictionaries(
+    dict.fromkeys(
+        ("put", "commit"),
+        st.lists(st.sampled_from([*["done"] * 8, "refused", "torn", "lost", 1, 3, 9]), max_size=20),
+    )
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(told=fates, step=st.integers(1, 12), tears=st.booleans())
+def test_whatever_becomes_of_answers_each_row_is_there_once(told: Told, step: int, tears: bool) -> None:
+    left = {what: list(each) for what, each in told.items()}
+    store = Store(fate=lambda what: left[what].pop(0) if left[what] else "done", tears=tears)
+    ports = ports_on(store)
+    started(ports, step).drain()
+    assert delivered(store) == ONCE
+
+
+def started(ports: MemoryPorts, step: int) -> Driver:
+    """A driver is started again, as its runner would; what nobody may try again is an error."""
+    for _ in range(50):
+        try:
+            return Driver(ports, step)
+        except SinkPipelineError as error:
+            # What a driver that is gone has on its way may look like a newer one; a person starts it again.
+            if not error.reason.retry and error.reason is not Reason.SUPERSEDED:
+                raise
+    raise AssertionError("it never started")
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=st.lists(st.sampled_from(["old", "new", "swap"]), max_size=20), told=fates, tears=st.booleans())
+def test_two_drivers_that_take_the_sink_from_each_other(turns: list[str], told: Told, tears: bool) -> None:
+    left: Told = {"put": [], "commit": []}
+    store = Store(fate=lambda what: left[what].pop(0) if left[what] else "done", tears=tears)
+    ports = ports_on(store)
+    old, new = Driver(ports, 2), Driver(ports, 3)
+    left.update({what: list(each) for what, each in told.items()})
+    for turn in turns:
+        try:
+            if turn == "swap":
+                old, new = new, Driver(ports, 2)
+            else:
+                (old if turn == "old" else new).batch()
+        except Restart:
+            continue
+        except SinkPipelineError as error:
+            if not error.reason.retry and error.reason is not Reason.SUPERSEDED:
+                raise
+    left.update({"put": [], "commit": []})
+    Driver(ports).drain()
+    assert delivered(store) == ONCE
+
+
+def test_a_first_start_whose_last_step_is_torn_begins_anew() -> None:
+    puts: list[Fate] = ["done", "done", "done", "done", "torn"]
+    store = Store(fate=lambda what: puts.pop(0) if what == "put" and puts else "done", tears=True)
+    Driver(ports_on(store)).drain()
+    assert (puts, delivered(store)) == ([], ONCE)
+
+
+def test_a_late_task_finds_out_where_it_would_commit() -> None:
+    store = Store()
+    old = Driver(ports_on(store))
+    late, offsets = next(old.writers())
+    late.write(rows(offsets))
+
+    new = Driver(old.ports)
+    error = refusal(late.finish, Reason.SUPERSEDED)
+
+    assert new.started.run in error.message
+    assert store.rows == []
+
+
+def test_a_commit_that_comes_through_after_the_next_start_has_fenced_it_is_refused() -> None:
+    slow = [100]
+    store = Store(fate=lambda what: slow.pop() if what == "commit" and slow else "done")
+    old = Driver(ports_on(store))
+    late, offsets = next(old.writers())
+    late.write(rows(offsets, keys=[str(P0).encode()] * len(offsets)))
+    late.finish()
+    assert len(store._late) == 1, "its own recovery has delivered them"
+    Driver(old.ports).drain()
+    for _ in range(100):
+        store.read([])
+    assert (store._late, delivered(store)) == ([], ONCE)
+
+
+def test_a_reset_moves_all_cells_at_once_and_ends_who_runs() -> None:
+    store = Store()
+    driver = Driver(ports_on(store))
+    driver.batch()
+    resetting = SinkReset(ports=driver.ports)
+
+    resetting.carry_out(resetting.plan(parse_targets([f"{TOPIC}:0=1,{TOPIC}:1=earliest"])))
+
+    refusal(driver.batch, Reason.SUPERSEDED)
+    again = Driver(driver.ports)
+    states = again.delivery.progress.partitions
+    assert {each: (state.epoch, state.next, state.rows) for each, state in states.items()} == {
+        P0: (1, 1, 0),
+        P1: (1, 0, 0),
+    }
+    again.batch()
+    assert delivered(store)[P0] == [0, 1, 2, 3, 1, 2, 3, 4], "what a person has asked for"
+
+
+def test_a_removal_leaves_no_cell() -> None:
+    store = Store()
+    driver = Driver(ports_on(store))
+    driver.batch()
+    assert SinkRemoval(ports=driver.ports).carry_out() is None
+    assert (store.cells, driver.ports.target.table) == ({}, None)
+
+
+def test_a_cell_that_is_gone_or_foreign_is_not_read_as_a_beginning() -> None:
+    store = Store()
+    driver = Driver(ports_on(store))
+    key = driver.ports.settings.id.partition_key(P0)
+    kept = store.cells.pop(key)
+    refusal(lambda: Driver(driver.ports), Reason.PROGRESS_CORRUPT)
+    store.cells[key] = type(kept)(b"{}", kept.version)
+    refusal(lambda: Driver(driver.ports), Reason.PROGRESS_CORRUPT)
+
+
+# The protocol, broken on purpose: what is above finds it.
+
+
+def no_version(self: CellSession, *args: Any) -> None:
+    self._version = self._cells.read([self.key])[self.key].version
+    COMMIT(self, *args)
+
+
+def success(self: CellSession, *args: Any) -> None:
+    with contextlib.suppress(InDoubt):
+        COMMIT(self, *args)
+
+
+def unread(self: CellClaim) -> CellSession:
+    session = TAKE(self)
+    session.progress = None
+    return session
+
+
+def not_fenced(self: CellHold, partitions: Iterable[SourcePartition]) -> None:
+    self._fenced = self._reading.of(set(partitions) & self._owned().source_partitions(), {}).progress
+
+
+def meta_first(self: CellHold, cells: Mapping[str, Any], meta: Meta | None) -> None:
+    key = self._sink.meta_key
+    value = encode_meta(self._owned(meta)), self._meta_version
+    self._meta_version = self._cells.put({key: value, **cells})[key]
+    self._meta = self._owned(meta)
+
+
+COMMIT, TAKE = CellSession.commit, CellClaim.take
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "by", "finds"),
+    [
+        (CellSession, "commit", no_version, test_a_late_task_finds_out_where_it_would_commit),
+        (CellSession, "commit", success, test_whatever_becomes_of_answers_each_row_is_there_once),
+        (CellClaim, "take", unread, test_whatever_becomes_of_answers_each_row_is_there_once),
+        (CellHold, "fence", not_fenced, test_two_drivers_that_take_the_sink_from_each_other),
+        (CellHold, "_put", meta_first, test_a_first_start_whose_last_step_is_torn_begins_anew),
+    ],
+    ids=["version not compared", "time-out is success", "claim reads nothing", "start fences nothing", "meta first"],
+)
+def test_it_finds(
+    broken: type, name: str, by: Callable[..., Any], finds: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broken, name, by)
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - a failed test raises what it likes
+        finds()
