@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,7 +73,9 @@ class World:
             values[at].append(self._bad(at) if self.chance.random() < BAD else self._good(at, number))
             self.sizes[at] += 1
         for at, found in values.items():
-            topics.produce_whole(servers, topic, [(each, b"k", [], 1_700_000_000_000) for each in found], partition=at)
+            # Of now: the data topic deletes what is a week old.
+            now = int(time.time() * 1000)
+            topics.produce_whole(servers, topic, [(each, b"k", [], now) for each in found], partition=at)
 
     def _good(self, at: int, number: int) -> bytes:
         which = self.chance.choice(sorted(self.schemas))
@@ -107,9 +110,9 @@ def test_every_record_has_one_end_whatever_schema_it_names(
     name, servers = topics.unique("avro"), kafka.bootstrap_servers
     source, data, dead = f"{name}-in", f"{name}-out", f"{name}-dead"
     world = World(registry, f"{source}-value", random.Random(SEED))
-    topics.create_topic(servers, source, partitions=PARTITIONS, config={"retention.ms": "-1"})
+    topics.create_topic(servers, source, partitions=PARTITIONS)
     world.feed(servers, source, range(count // 2))
-    letters = {"topic": {"name": dead, "partitions": 1, "replicationFactor": 1, "config": {"retention.ms": "-1"}}}
+    letters = {"topic": {"name": dead, "partitions": 1, "replicationFactor": 1}}
     document = manifest(
         servers,
         name,
