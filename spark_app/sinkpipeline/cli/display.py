@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.served import Observation
 
 Show = Callable[[Observation], None]
@@ -29,12 +30,13 @@ def display(sinks: Sequence[str], log_file: Path) -> Iterator[Show]:
     console = Console(stderr=True)
     logger = logging.getLogger("sinkpipeline")
     to_file = logging.FileHandler(log_file)
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_file.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     if console.is_terminal:
         handler: logging.Handler = RichHandler(console=console, show_path=False, show_time=False)
+        handler.setFormatter(Plain("%(message)s"))
     else:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(message)s"))
     handler.setLevel(logging.INFO)
     handler.addFilter(lambda record: record.name != "sinkpipeline.kafka" and record.exc_info is None)
     logger.setLevel(logging.DEBUG)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from sinkpipeline.cli.dlq.showing import base64_of, content_lines, printable
+from sinkpipeline.cli.dlq.showing import base64_of, content_lines
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.cli.say import say
+from sinkpipeline.core.printable import printable
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kafka.preview import look
@@ -50,20 +50,20 @@ def preview(asked: Request) -> None:
         "local[2]",
         pipeline.spec.spark.conf,
         what_for="reads the rows",
-        say=lambda line: click.echo(line, err=True),
+        say=lambda line: say(line, err=True),
     ) as spark:
         analyse(spark, plan)
         rows = preview_rows(spark, settings, plan, outlook, asked.limit)
     if asked.output == "json":
-        click.echo(json.dumps([_document(row, settings) for row in rows], indent=2))
+        say(json.dumps([_document(row, settings) for row in rows], indent=2))
     else:
         for line in (line for row in rows for line in _lines(row, settings)):
-            click.echo(line)
+            say(line)
     waiting = sum(each.end - each.start for each in outlook.ranges.values())
     begins = "as --from says" if targets is not None else "at its progress" if outlook.resumes else "as a first start"
-    click.echo(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
+    say(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
     if not rows and targets is None:
-        click.echo("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
+        say("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
 
 
 def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:

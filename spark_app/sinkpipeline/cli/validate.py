@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.kafka.purify import Finding, purify
@@ -31,23 +30,23 @@ def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: 
 def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
     """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
-    click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
+    say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []
     if not offline:
         for finding in purify(resolve_sinks(pipeline, secrets_dir)):
-            click.echo(f"sink {finding.sink.sink}: {finding.plan}")
+            say(f"sink {finding.sink.sink}: {finding.plan}")
             for line in finding.begins:
-                click.echo(f"sink {finding.sink.sink}: {line}")
+                say(f"sink {finding.sink.sink}: {line}")
             for warning in finding.warnings:
-                click.echo(f"sink {finding.sink.sink}: warning: {warning}")
+                say(f"sink {finding.sink.sink}: warning: {warning}")
             if finding.error is not None:
-                click.echo(f"sink {finding.sink.sink}: {finding.error}", err=True)
+                say(f"sink {finding.sink.sink}: {finding.error}", err=True)
                 errors.append(finding.error)
     if errors:
-        click.echo("expressions: not checked", err=True)
+        say("expressions: not checked", err=True)
         raise errors[0]
     _check_expressions(pipeline)
-    click.echo("expressions: valid")
+    say("expressions: valid")
 
 
 def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
@@ -76,7 +75,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
         "warnings": [{"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings],
         "sinks": [_sink(each) for each in findings],
     }
-    click.echo(json.dumps(document, indent=2))
+    say(json.dumps(document, indent=2))
     if errors:
         raise errors[0][1]
 
@@ -109,6 +108,6 @@ def _check_expressions(pipeline: SinkPipeline) -> None:
         "local[1]",
         {},
         what_for="checks the expressions",
-        say=lambda line: click.echo(line, err=True),
+        say=lambda line: say(line, err=True),
     ) as spark:
         analyse(spark, row_plan(pipeline))

@@ -24,8 +24,10 @@ from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.termination import DEFAULT, TerminationLog
 from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
@@ -146,7 +148,7 @@ def read_resume(path: Path, identity: str) -> Resume:
 def _logging() -> Iterator[None]:
     """All to stderr, which is the pod's log; of the Kafka client only what is a warning."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(lambda record: record.levelno >= logging.INFO or record.exc_info is not None)
     logger = logging.getLogger("sinkpipeline")
     logger.setLevel(logging.DEBUG)
@@ -171,7 +173,7 @@ def run(arguments: Sequence[str]) -> int:
             if error.reason is Reason.INTERNAL_ERROR:
                 _LOG.debug("ended by a bug", exc_info=True)
             log.failed(error)
-            click.echo(one_line(error), err=True)
+            say(one_line(error), err=True)
             return error.reason.exit_code
     return ExitCode.DONE
 
