@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from sinkpipeline.core.arrivals import Arrivals
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
@@ -88,6 +89,8 @@ class SinkRunner:
         self._patience_s = fetch_patience_s(self._broker_waits_s)
         self._ends: Mapping[SourcePartition, int] | None = None
         self._held_back: HeldBack | None = None
+        self._arrivals = Arrivals()
+        self._waits_s: float | None = None
         self._on_change = on_change
         self._executors: int | None = None
         self._idled = False
@@ -129,7 +132,9 @@ class SinkRunner:
         """What this sink did since the driver began."""
         with self._lock:
             batches = self._batches if self._query is None else self._batches + self._query.counts
-            return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed))
+            return RunCounts(
+                rows=self.rows_this_run, batches=batches, failures=dict(self._failed), waits_s=self._waits_s
+            )
 
     @property
     def ended(self) -> bool:
@@ -172,7 +177,11 @@ class SinkRunner:
     def set_ends(self, ends: Mapping[SourcePartition, int] | None, held_back: HeldBack | None) -> None:
         """The source's end offsets as last seen, and what is held back beyond; None where they are unknown."""
         with self._lock:
-            self._ends, self._held_back = ends, held_back
+            self._ends, self._held_back, self._waits_s = ends, held_back, None
+            progress = self._report.progress
+            if ends is not None and progress is not None:
+                frontier = {each: state.next for each, state in progress.partitions.items()}
+                self._waits_s = self._arrivals.look(ends, frontier, time.monotonic())
 
     def set_executors(self, registered: int | None) -> None:
         """How many there are; None where that can't be known."""
