@@ -15,7 +15,7 @@ from rich.logging import RichHandler
 
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.tables import table
-from sinkpipeline.core.log_lines import Plain
+from sinkpipeline.core.log_lines import Json, Plain
 from sinkpipeline.core.printable import printable
 from sinkpipeline_operator.plugin import say as plugin
 from sinkpipeline_operator.plugin.text import columns, indented
@@ -59,6 +59,10 @@ def test_lines_of_logs_hold_escapes() -> None:
     handler.emit(record)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().strip() == SHOWN
+    line = Json().format(record)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["message"] == FORGED
 
 
 def test_a_second_line_passes_for_none_of_ours() -> None:

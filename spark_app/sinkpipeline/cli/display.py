@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from sinkpipeline.core.log_lines import Plain
+from sinkpipeline.core.log_lines import Plain, log_fields
 from sinkpipeline.core.served import Observation
 
 Show = Callable[[Observation], None]
@@ -114,6 +114,7 @@ class Lines:
             if state != self._states.get(name) or (since >= _LOG_EVERY_S and busy):
                 rate = delivered / since if name in self._at and since > 0 else 0.0
                 lag, more = sink.get("lag", "unknown"), f", {undelivered}" if undelivered else ""
-                _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
+                with log_fields(sink=name):
+                    _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
                 self._states[name], self._rows[name], self._at[name] = state, count, now
                 self._undelivered[name] = undelivered

@@ -39,7 +39,10 @@ if __name__ == "__main__":
     import pyspark.worker
 
     import sinkpipeline.spark.task  # noqa: F401
+    from sinkpipeline.spark import worker_log
     from sinkpipeline.spark.prompt import promptly
+
+    worker_log.set_up()
 
     pyspark.daemon.worker_main = promptly(pyspark.daemon.worker_main)
     gc.collect()

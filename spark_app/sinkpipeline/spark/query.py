@@ -19,6 +19,7 @@ from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.kafka.starting import SinkStarter, StartedSink
@@ -27,7 +28,7 @@ from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
-from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
+from sinkpipeline.spark.task import BATCH, RECEIPT_SCHEMA, SINK, make_task
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import count_batches, to_wire
 
@@ -120,6 +121,7 @@ class SinkQuery:
         source = self._settings.source
         # Inherited by the query's thread: every sink has a pool of its own.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._settings.id.sink)
+        self._spark.sparkContext.setLocalProperty(SINK, self._settings.id.sink)
         try:
             stream = read_stream(
                 self._spark,
@@ -206,7 +208,7 @@ class SinkQuery:
         shutil.rmtree(self._checkpoint.directory, ignore_errors=True)
 
     def _on_batch(self, wire: DataFrame, batch_id: int) -> None:
-        with self._lock:
+        with self._lock, log_fields(sink=self._settings.id.sink, batch=batch_id):
             if self._stopping or self._abandoned:
                 raise _Stopping
             try:
@@ -235,6 +237,7 @@ class SinkQuery:
             count_batches(wire)
         receipts: list[Receipt] = []
         if not (self.delivery.takes(plan) and self.delivery.deliver(plan, self._collected(wire, plan))):
+            self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)

@@ -21,6 +21,7 @@ from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
@@ -108,7 +109,7 @@ class SinkRunner:
         """Of the queries before the current one."""
         self._failed: Counter[str] = Counter()
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
-        self._thread = InheritableThread(target=self._run, name=f"sink-{settings.id.sink}", daemon=True)
+        self._thread = InheritableThread(target=self._run_logged, name=f"sink-{settings.id.sink}", daemon=True)
 
     @property
     def report(self) -> SinkReport:
@@ -145,7 +146,8 @@ class SinkRunner:
         if self._circuit is None:
             self._thread.start()
         else:
-            _LOG.warning("%s: is not started: %s", self.id.sink, self._circuit.error)
+            with log_fields(sink=self.id.sink):
+                _LOG.warning("%s: is not started: %s", self.id.sink, self._circuit.error)
 
     def stop(self) -> None:
         """Asks the sink to end after the running batch."""
@@ -191,6 +193,10 @@ class SinkRunner:
         with self._lock:
             self._report = replace(self._report, **changes)  # type: ignore[arg-type]
         self._on_change()
+
+    def _run_logged(self) -> None:
+        with log_fields(sink=self.id.sink):
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -241,6 +247,7 @@ class SinkRunner:
             _LOG.warning(
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
                 self.id.sink,
+                extra={"reason": "ProgressTopicRecreated"},
             )
         if started.may_duplicate is not None:
             _LOG.warning(
@@ -248,6 +255,7 @@ class SinkRunner:
                 "duplicated since",
                 self.id.sink,
                 started.may_duplicate,
+                extra={"reason": "ProgressRestored"},
             )
         self._change(progress=started.progress, drift=started.drift)
         self._started = True
@@ -341,7 +349,7 @@ class SinkRunner:
         if self._stop.is_set():
             return False
         self._parked = False
-        _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value)
+        _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value, extra={"reason": error.reason.value})
         return True
 
     def _count_failure(self, error: SinkPipelineError) -> None:

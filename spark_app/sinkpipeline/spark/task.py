@@ -22,6 +22,7 @@ from pyspark import TaskContext
 
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
@@ -30,6 +31,8 @@ from sinkpipeline.sinks.worker import this_worker
 from sinkpipeline.spark.wire import note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
+SINK, BATCH = "mdc.sink", "mdc.batch"
+"""Local properties of Spark: what a task is about, in its log too."""
 
 _IDLE_POLL_S = 1.0
 _AHEAD = 2
@@ -43,7 +46,9 @@ def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         context = TaskContext.get()
         retried = context is not None and context.attemptNumber() > 0
-        receipt = run_task(plan, batches, retried=retried)
+        batch = None if context is None else context.getLocalProperty(BATCH)
+        with log_fields(sink=plan.settings.id.sink, batch=None if batch is None else int(batch)):
+            receipt = run_task(plan, batches, retried=retried)
         yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
     return task
