@@ -26,6 +26,8 @@ _BY_SINK: Final = "by (namespace, pipeline, sink)"
 _ROWS: Final = f"sum {_BY_SINK} (rate(sinkpipeline_sink_rows_delivered{{{_SINK}}}[5m]))"
 _LAG: Final = f"max {_BY_SINK} (sinkpipeline_sink_lag_offsets{{{_SINK}}})"
 
+_WAITS: Final = "sinkpipeline_sink_lag_seconds"
+
 
 def render() -> str:
     """The dashboard's JSON."""
@@ -86,7 +88,8 @@ def _of_progress() -> list[_Panel]:
     return [
         _chart("Rows a second", _ROWS, _OF_SINK, unit="rowsps"),
         _chart("Lag, records", _LAG, _OF_SINK),
-        _chart("Lag, seconds at the present rate", f"{_LAG} / ({_ROWS} > 0)", _OF_SINK, unit="s"),
+        _chart("Lag, seconds that the oldest record waits (drivers)", _max(_WAITS), _OF_SINK, unit="s"),
+        _chart("Seconds to work off the lag at the present rate", f"{_LAG} / ({_ROWS} > 0)", _OF_SINK, unit="s"),
         _chart("Age of the progress", age, _OF_SINK, unit="s"),
         _chart("Held back by open transactions of the source", _max("sinkpipeline_sink_held_back_offsets"), _OF_SINK),
         _chart("May be duplicated after a restored progress", _max("sinkpipeline_sink_may_be_duplicated"), _OF_SINK),
@@ -118,6 +121,7 @@ def _of_one() -> list[_Panel]:
         _number("Deaths of the driver", f"max(sinkpipeline_driver_restarts{{{_PIPELINE}}})"),
         _chart("Rows a second", _ROWS, "{{sink}}", unit="rowsps"),
         _chart("Lag, records", _LAG, "{{sink}}"),
+        _chart("Lag, seconds that the oldest record waits", _max(_WAITS), "{{sink}}", unit="s"),
     ]
 
 

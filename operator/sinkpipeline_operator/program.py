@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
-import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
 
+from sinkpipeline.core.log_lines import Json, Plain
 from sinkpipeline_operator.act.asking import of_bug
 from sinkpipeline_operator.act.definitions import Definitions, own
 from sinkpipeline_operator.act.turns import Turns
@@ -147,7 +146,7 @@ class _Running:
 
 def _log(settings: Settings) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json() if settings.log_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Json() if settings.runtime.log_json else Plain("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=settings.log_level, handlers=[handler], force=True)
     # kopf tells of every object that it sees, and clients of every request.
     for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
@@ -156,15 +155,10 @@ def _log(settings: Settings) -> None:
     logging.getLogger("sinkpipeline.kafka").setLevel(logging.CRITICAL)
 
 
-class _Json(logging.Formatter):
+class _Json(Json):
+    """With the pipeline that a line begins with."""
+
     @override
-    def format(self, record: logging.LogRecord) -> str:
-        document = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            document["exception"] = self.formatException(record.exc_info)
-        return json.dumps(document, ensure_ascii=False)
+    def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
+        about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        return {"pipeline": str(about)} if isinstance(about, Ref) else {}

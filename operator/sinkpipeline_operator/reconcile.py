@@ -101,6 +101,8 @@ class Reconciler:
         except (ApiRefused, ApiFailed) as error:
             self._tell_of_refusal(ref, error)
             raise
+        finally:
+            self._turns.looked(ref)
 
     def _reconcile(self, ref: Ref) -> float | None:
         resource = self._observer.find(ref)

@@ -39,7 +39,6 @@ class Settings:
     start_deadline_s: float = 300.0
     """For how long a driver or an executor may wait for its start before a person is told to look."""
     log_level: str = "INFO"
-    log_json: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -55,6 +54,7 @@ def parse(arguments: Sequence[str]) -> Settings:
             service_account=found.driver_service_account,
             image_pull_policy=found.image_pull_policy,
             open_metrics=found.open_driver_metrics,
+            log_json=found.log_format == "json",
         ),
         namespaces=tuple(dict.fromkeys(found.namespace)),
         selector=found.selector,
@@ -69,7 +69,6 @@ def parse(arguments: Sequence[str]) -> Settings:
         progress_deadline_s=found.progress_deadline,
         start_deadline_s=found.start_deadline,
         log_level=found.log_level,
-        log_json=found.log_format == "json",
     )
 
 
@@ -136,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="a driver or an executor that waits for its start for so long is told of as Stalled",
     )
-    add("--log-format", default="text", choices=["text", "json"])
+    add("--log-format", default="text", choices=["text", "json"], help="of the operator, and of drivers that start")
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser
 

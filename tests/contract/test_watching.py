@@ -73,7 +73,7 @@ def observation(rows: int) -> Observation:
     batches = BatchCounts()
     for _ in range(rows):
         batches = batches.with_batch(0.3, [Receipt(commits=1, claims=1, claiming_s=0.2, in_doubt=True)])
-    counts = RunCounts(rows=rows, batches=batches, failures={"BatchFailed": rows})
+    counts = RunCounts(rows=rows, batches=batches, failures={"BatchFailed": rows}, waits_s=2.0)
     return Observation(status=status(rows), counts={"out": counts}, supervising=True)
 
 

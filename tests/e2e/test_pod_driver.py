@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
+import re
 import signal
-import socket
-import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typing_extensions import Self
 
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST
@@ -23,11 +16,13 @@ from servers.spark_cluster import SparkCluster
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.resume import Resume, from_status, render
-from sinkpipeline.core.status import condition_of, instant
+from sinkpipeline.core.resume import from_status
+from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.resolve import resolve_sinks
-from support.app.command import BY_TASKS, App, Run, by_driver, last_line, manifest, sink
+from support.app.command import BY_TASKS, App, by_driver, last_line, manifest, sink
+from support.app.log_rules import Rules
+from support.app.pod import CLUSTER, TOKEN, Pod
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import delete_topic, open_transaction, produce_numbers, unique
 from support.sink.driver import Driver
@@ -36,124 +31,17 @@ from support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
-MAIN = Path(__file__).parents[2] / "spark_app" / "main.py"
-TOKEN = "a-t0ken-that-nobody-tells"
-CLUSTER = "5b0c1c5e-kube-system"
 STOPPED_S = 15.0
 STILL_S = 6.0
 """Spark is asked every two seconds, and a batch is planned before its tasks run."""
 SLOW_RECORDS = 2000
 
 
-def moment(told: str) -> int:
-    found = instant(told)
-    assert found is not None
-    return found
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Pod:
-    """What a Spark pod would hold: files, a port, and the process; as long as a `with` lasts."""
-
-    def __init__(
-        self,
-        directory: Path,
-        document: Mapping[str, Any],
-        *,
-        config_hash: str = "hash-1",
-        resume: Resume | None = None,
-        master: str | None = "local[2]",
-        hold: bool = False,
-    ) -> None:
-        """`hold`: the configuration is there once `release` was called."""
-        # As the operator writes it: every default spelled out.
-        self.app = App(directory, parse_manifest(document).to_document())
-        self.words_file = directory / "termination-log"
-        self.words_file.write_text("")
-        (directory / "token").write_text(f"{TOKEN}\n")
-        self.port = unused_port()
-        config = self.app.manifest
-        if hold:
-            config = directory / "config"
-            os.mkfifo(config)
-        self._config = config
-        more: Sequence[str] = () if master is None else ("--master", master)
-        if resume is not None:
-            (directory / "resume.json").write_text(json.dumps(render(resume)))
-            more = (*more, "--resume", str(directory / "resume.json"))
-        self.run = Run(
-            self.app,
-            [
-                *(sys.executable, str(MAIN), "--config", str(config), "--secrets-dir", str(directory)),
-                *("--listen", f"127.0.0.1:{self.port}", "--token-file", str(directory / "token")),
-                *("--termination-log", str(self.words_file), "--owner-cluster", CLUSTER),
-                *("--config-hash", config_hash, *more),
-            ],
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.run.kill()
-
-    def release(self) -> None:
-        self._config.write_text(self.app.manifest.read_text())
-
-    def ask(self, path: str, token: str | None = TOKEN) -> tuple[int, str]:
-        """Status code and body; 0 where nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
-        try:
-            connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except ConnectionRefusedError:
-            return 0, ""
-        finally:
-            connection.close()
-
-    def status(self) -> dict[str, Any]:
-        code, body = self.ask("/status")
-        document: dict[str, Any] = json.loads(body) if code == 200 else {}
-        return document
-
-    def sinks(self) -> dict[str, dict[str, Any]]:
-        return {each["name"]: each for each in self.status().get("sinks", [])}
-
-    def condition(self, kind: str) -> str:
-        """Its status and reason."""
-        found = condition_of(self.status(), kind)
-        return f"{found.get('status')} {found.get('reason')}"
-
-    def stands_still_s(self, sink: str) -> float:
-        """As the driver reckons it, by its own clock."""
-        status, told = self.status(), self.sinks().get(sink, {}).get("stillSince")
-        return 0.0 if told is None else (moment(status["now"]) - moment(told)) / 1000
-
-    def until_rows(self, rows: int) -> None:
-        self.run.eventually(
-            lambda: self.status().get("totals", {}).get("rowsDelivered", 0) >= rows, f"{rows} rows delivered"
-        )
-
-    def words(self) -> dict[str, Any]:
-        text = self.words_file.read_text()
-        assert len(text.encode()) <= 4096
-        assert TOKEN not in text + self.run.stderr
-        words: dict[str, Any] = json.loads(text)
-        assert set(words) == {"reason", "message", "remedy", "sinks"}
-        return words
-
-
 def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
     kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SINKPIPELINE_OPEN_TRANSACTION_S", "1")
+    monkeypatch.setenv("SINKPIPELINE_LOG_FORMAT", "json")
     name = unique("pod")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
 
@@ -188,6 +76,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
         pod.app.arm("delivered-rows-before-progress")
         source.feed(1, only=0)  # a single record is in one batch; of more, the next batch could have the rest
         pod.run.until_held("delivered-rows-before-progress")
+        pod.run.eventually(lambda: _waits_s(pod, name) > 0, "it is told for how long a record waits")
         pod.run._process.send_signal(signal.SIGTERM)
         pod.run.eventually(lambda: "stopping after the running batch" in pod.run.stderr, "it says that it stops")
         stopping = pod.status()["now"]
@@ -196,6 +85,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
         assert pod.run.wait() == 0, pod.run.stderr
 
         words = pod.words()
+    _told_in_lines(pod, name, first["run"])
     assert words["reason"] == "Stopped"
     [told] = words["sinks"]
     assert (told["name"], told["state"], told["rowsDelivered"]) == (name, "Suspended", source.total)
@@ -301,6 +191,22 @@ def test_a_batch_that_takes_long_does_not_stand_still(kafka: LocalKafka, tmp_pat
         assert max(still for _, still in seen) <= STILL_S, seen
         assert pod.run.terminate() == 0, pod.run.stderr
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
+
+
+def _waits_s(pod: Pod, sink: str) -> float:
+    found = re.search(rf'^sinkpipeline_sink_lag_seconds{{sink="{sink}"}} (\S+)$', pod.ask("/metrics")[1], re.MULTILINE)
+    return 0.0 if found is None else float(found[1])
+
+
+def _told_in_lines(pod: Pod, name: str, run: str) -> None:
+    """For programs: driver and JVM, whose own words before its configuration is read are no JSON."""
+    lines = [Rules().apply(line) for line in pod.run.stderr.splitlines()]
+    assert [each.line for each in lines if each.time is None and not each.line.startswith("WARNING: ")] == []
+    about = {(each.labels["pipeline"], each.metadata["run"]) for each in lines if each.time is not None}
+    assert about == {(f"test/{name}", run)}
+    [waits] = [each for each in lines if each.metadata.get("reason") == "SourceTransactionOpen"]
+    assert waits.labels["level"] == "WARN"
+    assert name in {each.labels.get("sink") for each in lines}
 
 
 def _hang_in_the_source(servers: str, source: Stream, pod: Pod, name: str) -> None:

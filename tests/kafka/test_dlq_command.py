@@ -134,8 +134,8 @@ def test_a_terminal_is_not_steered_and_nothing_is_shown_of_what_a_record_holds(t
     first, second = (f"0:{n}" for n in sorted(int(each) for each in offsets(listed(call)))[-2:])
     shown = call("show", first).output
     assert not set(shown) & set("\x1b\x07\x9b")
-    assert "\\x1b[31msecret" in shown
-    assert "header \\x1b[2J" in shown
+    assert "\\u001b[31msecret" in shown
+    assert "header \\u001b[2J" in shown
     assert "not UTF-8, in base64:\n  /wA=" in call("show", second).output
     document = json.loads(call("show", first, "-o", "json").stdout)
     assert base64.b64decode(document["value"]["base64"]) == task.source[COUNT][0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.kube.operator_lab import OperatorLab
+from support.kube.policies import policy
 from support.kube.scripts import Script, SinkScript
 
 pytestmark = pytest.mark.kube
@@ -102,38 +101,17 @@ def test_a_driver_that_may_not_be_stopped_is_told(lab: OperatorLab, name: str) -
     lab.until_phase(name, "Suspended")
 
 
-@contextlib.contextmanager
-def policy(
-    lab: OperatorLab, about: str, resource: str, rule: str, operations: tuple[str, ...] = ("CREATE", "UPDATE")
-) -> Iterator[None]:
-    """An admission policy of the cluster, for objects of that name and resource in the lab's namespace."""
-    name = f"refuse-{about}"
-    group = {"secrets": "", "sparkapplications": "sparkoperator.k8s.io"}.get(resource, "sinkpipeline.io")
-    probe = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    rules = [
-        {"apiGroups": [group], "apiVersions": ["*"], "operations": list(operations), "resources": [resource]},
-        probe,
-    ]
-    spec: dict[str, Any] = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": rules,
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": lab.namespace}},
-        },
-        "matchConditions": [{"name": "it", "expression": f"request.name in ['{about}', '{name}']"}],
-        "validations": [{"expression": f"request.name != '{name}' && ({rule})", "message": "the policy says no"}],
-    }
-    kinds = {
-        "ValidatingAdmissionPolicy": spec,
-        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    for kind, each in kinds.items():
-        document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
-        lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": each}))
-    # The API server follows its policies: the first object that is refused shows that this one counts.
-    lab.until(lambda: lab.is_refused(name), "the policy counts")
-    try:
-        yield
-    finally:
-        for kind in reversed(kinds):
-            lab.cluster.kubectl("delete", kind, name)
+def test_a_manifest_that_no_config_map_holds_is_told_with_a_remedy(lab: OperatorLab, name: str) -> None:
+    """The resource itself may be larger than what its driver reads it from."""
+    manifest = lab.pipeline(name, sinks=["one", "two", "three"])
+    small = json.loads(json.dumps(manifest))
+    for sink in manifest["spec"]["sinks"]:
+        sink["kafka"]["topic"]["config"] = {f"some.setting.{number}": "x" * 4_000 for number in range(93)}
+    assert 1_100_000 < len(json.dumps(manifest)) < 1_200_000
+    lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    told = lab.until_condition(name, "Stalled", "True", "ManifestTooLarge")
+    assert "may not be more than 1048576 bytes" in told["message"]
+    assert "make the manifest smaller" in told["message"]
+    lab.until(lambda: "ManifestTooLarge: " in lab.told(name), "an event tells it")
+    lab.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(small))
+    lab.until_ready(name)

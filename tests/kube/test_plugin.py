@@ -83,6 +83,13 @@ def test_a_pipeline_is_seen_stopped_and_started(lab: OperatorLab, kubectl: Plugi
         assert part in text
     [row] = [line for line in kubectl("sinkpipeline", *ours, "status").stdout.splitlines() if line.startswith(name)]
     assert row.split()[1:4] == ["Running", "1/1", "7"]
+    # Whoever may write an event there can't write what an administrator's terminal shows.
+    lab.kubectl("create", "-f", "-", stdin=json.dumps(forged_event(lab.namespace, name)))
+    text = kubectl("sinkpipeline", "status", name, *ours).stdout
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    assert "\\u001b[2J" in text
+    assert f"\n{lab.namespace}/{name}: Failed" not in text
     refused = kubectl("sinkpipeline", "status", name, code=1)
     assert f"PipelineNotFound: there is no SinkPipeline {name} in namespace default" in refused.stderr
     # kubectl asks the plugin's other executable what fits.
@@ -97,22 +104,35 @@ def test_a_pipeline_is_seen_stopped_and_started(lab: OperatorLab, kubectl: Plugi
     assert not lab.resource(name)["spec"]["suspend"]
 
 
+def forged_event(namespace: str, name: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}-forged", "namespace": namespace},
+        "involvedObject": {"kind": "SinkPipeline", "name": name, "namespace": namespace},
+        "lastTimestamp": "2100-01-01T00:00:00Z",
+        "reason": f"No\x1b[2J\u202e\n{namespace}/{name}: Failed",
+        "message": f"no\x1b[2J\r\n{namespace}/{name}: Failed",
+        "type": "Warning",
+    }
+
+
 def test_logs_and_dead_letters_come_from_the_drivers_pod(lab: OperatorLab, kubectl: Plugin, name: str) -> None:
     asked: list[Sequence[str]] = []
 
     def run(argv: Sequence[str]) -> tuple[int, str, str]:
         asked.append(argv)
-        return (3, "", "KafkaRefused: no (grant it)\n") if "other" in argv else (0, LETTERS, "")
+        return (3, "", "KafkaRefused: no\x1b[2J (grant it)\n") if "other" in argv else (0, LETTERS, "")
 
     ours = ("-n", lab.namespace)
     lab.apply(lab.pipeline(name))
     lab.until_ready(name)
-    with Kubelet(lab.cluster.kubeconfig, lambda *pod: f"the log\nof {pod[1]}\n", run):
-        assert kubectl("sinkpipeline", "logs", name, *ours, "--tail", "1").stdout == f"of {name}-driver\n"
+    with Kubelet(lab.cluster.kubeconfig, lambda *pod: f"the log\nof {pod[1]}\x1b[2J\n", run):
+        assert kubectl("sinkpipeline", "logs", name, *ours, "--tail", "1").stdout == f"of {name}-driver\\u001b[2J\n"
         assert kubectl("sinkpipeline", "dlq", "list", name, *ours).stdout == LETTERS
         # It ends as what it ran has ended.
         failed = kubectl("sinkpipeline", "dlq", "show", name, "0:1", "--sink", "other", *ours, code=3)
-        assert failed.stderr == "KafkaRefused: no (grant it)\n"
+        assert failed.stderr == "KafkaRefused: no\\u001b[2J (grant it)\n"
     assert asked[0][:5] == ["sinkpipeline", "dlq", "list", "-f", "/etc/sinkpipeline/config/pipeline.json"]
     assert asked[1][-1] == "0:1"
 

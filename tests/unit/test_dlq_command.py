@@ -1,32 +1,20 @@
-"""What the options of `sinkpipeline dlq` mean, and that nothing steers a terminal."""
+"""What the options of `sinkpipeline dlq` mean."""
 
 from __future__ import annotations
 
 import io
 import json
 import time
-import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from sinkpipeline.cli.dlq import redriving
 from sinkpipeline.cli.dlq.purging import UpTo
 from sinkpipeline.cli.dlq.selection import moment
-from sinkpipeline.cli.dlq.showing import printable
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.kafka.redrive import Summary
 from support.sink.starts import refusal
-
-
-@given(st.text())
-def test_what_is_printed_does_nothing_to_who_prints_it(text: str) -> None:
-    shown = printable(text)
-    assert {unicodedata.category(each) for each in shown if each not in "\n\t"}.isdisjoint({"Cc", "Cf", "Cs", "Zl"})
-    if text.isprintable():
-        assert shown == text
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from sinkpipeline_operator.child.driverpod import Child, ChildState
 from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_digest, secret_keys
 from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import violations
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
@@ -78,6 +79,24 @@ def test_a_changed_secret_or_image_needs_a_new_driver() -> None:
         config_hash(pipeline(), runtime=replace(RUNTIME, image="example.com/sinkpipeline:2")),
     }
     assert len(hashes) == 3
+
+
+def test_the_format_of_logs_waits_for_the_next_start() -> None:
+    assert parse(["--image", "x", "--log-format", "json"]).runtime.log_json
+    told = replace(RUNTIME, log_json=True)
+    order = Order(pipeline=pipeline(), run=run_config(pipeline(), told, {}), runtime=told, cluster="c")
+    assert order.run.hash == run_config(pipeline(), RUNTIME, {}).hash
+    containers = [
+        KubeflowChild().build(order)["spec"][role]["template"]["spec"]["containers"][0]
+        for role in ("driver", "executor")
+    ]
+    meta = pipeline().metadata
+    assert containers[0]["env"] == [
+        {"name": "SINKPIPELINE_LOG_FORMAT", "value": "json"},
+        {"name": "SINKPIPELINE_LOG_PIPELINE", "value": f"{meta.namespace}/{meta.name}"},
+    ]
+    assert "env" not in containers[1], "the driver tells them"
+    assert "env" not in child(pipeline())["spec"]["driver"]["template"]["spec"]["containers"][0]
 
 
 def test_open_metrics_wait_for_the_next_start() -> None:

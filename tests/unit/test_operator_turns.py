@@ -56,3 +56,43 @@ def test_several_at_once() -> None:
     assert [ours.take(each) for each in (A, B, C)] == [True, True, False]
     ours.end(B)
     assert told == [C]
+
+
+def test_who_is_told_and_can_not_be_looked_at_bars_nobody() -> None:
+    ours, told, _ = turns()
+    assert [ours.take(each) for each in (A, B, C)] == [True, False, False]
+    ours.end(A)
+    ours.looked(B)
+    assert told == [B, C], "its look failed"
+    ours.looked(C)
+    assert not ours.has(A)
+    assert told == [B, C], "where all looks fail, each is told once and not again and again"
+    assert ours.take(B), "and has its turn once it can be looked at"
+    ours.looked(B)
+    ours.end(B)
+    assert told == [B, C, C]
+
+
+def test_who_took_too_long_lets_others_go_first() -> None:
+    ours, told, clock = turns()
+    assert [ours.take(each) for each in (A, B)] == [True, False]
+    clock.now = 61
+    assert not ours.take(A), "though nobody else has asked meanwhile"
+    assert told == [B]
+    assert ours.take(B)
+    assert not ours.take(A)
+    ours.end(B)
+    assert told == [B, A]
+    assert ours.take(A)
+    clock.now = 200
+    assert ours.take(A), "where nobody waits"
+
+
+def test_who_took_too_long_waits_for_nobody_who_can_not_be_looked_at() -> None:
+    ours, told, clock = turns()
+    assert [ours.take(each) for each in (A, B)] == [True, False]
+    clock.now = 61
+    assert not ours.take(A)
+    ours.looked(B)
+    assert told == [B]
+    assert ours.take(A)

@@ -202,6 +202,11 @@ def test_a_long_cause_is_cut_and_takes_no_time() -> None:
         ('Internal error occurred: failed calling webhook "w": connection refused', "WebhookUnavailable"),
         ('pods "x" is forbidden: unable to create new content in namespace n because it is being terminated',
          "NamespaceTerminating"),
+        ('ConfigMap "x" is invalid: []: Too long: may not be more than 1048576 bytes', "ManifestTooLarge"),
+        ("etcdserver: request is too large", "ManifestTooLarge"),
+        ("Request entity too large: limit is 3145728", "ManifestTooLarge"),
+        ("rpc error: code = ResourceExhausted desc = trying to send message larger than max (2165248 vs. 2097152)",
+         "ManifestTooLarge"),
         ("anything else", "ObjectRefused"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_headers_are_shown_and_what_would_steer_a_terminal_is_not() -> None:
     assert found.headers == [("a\x1b", b"\xff"), ("b", None)]
     assert list(command._lines(found, settings()))[1:5] == [
         "  timestamp when it is written",
-        "  header a\\x1b 1 bytes, not UTF-8, in base64:",
+        "  header a\\u001b 1 bytes, not UTF-8, in base64:",
         "    /w==",
         "  header b  null",
     ]

@@ -188,7 +188,7 @@ def test_metrics(driver: Asker) -> None:
             ],
         ),
         sink("two", state="Retrying"),
-        one=RunCounts(rows=7, batches=BATCHES),
+        one=RunCounts(rows=7, batches=BATCHES, waits_s=12.5),
         two=RunCounts(failures={"BrokerUnreachable": 2, "BatchFailed": 1}),
     )
 
@@ -207,6 +207,7 @@ def test_metrics(driver: Asker) -> None:
     assert found["sinkpipeline_dead_letters_total", none_yet] == 0, "so that the first one is an increase"
     assert not [labels for name, labels in found if name == "sinkpipeline_dead_letters_total" and two in labels]
     assert found["sinkpipeline_sink_lag_offsets", (one,)] == 9
+    assert found["sinkpipeline_sink_lag_seconds", (one,)] == 12.5
     assert found["sinkpipeline_sink_held_back_offsets", (one,)] == 5
     assert found["sinkpipeline_sink_batches_total", (one,)] == 3
     assert found["sinkpipeline_sink_batch_duration_seconds_count", (one,)] == 3

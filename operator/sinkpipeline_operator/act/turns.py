@@ -1,4 +1,8 @@
-"""Whose driver is restarted now, where all of them are to be: a few at a time, in the order in which they asked."""
+"""Whose driver is restarted now, where all of them are to be: a few at a time, in the order in which they asked.
+
+A free turn is offered to the first of the line. Nobody bars the others: an offer passes on from a pipeline whose look
+fails, and one that has held a turn for too long goes to the end of the line.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,12 @@ class Turns:
         self._clock = clock
         self._began: dict[Ref, float] = {}
         self._waiting: dict[Ref, None] = {}
+        self._offered: set[Ref] = set()
+        """Those in the line that were told, and have not asked yet."""
+        self._passed: set[Ref] = set()
+        """Those whose look failed since: what is free now is offered to others."""
+        self._slow: set[Ref] = set()
+        """Those that were let go, and let others go first once."""
         self._lock = threading.Lock()
 
     def ask(self, seen: Seen) -> Seen:
@@ -71,13 +81,10 @@ class Turns:
         """Whether it is its turn; else it is told when it may ask again."""
         with self._lock:
             self._let_go_of_slow_ones()
-            if ref not in self._began:
-                if len(self._began) >= self._most:
-                    self._waiting[ref] = None
-                    return False
-                self._waiting.pop(ref, None)
-                self._began[ref] = self._clock()
-        return True
+            took = self._take(ref)
+            told = self._next()
+        self._tell_all(told)
+        return took
 
     def has(self, ref: Ref) -> bool:
         """Whether it has one, and has not been at it for too long."""
@@ -92,7 +99,17 @@ class Turns:
         with self._lock:
             if ref not in self._waiting:
                 return
-            del self._waiting[ref]
+            self._forget(ref)
+            told = self._next()
+        self._tell_all(told)
+
+    def looked(self, ref: Ref) -> None:
+        """Its look is over. If it was told, and the look failed before it could ask, another one is told."""
+        with self._lock:
+            if ref not in self._offered:
+                return
+            self._offered.discard(ref)
+            self._passed.add(ref)
             told = self._next()
         self._tell_all(told)
 
@@ -100,18 +117,52 @@ class Turns:
         """It is done."""
         with self._lock:
             self._began.pop(ref, None)
-            self._waiting.pop(ref, None)
+            self._forget(ref)
+            self._offer_anew()
             told = self._next()
         self._tell_all(told)
 
+    def _take(self, ref: Ref) -> bool:
+        if ref in self._began:
+            return True
+        others = self._waiting.keys() - self._passed - {ref}
+        goes_last = ref in self._slow and bool(others)
+        if goes_last or len(self._began) >= self._most:
+            self._offered.discard(ref)
+            if goes_last:
+                self._forget(ref)
+                self._passed.add(ref)
+            self._waiting[ref] = None
+            return False
+        self._forget(ref)
+        self._began[ref] = self._clock()
+        return True
+
+    def _forget(self, ref: Ref) -> None:
+        """That it waits."""
+        self._waiting.pop(ref, None)
+        for each in (self._offered, self._passed, self._slow):
+            each.discard(ref)
+
     def _let_go_of_slow_ones(self) -> None:
         now = self._clock()
-        for ref in [each for each, began in self._began.items() if now - began > self._patience_s]:
+        slow = [each for each, began in self._began.items() if now - began > self._patience_s]
+        for ref in slow:
             del self._began[ref]
+        if slow:
+            self._slow.update(slow)
+            self._offer_anew()
+
+    def _offer_anew(self) -> None:
+        self._offered.clear()
+        self._passed.clear()
 
     def _next(self) -> list[Ref]:
         """Those who may ask now. They stay in the line until they do: a look may fail."""
-        return list(self._waiting)[: max(0, self._most - len(self._began))]
+        free = self._most - len(self._began) - len(self._offered)
+        told = [each for each in self._waiting if each not in self._offered | self._passed][: max(0, free)]
+        self._offered.update(told)
+        return told
 
     def _tell_all(self, refs: list[Ref]) -> None:
         for ref in refs:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from sinkpipeline.core.log_lines import FORMAT, PIPELINE
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline_operator.child.driverpod import Child
 from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, secret_keys
@@ -144,6 +145,7 @@ def driver_template(order: Order, container: str) -> dict[str, Any]:
     ours = _template(order, container, volumes)
     ours["spec"]["terminationGracePeriodSeconds"] = TERMINATION_GRACE_S
     ours["spec"]["containers"][0] |= {
+        **_log_lines(order),
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "ports": [{"name": "sinkpipeline", "containerPort": DRIVER_PORT, "protocol": "TCP"}],
@@ -222,6 +224,14 @@ def _template(order: Order, container: str, volumes: list[dict[str, Any]]) -> di
             "volumes": volumes,
         },
     }
+
+
+def _log_lines(order: Order) -> dict[str, Any]:
+    """The driver gives them to its executors. An older image takes no notice of them, and would refuse an argument."""
+    if not order.runtime.log_json:
+        return {}
+    meta = order.pipeline.metadata
+    return {"env": [{"name": FORMAT, "value": "json"}, {"name": PIPELINE, "value": f"{meta.namespace}/{meta.name}"}]}
 
 
 def _secret_volumes(order: Order) -> list[dict[str, Any]]:

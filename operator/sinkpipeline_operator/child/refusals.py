@@ -9,6 +9,7 @@ from sinkpipeline.core.texts import shortened
 SUBMISSION_FAILED = "SubmissionFailed"
 REFUSED = "ObjectRefused"
 KUBEFLOW_MISSING = "KubeflowMissing"
+TOO_LARGE = "ManifestTooLarge"
 
 _PREFIX = "failed to run spark-submit: "
 _IN_THREAD = "Exception in thread "
@@ -28,6 +29,11 @@ _REASONS = (
     ("because it is being terminated", "NamespaceTerminating"),
     ("could not find the requested resource", KUBEFLOW_MISSING),
     ("404 page not found", KUBEFLOW_MISSING),
+    # A ConfigMap's limit, etcd's, the API server's, and that of the connection between these two.
+    ("too long: may not be more than", TOO_LARGE),
+    ("request is too large", TOO_LARGE),
+    ("request entity too large", TOO_LARGE),
+    ("message larger than max", TOO_LARGE),
 )
 _REMEDIES = {
     "QuotaExceeded": "raise the quota of the namespace, or ask for less in spec.spark",
@@ -35,6 +41,8 @@ _REMEDIES = {
     "AdmissionRefused": "change what the message names, or the policy",
     "NamespaceTerminating": "nothing: the namespace is being deleted",
     KUBEFLOW_MISSING: "install Kubeflow's Spark operator and its CRDs",
+    TOO_LARGE: "make the manifest smaller, such as its expressions and the values of spark.conf and topic.config: its "
+    "driver reads it from a ConfigMap, which holds 1 MiB",
     REFUSED: "change what the message names; it is tried again",
 }
 

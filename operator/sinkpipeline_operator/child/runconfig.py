@@ -16,6 +16,7 @@ from typing import Any
 
 from sinkpipeline.core.manifest import KafkaConnection, SchemaRegistry, SinkPipeline, Tls
 
+_RESTARTS_NOBODY = ("open_metrics", "log_json")
 HASH_LENGTH = 10
 """Hexadecimal digits; a name of 52 characters, a dash and these are a label value of 63."""
 
@@ -33,6 +34,8 @@ class Runtime:
     image_pull_policy: str = "IfNotPresent"
     open_metrics: bool = False
     """Whether drivers answer /metrics without their token. A driver that runs is not restarted for it."""
+    log_json: bool = False
+    """Whether drivers and executors log JSON. A driver that runs is not restarted for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ def run_config(pipeline: SinkPipeline, runtime: Runtime, secrets: Mapping[str, s
         "spec": {name: value for name, value in whole["spec"].items() if name not in _NOT_THE_DRIVERS}
         | {"identity": pipeline.identity},
     }
-    told = {name: value for name, value in vars(runtime).items() if name != "open_metrics"}
+    told = {name: value for name, value in vars(runtime).items() if name not in _RESTARTS_NOBODY}
     hashed = {"document": document, "runtime": told, "secrets": dict(sorted(secrets.items()))}
     digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
     return RunConfig(document=document, hash=digest[:HASH_LENGTH])

@@ -11,6 +11,7 @@ import click
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 from sinkpipeline_operator.plugin.failure import FAILED, Failure
 from sinkpipeline_operator.plugin.options import DRY_RUN, MOMENT, NAME, SINK, YES, reaching
+from sinkpipeline_operator.plugin.say import say
 
 if TYPE_CHECKING:
     from sinkpipeline_operator.plugin.asking import Person
@@ -51,7 +52,7 @@ def reset(work: Work, name: str, sink: str, to: tuple[str, ...], *, yes: bool, d
 def dlq(context: click.Context) -> None:
     """Look at dead letters, redrive them, delete them."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())
 
 
 @dlq.command("list")
@@ -160,7 +161,7 @@ def _person(question: str, *, yes: bool, dry_run: bool) -> Person:
     from sinkpipeline_operator.plugin.asking import Person  # noqa: PLC0415 - see options.py
 
     return Person(
-        tell=lambda line: click.echo(line, err=True),
+        tell=lambda line: say(line, err=True),
         agrees=lambda: yes or click.confirm(question, err=True),
         dry_run=dry_run,
     )
@@ -168,6 +169,6 @@ def _person(question: str, *, yes: bool, dry_run: bool) -> Person:
 
 def _in_driver(work: Work, name: str, *argv: str) -> None:
     code, printed, told = work.in_driver(name, *argv)
-    click.echo(printed, nl=False)
-    click.echo(told, err=True, nl=False)
+    say(printed, end="")
+    say(told, err=True, end="")
     sys.exit(code)

@@ -9,6 +9,7 @@ import click
 from sinkpipeline_operator.plugin import deciding, seeing, steering
 from sinkpipeline_operator.plugin.failure import FAILED, USAGE, Failure
 from sinkpipeline_operator.plugin.options import reach
+from sinkpipeline_operator.plugin.say import say
 
 
 @click.group(
@@ -20,7 +21,7 @@ from sinkpipeline_operator.plugin.options import reach
 def cli(context: click.Context, /, **_: str | None) -> None:
     """See and steer SinkPipelines: rows out of Kafka streams, exactly once."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())
 
 
 for _command in (seeing.status, seeing.progress, seeing.logs, steering.suspend, steering.resume, steering.restart):
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def _end(failure: Failure, code: int) -> None:
-    click.echo(str(failure), err=True)
+    say(str(failure), err=True)
     sys.exit(code)
 
 
@@ -65,5 +66,5 @@ def complete() -> None:
     *words, incomplete = sys.argv[1:] or [""]
     # Cobra takes `--option=`; so does click.
     for each in ShellComplete(cli, {}, "kubectl sinkpipeline", "").get_completions(words, incomplete):
-        click.echo(f"{each.value}\t{each.help}" if each.help else each.value)
-    click.echo(_NO_FILES)
+        say(f"{each.value}\t{each.help}" if each.help else each.value)
+    say(_NO_FILES)

@@ -179,8 +179,7 @@ def _sink(scene: Scene, sink: Document) -> Iterator[str]:
     yield f"sink {sink['name']}: {sink['state']}, {sink['guarantee']}"
     error = sink.get("error")
     if error:
-        yield f"  {error['reason']}: {error['message']}"
-        yield f"  remedy: {_typed(scene, error['remedy'])}"
+        yield from indented([f"{error['reason']}: {error['message']}", f"remedy: {_typed(scene, error['remedy'])}"])
     if sink.get("circuit"):
         yield f"  its circuit is open for {age(sink['circuit']['openedAt'], scene.now_ms)}"
     yield from indented(_counts(scene, sink))
@@ -190,8 +189,7 @@ def _sink(scene: Scene, sink: Document) -> Iterator[str]:
         yield from indented([f"next       {topic['topic']} {' '.join(told)}{f' and {more} more' if more > 0 else ''}"])
     transaction = sink.get("openTransaction")
     if transaction:
-        yield f"  {transaction['message']}"
-        yield f"  remedy: {transaction['remedy']}"
+        yield from indented([transaction["message"], f"remedy: {transaction['remedy']}"])
 
 
 def _counts(scene: Scene, sink: Document) -> Iterator[str]:

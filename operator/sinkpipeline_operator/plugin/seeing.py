@@ -13,6 +13,7 @@ import click
 
 from sinkpipeline_operator.plugin.failure import Failure
 from sinkpipeline_operator.plugin.options import NAME, OUTPUT, WATCH, complete_by, reaching
+from sinkpipeline_operator.plugin.say import say, say_log
 
 if TYPE_CHECKING:
     from sinkpipeline_operator.plugin.work import Work
@@ -83,9 +84,7 @@ def progress(work: Work, name: str, sink: str | None, output: str, *, watch: boo
 @reaching
 def logs(work: Work, name: str, pod: str | None, tail: int | None, *, follow: bool, previous: bool) -> None:
     """Print the log of the driver, or of another pod."""
-    for piece in work.logs(name, pod, follow=follow, tail=tail, previous=previous):
-        sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+    say_log(work.logs(name, pod, follow=follow, tail=tail, previous=previous))
 
 
 class Rates:
@@ -114,7 +113,7 @@ def _show(look: Callable[[Rates], str], *, watch: bool) -> None:
         text = look(rates)
         if watch and sys.stdout.isatty():
             click.clear()
-        click.echo(text)
+        say(text)
         if not watch:
             return
         time.sleep(_WATCH_S)

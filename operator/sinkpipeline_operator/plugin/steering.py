@@ -9,6 +9,7 @@ import click
 
 from sinkpipeline_operator.plugin.failure import Failure
 from sinkpipeline_operator.plugin.options import NAME, TIMEOUT, WAIT, reaching
+from sinkpipeline_operator.plugin.say import say
 
 if TYPE_CHECKING:
     from sinkpipeline_operator.plugin.work import Work
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 def suspend(work: Work, name: str, timeout: float, *, wait: bool) -> None:
     """Stop the driver after its running batch."""
     changed = work.suspend(name, suspend=True)
-    click.echo(f"sinkpipeline/{name} {'suspended' if changed else 'was suspended already'}")
+    say(f"sinkpipeline/{name} {'suspended' if changed else 'was suspended already'}")
     if wait:
         work.wait(name, _is_suspended, timeout, "has not stopped")
-        click.echo("its driver has ended")
+        say("its driver has ended")
 
 
 @click.command()
@@ -36,10 +37,10 @@ def suspend(work: Work, name: str, timeout: float, *, wait: bool) -> None:
 def resume(work: Work, name: str, timeout: float, *, wait: bool) -> None:
     """Start the driver of a suspended pipeline."""
     changed = work.suspend(name, suspend=False)
-    click.echo(f"sinkpipeline/{name} {'resumed' if changed else 'was not suspended'}")
+    say(f"sinkpipeline/{name} {'resumed' if changed else 'was not suspended'}")
     if wait:
         work.wait(name, _is_ready, timeout, "is not ready")
-        click.echo("it is ready")
+        say("it is ready")
 
 
 @click.command()
@@ -54,16 +55,16 @@ def restart(work: Work, name: str, timeout: float, *, wait: bool) -> None:
     """
     if not work.suspend(name, suspend=True):
         raise Failure("Suspended", f"{name} is suspended, so nothing runs", f"`kubectl sinkpipeline resume {name}`")
-    click.echo("stopping the driver after its running batch", err=True)
+    say("stopping the driver after its running batch", err=True)
     try:
         work.wait(name, _is_suspended, timeout, "has not stopped")
     finally:
         # Whatever happens to this command, nobody wanted it suspended.
         work.suspend(name, suspend=False)
-    click.echo(f"sinkpipeline/{name} restarted")
+    say(f"sinkpipeline/{name} restarted")
     if wait:
         work.wait(name, _is_ready, timeout, "is not ready")
-        click.echo("it is ready")
+        say("it is ready")
 
 
 def _is_suspended(status: Mapping[str, Any]) -> bool:

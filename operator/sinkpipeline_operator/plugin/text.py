@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sinkpipeline.core.printable import one_line
 from sinkpipeline_operator.kube.times import milliseconds
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _TWICE = 2
 """Up to so many of a unit it is told in the next smaller one."""
+_FURTHER = 4
 
 
 def age(since: str | None, now_ms: int) -> str:
@@ -28,7 +30,7 @@ def number(value: object) -> str:
 
 def columns(rows: Iterable[Sequence[str]], right: Iterable[int] = (), gap: int = 2) -> list[str]:
     """Rows as lines, each column as wide as it must be; `right`: which of them are numbers."""
-    cells = [list(row) for row in rows]
+    cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numbers = frozenset(right)
     return [
@@ -43,4 +45,5 @@ def columns(rows: Iterable[Sequence[str]], right: Iterable[int] = (), gap: int =
 
 
 def indented(lines: Iterable[str], by: int = 2) -> list[str]:
-    return [f"{' ' * by}{line}" if line else "" for line in lines]
+    """Of a text of several lines the others are further in: none of them passes for a line of the page."""
+    return [f"{' ' * by}{line}".replace("\n", f"\n{' ' * (by + _FURTHER)}") if line else "" for line in lines]

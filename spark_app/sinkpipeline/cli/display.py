@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from sinkpipeline.core.log_lines import Plain, log_fields
 from sinkpipeline.core.served import Observation
 
 Show = Callable[[Observation], None]
@@ -29,12 +30,13 @@ def display(sinks: Sequence[str], log_file: Path) -> Iterator[Show]:
     console = Console(stderr=True)
     logger = logging.getLogger("sinkpipeline")
     to_file = logging.FileHandler(log_file)
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    to_file.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     if console.is_terminal:
         handler: logging.Handler = RichHandler(console=console, show_path=False, show_time=False)
+        handler.setFormatter(Plain("%(message)s"))
     else:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(message)s"))
     handler.setLevel(logging.INFO)
     handler.addFilter(lambda record: record.name != "sinkpipeline.kafka" and record.exc_info is None)
     logger.setLevel(logging.DEBUG)
@@ -112,6 +114,7 @@ class Lines:
             if state != self._states.get(name) or (since >= _LOG_EVERY_S and busy):
                 rate = delivered / since if name in self._at and since > 0 else 0.0
                 lag, more = sink.get("lag", "unknown"), f", {undelivered}" if undelivered else ""
-                _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
+                with log_fields(sink=name):
+                    _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
                 self._states[name], self._rows[name], self._at[name] = state, count, now
                 self._undelivered[name] = undelivered

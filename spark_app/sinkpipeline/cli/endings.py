@@ -10,6 +10,7 @@ import click
 from sinkpipeline.cli.manifest_file import NotYaml
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError
+from sinkpipeline.core.printable import printable
 
 CUT_SHORT = SinkPipelineError(
     Reason.INTERNAL_ERROR,
@@ -20,7 +21,7 @@ CUT_SHORT = SinkPipelineError(
 
 def tell_at_once(error: SinkPipelineError) -> None:
     """As the last line on stderr, from within a signal's handler: what the signal interrupted may be writing there."""
-    os.write(sys.stderr.fileno(), f"{one_line(error)}\n".encode())
+    os.write(sys.stderr.fileno(), f"{printable(one_line(error))}\n".encode())
 
 
 def told(error: BaseException) -> SinkPipelineError:

@@ -17,6 +17,7 @@ import click
 
 from sinkpipeline.cli.dlq.command import dlq
 from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
+from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
 
@@ -198,7 +199,7 @@ def _fail(error: SinkPipelineError) -> None:
     from sinkpipeline.cli.endings import lines  # noqa: PLC0415 - see above
 
     try:
-        click.echo("\n".join(lines(error)), err=True)
+        say("\n".join(lines(error)), err=True)
     except OSError:
         # Nobody listens. The exit code still tells, which a failing flush at the end would overrule.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from sinkpipeline.cli.say import say
+
 FILE = click.option(
     "-f",
     "--file",
@@ -25,4 +27,4 @@ OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), de
 def help_without_command(context: click.Context) -> None:
     """Of a group: who gives no command wants to know which there are."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())

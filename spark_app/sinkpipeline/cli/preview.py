@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from sinkpipeline.cli.dlq.showing import base64_of, content_lines, printable
+from sinkpipeline.cli.dlq.showing import base64_of, content_lines
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.cli.say import say
 from sinkpipeline.core.batch import count_offsets
+from sinkpipeline.core.printable import printable
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
@@ -52,21 +52,21 @@ def preview(asked: Request) -> None:
         "local[2]",
         pipeline.spec.spark.conf,
         what_for="reads the rows",
-        say=lambda line: click.echo(line, err=True),
+        say=lambda line: say(line, err=True),
     ) as spark:
         schemas = schemas_of(spark, settings.source.registry)
         analyse(spark, planned(plan, schemas))
         rows = preview_rows(spark, settings, plan, outlook, asked.limit, schemas)
     if asked.output == "json":
-        click.echo(json.dumps([_document(row, settings) for row in rows], indent=2))
+        say(json.dumps([_document(row, settings) for row in rows], indent=2))
     else:
         for line in (line for row in rows for line in _lines(row, settings)):
-            click.echo(line)
+            say(line)
     waiting = count_offsets(outlook.ranges)
     begins = "as --from says" if targets is not None else "at its progress" if outlook.resumes else "as a first start"
-    click.echo(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
+    say(f"{len(rows)} rows of {waiting} offsets, beginning {begins}; nothing was written", err=True)
     if not rows and targets is None:
-        click.echo("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
+        say("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
 
 
 def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:

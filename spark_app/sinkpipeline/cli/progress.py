@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -64,7 +65,7 @@ def progress(
 ) -> None:
     """`only`: of one sink. `watch`: again and again, until somebody ends it."""
     if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
-        click.echo(writer, err=True)
+        say(writer, err=True)
     sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
     if only is not None:
         sinks = [find_sink(sinks, only)]
@@ -77,7 +78,7 @@ def progress(
             text += "".join(f"\n{rate}" for rate in rates.of(sinks, lines))
         if watch and sys.stdout.isatty():
             click.clear()
-        click.echo(text)
+        say(text)
         if not watch:
             return
         time.sleep(_WATCH_S)
@@ -170,7 +171,7 @@ def _ends(sink: SinkSettings) -> Mapping[SourcePartition, int]:
     except SinkPipelineError as error:
         if error.reason is not Reason.SOURCE_TOPIC_MISSING:
             raise
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return {}
 
 

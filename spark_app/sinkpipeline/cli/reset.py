@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.status_file import read_status
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.asked import epochs, told
@@ -82,15 +83,15 @@ def reset(asked: Request) -> None:
     plan = resetting.plan(targets, asked.positions(settings.source.connection))
     _show(plan, asked.output)
     for line in _told(plan, settings):
-        click.echo(line, err=True)
+        say(line, err=True)
     if asked.dry_run:
-        click.echo("nothing was changed (--dry-run)", err=True)
+        say("nothing was changed (--dry-run)", err=True)
         return
     if not asked.yes and not click.confirm(f"Reset sink {asked.sink}?", err=True):
-        click.echo("nothing was changed", err=True)
+        say("nothing was changed", err=True)
         sys.exit(ExitCode.FAILED)
     resetting.carry_out(plan)
-    click.echo(f"sink {asked.sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
+    say(f"sink {asked.sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
 
 
 def find_sink(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
@@ -103,11 +104,11 @@ def find_sink(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
 def _show(plan: ResetPlan, output: str) -> None:
     lines = [_line(plan, move) for move in plan.moves]
     if output == "json":
-        click.echo(json.dumps(lines, indent=2))
+        say(json.dumps(lines, indent=2))
         return
     names = ("sink", "topic", "partition", "from", "to", "again", "skipped", "note")
     rows = [["-" if line[name] is None else str(line[name]) for name in names] for line in lines]
-    click.echo(table(names, rows, right=names[2:7], heads=3, width=terminal_width()))
+    say(table(names, rows, right=names[2:7], heads=3, width=terminal_width()))
 
 
 def _line(plan: ResetPlan, move: Move) -> dict[str, str | int | None]:

@@ -6,12 +6,12 @@ import logging
 from contextlib import ExitStack
 from pathlib import Path
 
-import click
 import platformdirs
 
 from sinkpipeline.cli.display import display
 from sinkpipeline.cli.endings import CUT_SHORT, tell_at_once
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.cli.status_file import StatusFile, read_status
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -33,7 +33,7 @@ def run(
 ) -> None:
     pipeline = read_manifest(manifest)
     if pipeline.spec.suspend:
-        click.echo(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
+        say(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
         return
     earlier = None if status_file is None else read_status(status_file)
     identity = pipeline.identity

@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
 
+from sinkpipeline.core.printable import one_line
+
 _GAP = 2
 
 
@@ -29,6 +31,7 @@ def table(
         heads: how many columns, the first ones, say what a row is about: in a block they are its first line.
         width: of the terminal; None where it doesn't matter.
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     lines = [[name.upper() for name in names], *rows]
     widths = [max(cell_len(line[index]) for line in lines) for index in range(len(names))]
     if width is not None and sum(widths) + _GAP * (len(names) - 1) > width:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
@@ -33,26 +32,26 @@ def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: 
 def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
     """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
-    click.echo(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
+    say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     errors: list[SinkPipelineError] = []
     registry: RegistrySettings | None = None
     if not offline:
         sinks = resolve_sinks(pipeline, secrets_dir)
         registry = sinks[0].source.registry
         for finding in purify(sinks):
-            click.echo(f"sink {finding.sink.sink}: {finding.plan}")
+            say(f"sink {finding.sink.sink}: {finding.plan}")
             for line in finding.begins:
-                click.echo(f"sink {finding.sink.sink}: {line}")
+                say(f"sink {finding.sink.sink}: {line}")
             for warning in finding.warnings:
-                click.echo(f"sink {finding.sink.sink}: warning: {warning}")
+                say(f"sink {finding.sink.sink}: warning: {warning}")
             if finding.error is not None:
-                click.echo(f"sink {finding.sink.sink}: {finding.error}", err=True)
+                say(f"sink {finding.sink.sink}: {finding.error}", err=True)
                 errors.append(finding.error)
     if errors:
-        click.echo("expressions: not checked", err=True)
+        say("expressions: not checked", err=True)
         raise errors[0]
     left_out = _check_expressions(pipeline, registry)
-    click.echo("expressions: valid" if left_out is None else f"expressions: {left_out}")
+    say("expressions: valid" if left_out is None else f"expressions: {left_out}")
 
 
 def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
@@ -92,7 +91,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
         ],
         "sinks": [_sink(each) for each in findings],
     }
-    click.echo(json.dumps(document, indent=2))
+    say(json.dumps(document, indent=2))
     if errors:
         raise errors[0][1]
 
@@ -128,7 +127,7 @@ def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None
         "local[1]",
         {},
         what_for="checks the expressions",
-        say=lambda line: click.echo(line, err=True),
+        say=lambda line: say(line, err=True),
     ) as spark:
         schemas = schemas_of(spark, registry)
         analyse(spark, *(planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)))

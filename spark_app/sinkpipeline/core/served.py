@@ -29,6 +29,8 @@ class RunCounts:
     batches: BatchCounts = field(default_factory=BatchCounts)
     failures: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """By reason; those that were tried again too."""
+    waits_s: float | None = None
+    """For how long the oldest record waits, at least; None while the lag is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -276,7 +276,7 @@ class SinkDelivery:
         self.exact = is_certain(receipts, ranges, partitions)
         if not self._told_skew and any(receipt.clock_skew for receipt in receipts):
             self._told_skew = True
-            _LOG.warning("%s: ClockSkew: %s", self._settings.id, CLOCK_SKEW)
+            _LOG.warning("%s: ClockSkew: %s", self._settings.id, CLOCK_SKEW, extra={"reason": "ClockSkew"})
         for receipt in receipts:
             if receipt.partition is not None and receipt.owner is not None:
                 self._owners[receipt.partition] = receipt.owner

@@ -239,7 +239,7 @@ class PartitionWriter(abc.ABC):
             self._worker.clock = self._worker.clock.refused(beyond_ms)
         else:
             self._worker.clock = self._worker.clock.taken()
-            _LOG.warning("%s: ClockSkew: %s", self._partition, CLOCK_SKEW)
+            _LOG.warning("%s: ClockSkew: %s", self._partition, CLOCK_SKEW, extra={"reason": "ClockSkew"})
         self._judge_anew()
 
     def _doubt_client(self) -> None:

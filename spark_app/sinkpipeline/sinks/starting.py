@@ -157,7 +157,12 @@ class SinkStarter(SinkTakeover):
             marks = self.source.marks(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:
-                _LOG.warning("%s: SourceDataLost: skipped %d offsets that the source no longer has", settings.id, lost)
+                _LOG.warning(
+                    "%s: SourceDataLost: skipped %d offsets that the source no longer has",
+                    settings.id,
+                    lost,
+                    extra={"reason": Reason.SOURCE_DATA_LOST.value},
+                )
             meta = replace(
                 meta,
                 partitions=MappingProxyType(starting.partition_counts(partitions)),

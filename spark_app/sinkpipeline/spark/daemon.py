@@ -41,7 +41,10 @@ if __name__ == "__main__":
     # A plan names its kind of sink, and unpickled it would bring that in, in each worker anew.
     import sinkpipeline.kinds
     import sinkpipeline.spark.task  # noqa: F401
+    from sinkpipeline.spark import worker_log
     from sinkpipeline.spark.prompt import promptly
+
+    worker_log.set_up()
 
     pyspark.daemon.worker_main = promptly(pyspark.daemon.worker_main)
     gc.collect()

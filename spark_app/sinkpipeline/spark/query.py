@@ -19,6 +19,7 @@ from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
@@ -28,7 +29,7 @@ from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
-from sinkpipeline.spark.task import RECEIPT_SCHEMA, make_task
+from sinkpipeline.spark.task import BATCH, RECEIPT_SCHEMA, SINK, make_task
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import count_batches, to_wire
 
@@ -128,6 +129,7 @@ class SinkQuery:
         source = self._settings.source
         # Inherited by the query's thread: every sink has a pool of its own.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", self._settings.id.sink)
+        self._spark.sparkContext.setLocalProperty(SINK, self._settings.id.sink)
         try:
             stream = read_stream(
                 self._spark,
@@ -214,7 +216,7 @@ class SinkQuery:
         shutil.rmtree(self._checkpoint.directory, ignore_errors=True)
 
     def _on_batch(self, wire: DataFrame, batch_id: int) -> None:
-        with self._lock:
+        with self._lock, log_fields(sink=self._settings.id.sink, batch=batch_id):
             if self._stopping or self._abandoned:
                 raise _Stopping
             try:
@@ -244,6 +246,7 @@ class SinkQuery:
         receipts: list[Receipt] = []
         rows = self._collected(wire, plan) if self.delivery.takes(plan) else None
         if rows is None or not self.delivery.deliver(plan, rows):
+            self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)

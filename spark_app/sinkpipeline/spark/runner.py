@@ -16,10 +16,12 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from sinkpipeline.core.arrivals import Arrivals
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
 from sinkpipeline.core.held_back import HeldBack
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between, reaches
 from sinkpipeline.core.ports import Settings
@@ -89,6 +91,8 @@ class SinkRunner:
         self._patience_s = fetch_patience_s(self._broker_waits_s)
         self._ends: Mapping[SourcePartition, int] | None = None
         self._held_back: HeldBack | None = None
+        self._arrivals = Arrivals()
+        self._waits_s: float | None = None
         self._on_change = on_change
         self._executors: int | None = None
         self._idled = False
@@ -106,7 +110,7 @@ class SinkRunner:
         """Of the queries before the current one."""
         self._failed: Counter[str] = Counter()
         # Spark's local properties are per thread: a plain thread would share the JVM thread of another.
-        self._thread = InheritableThread(target=self._run, name=f"sink-{settings.id.sink}", daemon=True)
+        self._thread = InheritableThread(target=self._run_logged, name=f"sink-{settings.id.sink}", daemon=True)
 
     @property
     def report(self) -> SinkReport:
@@ -130,7 +134,9 @@ class SinkRunner:
         """What this sink did since the driver began."""
         with self._lock:
             batches = self._batches if self._query is None else self._batches + self._query.counts
-            return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed))
+            return RunCounts(
+                rows=self.rows_this_run, batches=batches, failures=dict(self._failed), waits_s=self._waits_s
+            )
 
     @property
     def ended(self) -> bool:
@@ -141,7 +147,8 @@ class SinkRunner:
         if self._circuit is None:
             self._thread.start()
         else:
-            _LOG.warning("%s: is not started: %s", self.id.sink, self._circuit.error)
+            with log_fields(sink=self.id.sink):
+                _LOG.warning("%s: is not started: %s", self.id.sink, self._circuit.error)
 
     def stop(self) -> None:
         """Asks the sink to end after the running batch."""
@@ -173,7 +180,11 @@ class SinkRunner:
     def set_ends(self, ends: Mapping[SourcePartition, int] | None, held_back: HeldBack | None) -> None:
         """The source's end offsets as last seen, and what is held back beyond; None where they are unknown."""
         with self._lock:
-            self._ends, self._held_back = ends, held_back
+            self._ends, self._held_back, self._waits_s = ends, held_back, None
+            progress = self._report.progress
+            if ends is not None and progress is not None:
+                frontier = {each: state.next for each, state in progress.partitions.items()}
+                self._waits_s = self._arrivals.look(ends, frontier, time.monotonic())
 
     def set_executors(self, registered: int | None) -> None:
         """How many there are; None where that can't be known."""
@@ -183,6 +194,10 @@ class SinkRunner:
         with self._lock:
             self._report = replace(self._report, **changes)  # type: ignore[arg-type]
         self._on_change()
+
+    def _run_logged(self) -> None:
+        with log_fields(sink=self.id.sink):
+            self._run()
 
     def _run(self) -> None:
         try:
@@ -247,6 +262,7 @@ class SinkRunner:
             _LOG.warning(
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
                 self.id.sink,
+                extra={"reason": "ProgressTopicRecreated"},
             )
         if started.may_duplicate is not None:
             _LOG.warning(
@@ -254,6 +270,7 @@ class SinkRunner:
                 "duplicated since",
                 self.id.sink,
                 started.may_duplicate,
+                extra={"reason": "ProgressRestored"},
             )
         self._change(progress=started.progress, drift=started.drift)
         self._started = True
@@ -347,7 +364,7 @@ class SinkRunner:
         if self._stop.is_set():
             return False
         self._parked = False
-        _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value)
+        _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value, extra={"reason": error.reason.value})
         return True
 
     def _count_failure(self, error: SinkPipelineError) -> None:

@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
 from sinkpipeline.spark.archive import with_archive
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
 from sinkpipeline.spark.transform import REQUIRED_CONF
@@ -35,6 +36,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
+
+_JSON_LINES = Path(__file__).with_name("log4j2-json.properties")
+"""Executors have the same image, and so the same file."""
+_EXECUTORS_JAVA = "spark.executor.extraJavaOptions"
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _MOVED = (4, 1)
@@ -94,14 +99,28 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _settings(name: str, master: str | None, conf: Mapping[str, str], directory: str, log4j: Path) -> dict[str, str]:
+def _log_lines(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes the logs of executors and Python workers those of this driver, for programs."""
+    theirs = " ".join(filter(None, [f"-Dlog4j2.configurationFile=file:{_JSON_LINES}", conf.get(_EXECUTORS_JAVA)]))
+    told = {f"spark.executorEnv.{each}": environment[each] for each in (FORMAT, PIPELINE, RUN) if each in environment}
+    return {**told, _EXECUTORS_JAVA: theirs}
+
+
+def _settings(
+    name: str, master: str | None, conf: Mapping[str, str], directory: Path, *, json_lines: bool
+) -> dict[str, str]:
     """The same, and what is of one session only."""
+    log4j = _JSON_LINES
+    if not json_lines:
+        log4j = directory / "log4j2.properties"
+        log4j.write_text(_LOG4J)
     # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
-    ours = f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory}"
-    local = {"spark.local.dir": directory} if master is not None and master.startswith("local") else {}
+    ours = f"-Dlog4j2.configurationFile=file:{log4j} -Dsinkpipeline.log.level=warn -Djava.io.tmpdir={directory}"
+    local = {"spark.local.dir": str(directory)} if master is not None and master.startswith("local") else {}
     return {
         **local,
         **session_conf(master, conf),
+        **(_log_lines(conf, os.environ) if json_lines else {}),
         "spark.app.name": name,
         JAVA_OPTIONS: " ".join(filter(None, [conf.get(JAVA_OPTIONS), ours])),
     }
@@ -123,10 +142,11 @@ def spark_session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="sinkpipeline-spark-") as directory, _log(log_file) as log:
         log_begin = 0 if log_file is None else log.tell()
-        log4j = Path(directory) / "log4j2.properties"
-        log4j.write_text(_LOG4J)
         settings = SparkConf(loadDefaults=False)
-        for key, value in _settings(name, master, with_archive(conf), directory, log4j).items():
+        # A log file is read by people.
+        json_lines = log_file is None and is_json(os.environ)
+        whole = _settings(name, master, with_archive(conf), Path(directory), json_lines=json_lines)
+        for key, value in whole.items():
             settings.set(key, value)
         interrupt = signal.getsignal(signal.SIGINT)
         gateway = None

@@ -22,6 +22,7 @@ from pyspark import TaskContext
 
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
@@ -31,6 +32,8 @@ from sinkpipeline.sinks.worker import this_worker
 from sinkpipeline.spark.wire import note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
+SINK, BATCH = "mdc.sink", "mdc.batch"
+"""Local properties of Spark: what a task is about, in its log too."""
 
 _IDLE_POLL_S = 1.0
 _AHEAD = 2
@@ -46,7 +49,9 @@ def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         context = TaskContext.get()
         retried = context is not None and context.attemptNumber() > 0
-        receipt = run_task(plan, batches, retried=retried)
+        batch = None if context is None else context.getLocalProperty(BATCH)
+        with log_fields(sink=plan.settings.id.sink, batch=None if batch is None else int(batch)):
+            receipt = run_task(plan, batches, retried=retried)
         yield pa.RecordBatch.from_pydict({"receipt": [receipt.to_json()]})
 
     return task

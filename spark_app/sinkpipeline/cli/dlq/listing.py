@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import click
-
 from sinkpipeline.cli.dlq.contents import Contents, read_contents
 from sinkpipeline.cli.dlq.selection import Filters, by_topic, find_topic, missing, sinks_of
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.redrive import PENDING, Letter
@@ -42,18 +41,18 @@ def list_letters(
     for group in by_topic(sinks):
         topic = find_topic(group[0])
         if topic is None:
-            click.echo(missing(group[0]), err=True)
+            say(missing(group[0]), err=True)
             continue
         contents = read_contents(group[0], topic)
         found = [each for each in contents.letters if wanted.matches(each) and _is(state, contents.state(each))]
         lines += [_line(contents, each) for each in sorted(found, key=lambda each: (each.at, each.id))]
         for note in contents.notes(frozenset(each.id for each in sinks)):
-            click.echo(f"note: {reason_of(note)}", err=True)
+            say(f"note: {reason_of(note)}", err=True)
     more = len(lines) - limit if limit else 0
     lines = lines[:limit] if limit else lines
     _show(lines, output)
     if more > 0:
-        click.echo(f"{more} more: raise --limit, or 0 for all", err=True)
+        say(f"{more} more: raise --limit, or 0 for all", err=True)
 
 
 def _is(wanted: str, state: str) -> bool:
@@ -81,14 +80,14 @@ def _line(contents: Contents, each: Letter) -> _Line:
 def _show(lines: Iterable[_Line], output: str) -> None:
     documents = [{_CAMEL.get(name, name): value for name, value in asdict(line).items()} for line in lines]
     if output == "json":
-        click.echo(json.dumps(documents, indent=2))
+        say(json.dumps(documents, indent=2))
         return
     columns = ("id", "sink", "state", "class", "written", "source", "redrives", "reason")
     # Whoever may write to the topic may have written the envelope.
     several = len({each["topic"] for each in documents}) > 1
     names = ("topic", *columns) if several else columns
     rows = [[reason_of(str(each[name])) for name in names] for each in documents]
-    click.echo(table(names, rows, right=("redrives",), heads=3 if several else 2, width=terminal_width()))
+    say(table(names, rows, right=("redrives",), heads=3 if several else 2, width=terminal_width()))
 
 
 _CAMEL = {"error_class": "class"}

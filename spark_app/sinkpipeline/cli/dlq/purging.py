@@ -12,6 +12,7 @@ import click
 
 from sinkpipeline.cli.dlq.contents import Contents, read_contents
 from sinkpipeline.cli.dlq.selection import find_topic, letter_id, missing, moment, one_topic, sinks_of
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline.core.naming import SourcePartition
@@ -50,21 +51,21 @@ def purge_letters(
     settings = one_topic(sinks_of(manifest, secrets_dir, sink))
     topic = find_topic(settings)
     if topic is None:
-        click.echo(missing(settings), err=True)
+        say(missing(settings), err=True)
         return
     contents = read_contents(settings, topic, lenient=not up_to.redriven)
     bounds = bounds_of(contents, up_to)
     _show(contents, bounds)
     for line in told(contents, bounds):
-        click.echo(line, err=True)
+        say(line, err=True)
     if not bounds or dry_run:
-        click.echo("nothing was deleted" + (" (--dry-run)" if dry_run else ""), err=True)
+        say("nothing was deleted" + (" (--dry-run)" if dry_run else ""), err=True)
         return
     if not yes and not click.confirm(f"Delete these records of {topic.name}, for good?", err=True):
-        click.echo("nothing was deleted", err=True)
+        say("nothing was deleted", err=True)
         sys.exit(ExitCode.FAILED)
     delete_records(settings, topic.name, bounds)
-    click.echo(f"deleted from {topic.name}", err=True)
+    say(f"deleted from {topic.name}", err=True)
 
 
 def delete_records(settings: SinkSettings, topic: str, bounds: Mapping[int, int]) -> None:
@@ -124,7 +125,7 @@ def _show(contents: Contents, bounds: Mapping[int, int]) -> None:
         own = [each for each in letters if each.id.partition == at]
         pending = sum(contents.state(each) == PENDING for each in own)
         rows.append([str(number) for number in (at, contents.extents[at].low, before, len(own), pending)])
-    click.echo(table(names, rows, right=names, heads=1, width=terminal_width()))
+    say(table(names, rows, right=names, heads=1, width=terminal_width()))
 
 
 def told(contents: Contents, bounds: Mapping[int, int]) -> Iterator[str]:

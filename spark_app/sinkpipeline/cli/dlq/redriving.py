@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import click
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,9 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, missing, the_one, with_letters
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.run import writable_log
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.rowplan import row_plan, rows_of
@@ -62,14 +63,14 @@ def redrive_letters(
     connect(redrive.admin, CONNECT_S)
     survey = redrive.survey()
     if survey is None:
-        click.echo(missing(settings), err=True)
+        say(missing(settings), err=True)
         _show(Summary(), how.output)
         return
     check_ids(survey, redrive.wanted.ids)
     for line in told(survey):
-        click.echo(line, err=True)
+        say(line, err=True)
     if how.dry_run:
-        click.echo("nothing was changed (--dry-run)", err=True)
+        say("nothing was changed (--dry-run)", err=True)
     if how.dry_run or not (survey.pending or survey.hidden):
         _show(Summary(pending=survey.pending), how.output)
         return
@@ -166,11 +167,11 @@ def told(survey: Survey) -> Iterator[str]:
 def _show(summary: Summary, output: str) -> None:
     numbers = {_CAMEL.get(name, name): number for name, number in asdict(summary).items()}
     if output == "json":
-        click.echo(json.dumps(numbers, indent=2))
+        say(json.dumps(numbers, indent=2))
         return
     names = ("delivered", "returned", "filtered", "dead-lettered again", "kept", "pending")
     row = [str(number) for number in numbers.values()]
-    click.echo(table(names, [row], right=names, heads=0, width=terminal_width()))
+    say(table(names, [row], right=names, heads=0, width=terminal_width()))
 
 
 @contextmanager
@@ -183,6 +184,7 @@ def _shown(total: int) -> Iterator[Callable[[Summary], None]]:
         if console.is_terminal
         else logging.StreamHandler()
     )
+    handler.setFormatter(Plain("%(message)s"))
     handler.setLevel(logging.WARNING)
     handler.addFilter(lambda record: record.name != "sinkpipeline.kafka")
     logger.addHandler(handler)
@@ -216,4 +218,4 @@ class _Lines:
         now = time.monotonic()
         if now - self._told >= _TELL_EVERY_S:
             self._told = now
-            click.echo(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)
+            say(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import sys
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from sinkpipeline.cli.dlq.contents import read_letter
 from sinkpipeline.cli.dlq.selection import find_topic, letter_id, missing, one_topic, sinks_of, topic_name
+from sinkpipeline.cli.say import say
 from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.printable import printable
 from sinkpipeline.core.redrive import Foreign, Letter
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import usage_invalid
 
 _WIDTH = 10
-_BREAKS = frozenset("\n\t")
-_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def show_letter(
@@ -43,12 +40,12 @@ def show_letter(
     if raw:
         sys.stdout.buffer.write(found.letter.record.value or b"")
         if found.letter.record.value is None:
-            click.echo("the value is null", err=True)
+            say("the value is null", err=True)
     elif output == "json":
-        click.echo(json.dumps(_document(found, name, state), indent=2))
+        say(json.dumps(_document(found, name, state), indent=2))
     else:
         for line in _lines(found, name, state):
-            click.echo(line)
+            say(line)
 
 
 def _document(found: Letter, topic: str, state: str) -> dict[str, Any]:
@@ -119,13 +116,3 @@ def content_lines(name: str, content: str | bytes | None) -> Iterator[str]:
         kind, text = "not UTF-8, in base64", base64.b64encode(raw).decode()
     yield f"{name:{_WIDTH - 1}} {len(raw)} bytes, {kind}:"
     yield from (f"  {line}" for line in text.split("\n"))
-
-
-def printable(text: str) -> str:
-    """Without characters that steer a terminal or hide text: these are written as escapes."""
-    return "".join(
-        each
-        if each in _BREAKS or unicodedata.category(each) not in _UNPRINTABLE
-        else each.encode("unicode_escape").decode()
-        for each in text
-    )

@@ -29,6 +29,7 @@ from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, find_topic, missi
 from sinkpipeline.cli.endings import one_line, told
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.pod.termination import DEFAULT
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.asked import Preview, bounded, moment_of
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
@@ -88,7 +89,7 @@ def act(config: Path, order: Path, secrets_dir: Path | None, termination_log: Pa
     except BaseException as raised:  # noqa: BLE001 - whatever it is, it is told
         error = told(raised)
         _write(termination_log, {"error": error.to_dict()})
-        click.echo(one_line(error), err=True)
+        say(one_line(error), err=True)
         sys.exit(error.reason.exit_code)
 
 
@@ -97,10 +98,10 @@ def _answer(pipeline: SinkPipeline, order: _Order, secrets_dir: Path | None) -> 
     work = _WORK[order.spec.action](pipeline, sinks, order)
     if order.do == PREVIEW:
         preview = work.preview()
-        click.echo(preview.text)
+        say(preview.text)
         return {"preview": preview.to_dict()}
     done = work.carry_out()
-    click.echo(done)
+    say(done)
     return {"done": done}
 
 
@@ -258,7 +259,7 @@ def _counts(summary: Summary) -> str:
 
 def _show(summary: Summary) -> None:
     if summary.settled % _TELL_EVERY == 0:
-        click.echo(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)
+        say(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)
 
 
 def _write(path: Path, answer: Mapping[str, Any]) -> None:
@@ -280,7 +281,7 @@ def _write(path: Path, answer: Mapping[str, Any]) -> None:
         finally:
             os.close(file)
     except OSError as error:
-        click.echo(f"the answer can't be written to {path}: {error}", err=True)
+        say(f"the answer can't be written to {path}: {error}", err=True)
 
 
 def _cut(value: Any, length: int) -> Any:
@@ -294,7 +295,7 @@ def main() -> None:
     try:
         act.main(standalone_mode=False)
     except click.ClickException as error:
-        click.echo(error.format_message(), err=True)
+        say(error.format_message(), err=True)
         sys.exit(ExitCode.MANIFEST)
 
 

@@ -24,8 +24,10 @@ from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.termination import DEFAULT, TerminationLog
 from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.core.log_lines import PIPELINE, RUN, Json, Plain, is_json
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
@@ -65,6 +67,8 @@ def drive(log: TerminationLog, /, **options: Any) -> None:
     given = _Options(**options)
     log.path = given.termination_log
     info = DriverInfo(config_hash=given.config_hash, run=str(uuid.uuid4()), pid=os.getpid())
+    # Also for the lines of the JVM, of executors and of their workers.
+    os.environ[RUN] = info.run
     log.vitals = vitals = Vitals(info)
     stop = threading.Event()
     with (
@@ -98,6 +102,7 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
         _LOG.info("%s is suspended (spec.suspend): nothing to run", pipeline.identity)
         return None
     identity = pipeline.identity
+    os.environ[PIPELINE] = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
     resume = Resume(identity=identity) if given.resume is None else read_resume(given.resume, identity)
     owner = Owner(cluster=given.owner_cluster, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
     resolved = resolve_sinks(pipeline, given.secrets_dir)
@@ -146,17 +151,23 @@ def read_resume(path: Path, identity: str) -> Resume:
 def _logging() -> Iterator[None]:
     """All to stderr, which is the pod's log; of the Kafka client only what is a warning."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    plain = Plain("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(Json(os.environ) if is_json(os.environ) else plain)
     handler.addFilter(lambda record: record.levelno >= logging.INFO or record.exc_info is not None)
     logger = logging.getLogger("sinkpipeline")
     logger.setLevel(logging.DEBUG)
     logger.handlers, logger.propagate = [handler], False
+    # Python's own warnings, and of libraries what nobody else handles.
+    logging.captureWarnings(capture=True)
+    logging.getLogger().addHandler(handler)
     chatter = logging.getLogger("sinkpipeline.kafka")
     chatter.setLevel(logging.WARNING)
     try:
         yield
     finally:
         logger.handlers, logger.propagate = [], True
+        logging.captureWarnings(capture=False)
+        logging.getLogger().removeHandler(handler)
         chatter.setLevel(logging.NOTSET)
 
 
@@ -171,9 +182,16 @@ def run(arguments: Sequence[str]) -> int:
             if error.reason is Reason.INTERNAL_ERROR:
                 _LOG.debug("ended by a bug", exc_info=True)
             log.failed(error)
-            click.echo(one_line(error), err=True)
+            _tell(error)
             return error.reason.exit_code
     return ExitCode.DONE
+
+
+def _tell(error: SinkPipelineError) -> None:
+    if is_json(os.environ):
+        _LOG.error("%s", one_line(error), extra={"reason": error.reason.value})
+    else:
+        say(one_line(error), err=True)
 
 
 def main() -> None:

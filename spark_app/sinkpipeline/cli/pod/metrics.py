@@ -90,6 +90,7 @@ class _DriverCollector(Collector):
             for each in SinkState:
                 state.add_metric([sink["name"], each.value], float(each.value == sink["state"]))
         yield lag
+        yield _waits(seen.counts)
         yield held_back
         yield state
         yield from _batches(seen.counts)
@@ -100,6 +101,18 @@ class _DriverCollector(Collector):
             for reason, count in counts.failures.items():
                 failures.add_metric([name, reason], count)
         yield failures
+
+
+def _waits(counts: Mapping[str, RunCounts]) -> Metric:
+    waits = GaugeMetricFamily(
+        "sinkpipeline_sink_lag_seconds",
+        "For how long the oldest record that waits has waited, as far as this driver has seen; none if unknown.",
+        labels=["sink"],
+    )
+    for name, each in counts.items():
+        if each.waits_s is not None:
+            waits.add_metric([name], each.waits_s)
+    return waits
 
 
 def _batches(counts: Mapping[str, RunCounts]) -> Iterator[Metric]:

@@ -58,6 +58,7 @@ class SourceEnds:
         self.held_back = found
         if found.open_transaction is not None and not was_open:
             hanging = found.open_transaction
-            _LOG.warning("SourceTransactionOpen: %s (%s)", hanging.message, hanging.remedy)
+            name = "SourceTransactionOpen"
+            _LOG.warning("%s: %s (%s)", name, hanging.message, hanging.remedy, extra={"reason": name})
         elif found.open_transaction is None and was_open:
             _LOG.info("the transactions of the source that were open for too long have ended")

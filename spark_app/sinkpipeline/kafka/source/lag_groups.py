@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.groups import Groups
@@ -70,4 +71,5 @@ class LagGroups:
     def _warn(self, sink: str, error: SinkPipelineError) -> None:
         if self._warned.get(sink) != error.reason.value:
             self._warned[sink] = error.reason.value
-            _LOG.warning("%s: the offsets of group %s can't be committed: %s", sink, self._groups[sink], error)
+            with log_fields(sink=sink):
+                _LOG.warning("%s: the offsets of group %s can't be committed: %s", sink, self._groups[sink], error)

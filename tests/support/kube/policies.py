@@ -1,0 +1,48 @@
+"""Admission policies, as an administrator of the cluster has them: what they refuse, the operator has to live with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from support.kube.operator_lab import OperatorLab
+from support.waiting import wait_until
+
+
+@contextlib.contextmanager
+def policy(
+    lab: OperatorLab, about: str, resource: str, rule: str, operations: tuple[str, ...] = ("CREATE", "UPDATE")
+) -> Iterator[None]:
+    """An admission policy of the cluster, for objects of that name and resource in the lab's namespace."""
+    name = f"refuse-{about}"
+    group = {"secrets": "", "sparkapplications": "sparkoperator.k8s.io"}.get(resource, "sinkpipeline.io")
+    probe = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["*"], "operations": list(operations), "resources": [resource]},
+        probe,
+    ]
+    spec: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": rules,
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": lab.namespace}},
+        },
+        "matchConditions": [{"name": "it", "expression": f"request.name in ['{about}', '{name}']"}],
+        "validations": [{"expression": f"request.name != '{name}' && ({rule})", "message": "the policy says no"}],
+    }
+    kinds = {
+        "ValidatingAdmissionPolicy": spec,
+        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    for kind, each in kinds.items():
+        document = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+        lab.cluster.kubectl("apply", "-f", "-", stdin=json.dumps({**document, "spec": each}))
+    # The API server follows its policies: the first object that is refused shows that this one counts.
+    wait_until(lambda: lab.is_refused(name), "the policy counts")
+    try:
+        yield
+    finally:
+        for kind in reversed(kinds):
+            lab.cluster.kubectl("delete", kind, name)
