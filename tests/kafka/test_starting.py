@@ -491,7 +491,7 @@ def test_a_driver_that_was_overtaken_leaves_the_tasks_of_the_newer_one_alone(
 ) -> None:
     """It was stopped before it took its id again, and its read is held back by what such a task has open."""
     starter, started = started_with_three_rows(sink)
-    started.control.close()
+    started.hold.close()
     hold = SinkStarter._hold
     tasks: list[TransactionalProducer] = []
 
@@ -499,7 +499,7 @@ def test_a_driver_that_was_overtaken_leaves_the_tasks_of_the_newer_one_alone(
     def overtaken(self: SinkStarter, *args: Any, **named: Any) -> Iterator[Any]:
         monkeypatch.setattr(SinkStarter, "_hold", hold)
         newer = sink.starter("run-9").start()
-        newer.control.close()
+        newer.hold.close()
         partition = SourcePartition(sink.source, 0)
         task = TransactionalProducer(sink.connection, sink.id.partition_id(partition))
         task.begin()

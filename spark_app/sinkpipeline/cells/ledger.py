@@ -19,7 +19,7 @@ from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, enco
 from sinkpipeline.cells.session import CLAIM_ATTEMPTS
 from sinkpipeline.cells.store import Cell, Cells, Moved, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.ledger_ports import Believe, Into
+from sinkpipeline.core.ledger_ports import Believe, CheckMeta, Into
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged, Target
@@ -117,12 +117,12 @@ class CellHold:
             return
         raise Fenced(f"{self._sink}: {key} is written again and again")
 
-    def read(self, believe: Believe) -> Progress:  # noqa: ARG002 - one read is as sound as another
+    def read(self, believe: Believe, check_meta: CheckMeta) -> Progress:  # noqa: ARG002 - any read is sound, none waits
         seen = self._reading.all()
         self._meta_version = seen.versions[self._sink.meta_key]
         return seen.progress
 
-    def read_since(self, end: int) -> Progress:  # noqa: ARG002 - what was fenced was read
+    def read_since(self, end: int, check_meta: CheckMeta) -> Progress:  # noqa: ARG002 - what was fenced was read
         """`meta` as it is now, and each cell as it was when it was fenced."""
         key = self._sink.meta_key
         found = self._cells.read([key])[key]

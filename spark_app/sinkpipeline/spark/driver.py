@@ -17,6 +17,7 @@ from sinkpipeline.core import manifest
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
+from sinkpipeline.core.first_report import first_report
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
@@ -33,7 +34,7 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
-from sinkpipeline.spark.runner import SinkRunner, first_report
+from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.schemas import Schemas, asked_of, planned
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import analyse

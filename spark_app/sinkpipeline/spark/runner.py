@@ -20,16 +20,15 @@ from sinkpipeline.core.arrivals import Arrivals
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
+from sinkpipeline.core.first_report import first_report
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between, reaches
-from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory, recall
 from sinkpipeline.core.work import proves
 from sinkpipeline.sinks.contract import OversizedRecord, Restart, UnknownSchemas
 from sinkpipeline.sinks.small_batches import SmallBatches
@@ -43,16 +42,6 @@ _LOG = logging.getLogger("sinkpipeline.sink")
 _CHECK_EVERY_S = 2.0
 _WAIT_S = 0.5
 _RESTART_DELAY_S = 0.5
-
-
-def first_report(settings: Settings, memory: Memory | None, circuit: OpenCircuit | None) -> SinkReport:
-    """What is known of a sink before its start: what is remembered, and whether its circuit is still open."""
-    # What is remembered stays in the status until more is known: a start that is killed must not forget it.
-    recalled = None if memory is None else recall(memory, settings.owner)
-    report = SinkReport(name=settings.id.sink, exactly_once=settings.exactly_once, progress=recalled, proved=False)
-    if circuit is None:
-        return report
-    return replace(report, state=SinkState.FAILED, error=circuit.error, circuit_opened_at=circuit.opened_at)
 
 
 class SinkRunner:
