@@ -20,6 +20,8 @@ from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka import admin
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
@@ -29,6 +31,7 @@ from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.spark.task import run_task
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE
+from support.sink.one_sink import OneSink
 from support.waiting import wait_until
 from support.worlds.faults import Deliveries, FaultyKafka, FaultySink, batch_of, rows_of, write, writer_of
 
@@ -303,6 +306,17 @@ def read(sink: FaultySink, how: Callable[[ProgressLog, SinkId], Progress]) -> Pr
 
 
 # Longer than anybody waits
+
+
+@pytest.mark.usefixtures("short_requests")
+def test_a_creation_that_was_lost_is_asked_for_again(faulty: FaultyKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a broker that has no way to its controller for a while."""
+    monkeypatch.setattr(admin, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(admin, "_IN_DOUBT_S", 0.5)
+    monkeypatch.setattr(admin, "_VISIBLE_DEADLINE_S", 3.0)
+    sink = OneSink(faulty.servers)
+    with fault(faulty, Api.CREATE_TOPICS, Way.REQUESTS, Fate.LOST):
+        assert Admin(sink.connection).create_topic(TopicRequest(name=sink.data)).is_ours
 
 
 @pytest.mark.usefixtures("short_deadlines")

@@ -307,7 +307,12 @@ class Job:
 
         thread = self._spark.scheduler.spawn(worker.process, f"task{partition.partition}.{number}", "task", run)
         # What TaskContext.get() and this_worker() give there.
-        thread.context = SimpleNamespace(attemptNumber=lambda: number, partitionId=lambda: index, worker=worker.state)
+        thread.context = SimpleNamespace(
+            attemptNumber=lambda: number,
+            partitionId=lambda: index,
+            worker=worker.state,
+            getLocalProperty=lambda _name: None,
+        )
         worker.busy = thread
         attempt = self.attempts[partition] = Attempt(number, worker, thread)
 

@@ -35,6 +35,8 @@ _LATEST = OffsetSpec.latest()
 _NONE_YET = -1
 """The offset of a moment that no record has come to."""
 _VISIBLE_DEADLINE_S = 30.0
+_IN_DOUBT_S = 5.0
+"""For a creation without an answer."""
 _POLL_S = 0.05
 ATTEMPT_S = 3.0
 """Of one attempt: the client would wait for a broker that is gone, and not ask another one."""
@@ -257,7 +259,7 @@ class Admin:
             SinkPipelineError: also TopicCreationFailed.
         """
         future = self._create(request)
-        is_ours = False
+        is_ours = in_doubt = False
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
             is_ours = True
@@ -265,15 +267,18 @@ class Admin:
             raise self._no_answer(f"creating topic {request.name}") from error
         except KafkaException as exception:
             code = error_of(exception).code()
-            # A time-out is ambiguous: the description below tells the truth.
-            if code not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT):
+            in_doubt = code in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
+            if not in_doubt and code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refused_creation(exception, request) from exception
-        deadline = time.monotonic() + _VISIBLE_DEADLINE_S
+        # After a time-out too, the description tells the truth; a request that was lost is made again.
+        deadline = time.monotonic() + (_IN_DOUBT_S if in_doubt else _VISIBLE_DEADLINE_S)
         while time.monotonic() < deadline:
             topic = self.topics([request.name])[request.name]
             if topic is not None:
                 return Creation(topic=topic, is_ours=is_ours)
             time.sleep(_POLL_S)
+        if in_doubt:
+            raise self._no_answer(f"creating topic {request.name}")
         raise SinkPipelineError(
             Reason.TOPIC_CREATION_FAILED,
             f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s",
