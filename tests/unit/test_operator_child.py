@@ -16,6 +16,7 @@ from sinkpipeline_operator.child.kubeflow import DRIVER_CONTAINER, KubeflowChild
 from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_digest, secret_keys
 from sinkpipeline_operator.kube.client import Ref
 from support.kube.pod_security import violations
+from support.resource.manifests import KAFKA, changed, smallest, tokens
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
@@ -85,6 +86,8 @@ def test_open_metrics_wait_for_the_next_start() -> None:
 
 def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     assert secret_keys(pipeline()) == {"kafka-user": frozenset({"password"})}
+    by_token = changed(smallest(), ((*KAFKA, "auth"), {"tls": {}, "sasl": tokens()}))
+    assert secret_keys(parse_manifest(by_token)) == {"oauth": frozenset({"secret", "ca.crt"})}
     digest = secret_digest({"password": "c2VjcmV0"})
     assert digest == secret_digest({"password": "c2VjcmV0"})
     assert len({digest, secret_digest({"password": ""}), secret_digest({})}) == 3

@@ -90,10 +90,15 @@ def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:
     auth = connection.auth
     if auth is None:
         return
-    if auth.tls is not None and auth.tls.ca_secret_ref is not None:
-        yield auth.tls.ca_secret_ref.name, auth.tls.ca_secret_ref.key
+    tokens = None if auth.sasl is None else auth.sasl.oauthbearer
+    for one in (
+        None if auth.tls is None else auth.tls.ca_secret_ref,
+        None if auth.sasl is None else auth.sasl.password_secret_ref,
+        None if tokens is None else tokens.client_secret_ref,
+        None if tokens is None else tokens.ca_secret_ref,
+    ):
+        if one is not None:
+            yield one.name, one.key
     if auth.tls is not None and auth.tls.cert_secret_ref is not None:
         yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.cert_key
         yield auth.tls.cert_secret_ref.name, auth.tls.cert_secret_ref.key_key
-    if auth.sasl is not None:
-        yield auth.sasl.password_secret_ref.name, auth.sasl.password_secret_ref.key
