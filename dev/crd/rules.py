@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.core.manifest import DEFAULT_PROGRESS_TOPIC
+from sinkpipeline.core.manifest.kafka import EXTENSION_NAME, EXTENSION_VALUE
 from sinkpipeline.core.manifest.names import MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
@@ -135,6 +136,27 @@ def stays(path: str, *, optional: bool) -> str:
     return f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})" if optional else same
 
 
+def _log_in(sasl: str) -> dict[str, tuple[Rule, ...]]:
+    tokens = "self.mechanism == 'OAUTHBEARER'"
+    return {
+        sasl: (
+            Rule(
+                f"!({tokens}) || (has(self.oauthbearer) && !has(self.username) && !has(self.passwordSecretRef))",
+                "mechanism OAUTHBEARER needs oauthbearer, and has neither username nor passwordSecretRef",
+            ),
+            Rule(
+                f"{tokens} || (!has(self.oauthbearer) && has(self.username) && has(self.passwordSecretRef))",
+                "give username and passwordSecretRef, and not oauthbearer; or set mechanism to OAUTHBEARER",
+            ),
+        ),
+        f"{sasl}.username": _bytes(256),
+        f"{sasl}.oauthbearer.extensions": (
+            Rule(f"self.all(k, k.matches({_whole(EXTENSION_NAME)}) && k != 'auth')", "use names of letters, not auth"),
+            Rule(f"self.all(k, self[k].matches({_whole(EXTENSION_VALUE)}))", f"use values of {EXTENSION_VALUE}"),
+        ),
+    }
+
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "": (NAME,),
     "spec": (
@@ -188,7 +210,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.kafka.startFrom.group": _bytes(249),
     "spec.source.kafka.properties": _properties(SOURCE),
-    "spec.source.kafka.auth.sasl.username": _bytes(256),
+    **_log_in("spec.source.kafka.auth.sasl"),
     "spec.decode": (
         Rule(
             "!(self.format in ['json', 'csv']) || has(self.schema)",
@@ -262,7 +284,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),
-    "spec.sinks[].kafka.auth.sasl.username": _bytes(256),
+    **_log_in("spec.sinks[].kafka.auth.sasl"),
     "spec.failurePolicy.backoff": (
         Rule(
             "duration(self.initial) <= duration(self.max)",

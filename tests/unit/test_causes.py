@@ -8,7 +8,8 @@ from confluent_kafka import KafkaError
 from sinkpipeline.core.causes import TABLE, UNKNOWN, of_a_record, of_kafka, of_spark
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason
-from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.consumers import passes
+from sinkpipeline.kafka.errors import is_refused_log_in, is_without_token, translate
 from sinkpipeline.spark.query import spark_error
 
 CODES = [code for cause in TABLE for code in cause.codes]
@@ -153,3 +154,53 @@ def test_of_rows_that_could_not_be_fetched_the_cause_is_told_and_no_line_of_the_
     )
     told = spark_error(RuntimeError(text)).message
     assert told == "Spark failed: org.apache.spark.SparkException: Job aborted due to stage failure"
+
+
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "remedy"),
+    [
+        ('{"error": "invalid_client", "error_description": "x"}', Reason.AUTHENTICATION_FAILED, "clientSecretRef"),
+        ('{"error":"unauthorized_client"}', Reason.AUTHENTICATION_FAILED, "clientSecretRef"),
+        ('{"error":"invalid_scope"}', Reason.AUTHENTICATION_FAILED, "oauthbearer.scope"),
+        ('{"error":"unsupported_grant_type"}', Reason.AUTHENTICATION_FAILED, "client credentials"),
+        ("SSL certificate problem: unable to get local issuer", Reason.AUTHENTICATION_FAILED, "caSecretRef"),
+        ("Failed to connect to idp:443: Could not connect to server", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+        ("Could not resolve host: idp", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+        ("Server did not provide an error string", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+        ("<html>\n" + "maintenance\n" * 1000, Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+    ],
+)
+def test_who_refuses_a_token_is_told_from_who_is_away(answer: str, reason: Reason, remedy: str) -> None:
+    error = KafkaError(KafkaError._AUTHENTICATION, _NO_TOKEN + answer)
+    told = translate(error, "connecting", "kafka:9092")
+    assert told.reason is reason
+    assert remedy in told.remedy
+    assert len(told.message) < 400
+    assert "\n" not in told.message
+    assert is_refused_log_in(error) is not is_without_token(error)
+
+
+def test_what_java_tells_of_a_token_that_it_was_refused() -> None:
+    java = "java.io.IOException: The response code {} and error response {} was encountered reading the token endpoint"
+    refused = spark_error(Exception(java.format(401, '{"invalid_client" - "Invalid client"}')))
+    away = spark_error(Exception(java.format(404, "<html>")))
+    silent = spark_error(
+        Exception("LoginException: An internal error occurred while retrieving token from callback handler")
+    )
+    expired = spark_error(
+        Exception('org.apache.kafka.common.errors.SaslAuthenticationException: {"status":"invalid_token"}')
+    )
+    assert refused.reason is Reason.AUTHENTICATION_FAILED
+    assert "clientSecretRef" in refused.remedy
+    assert [each.reason for each in (away, silent, expired)] == [Reason.BROKER_UNREACHABLE] * 3
+
+
+def test_a_token_that_brokers_refuse_is_a_log_in_that_they_refuse() -> None:
+    error = KafkaError(KafkaError._AUTHENTICATION, 'SASL authentication error: {"status":"invalid_token"}')
+    assert is_refused_log_in(error)
+    assert not is_without_token(error)
+    assert passes(error), "it may have expired: a new client decides"
+    assert translate(error, "connecting", "kafka:9092").reason is Reason.AUTHENTICATION_FAILED

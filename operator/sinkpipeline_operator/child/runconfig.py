@@ -96,8 +96,14 @@ def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:
     if auth is None:
         return
     yield from _of_tls(auth.tls)
-    if auth.sasl is not None:
-        yield auth.sasl.password_secret_ref.name, auth.sasl.password_secret_ref.key
+    tokens = None if auth.sasl is None else auth.sasl.oauthbearer
+    for one in (
+        None if auth.sasl is None else auth.sasl.password_secret_ref,
+        None if tokens is None else tokens.client_secret_ref,
+        None if tokens is None else tokens.ca_secret_ref,
+    ):
+        if one is not None:
+            yield one.name, one.key
 
 
 def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:

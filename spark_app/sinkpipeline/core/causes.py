@@ -259,9 +259,68 @@ TABLE = (
     ),
 )
 
+NO_TOKEN = Cause(
+    # Of a refusal Java's client says why, of anything else it doesn't.
+    reason=Reason.BROKER_UNREACHABLE,
+    remedy="check that the token endpoint runs, and that auth.sasl.oauthbearer.tokenEndpointUrl names it as this "
+    "machine reaches it",
+    spark=("retrieving token from callback handler",),
+)
+"""No token to log in with. An outage: it passes when the token endpoint is well again."""
+
+REFUSED_TOKEN = (
+    '"invalid_token"',
+    "Request not valid in current SASL state",
+    "Unexpected handshake request with client mechanism OAUTHBEARER",
+)
+"""What brokers say of a token that they refuse, as both clients repeat it (RFC 7628); and of one that is shown again
+within a second, as by clients whose token is about to expire: in librdkafka's words, and in Java's."""
+
+_REFUSED_TOKENS = (
+    (
+        re.compile(r"\b(invalid_client|unauthorized_client|access_denied)\b"),
+        "check auth.sasl.oauthbearer.clientId, and the Secret of clientSecretRef",
+    ),
+    (re.compile(r"\binvalid_scope\b"), "correct auth.sasl.oauthbearer.scope"),
+    (
+        re.compile(r"\b(unsupported_grant_type|invalid_grant|invalid_request)\b"),
+        "allow the client the grant of client credentials at the provider",
+    ),
+    (
+        re.compile(r"(?i)\bcertificate\b"),
+        (
+            "give auth.sasl.oauthbearer.caSecretRef the certificate of the authority that signed the endpoint's, and "
+            "name the endpoint in tokenEndpointUrl as its certificate does"
+        ),
+    ),
+)
+"""What the token endpoint says by the codes of RFC 6749, and what curl says of its certificate."""
+
 UNKNOWN = Cause(reason=Reason.KAFKA_ERROR, remedy="look at the broker's log for the cause")
 
 _EXCEPTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(\w+)")
+
+
+_NO_TOKEN = re.compile(
+    r"Failed to acquire SASL OAUTHBEARER token: (.*)"
+    r"|The response code [0-9]+ and error response (.*?) was encountered reading the token endpoint",
+    re.DOTALL,
+)
+_MOST_OF_AN_ANSWER = 200
+
+
+def of_token(text: str) -> tuple[Cause, str] | None:
+    """What it means that a client got no token, and what it was told; None where the text is of something else."""
+    found = _NO_TOKEN.search(text)
+    if found is None:
+        return None
+    # It may be a whole page.
+    told = found[1] or found[2] or ""
+    answer = " ".join(told.split())[:_MOST_OF_AN_ANSWER]
+    for pattern, remedy in _REFUSED_TOKENS:
+        if pattern.search(told):
+            return Cause(reason=Reason.AUTHENTICATION_FAILED, remedy=remedy), answer
+    return NO_TOKEN, answer
 
 
 def _indexed(pairs: Iterable[tuple[str, Cause]]) -> Mapping[str, Cause]:
@@ -276,7 +335,7 @@ def _indexed(pairs: Iterable[tuple[str, Cause]]) -> Mapping[str, Cause]:
 _BY_CODE = _indexed((code, cause) for cause in TABLE if cause.record is None for code in cause.codes)
 _OF_A_RECORD = _indexed((code, cause) for cause in TABLE if cause.record is not None for code in cause.codes)
 _BY_EXCEPTION = _indexed((name, cause) for cause in TABLE for name in cause.exceptions)
-_BY_WORDS = _indexed((words, cause) for cause in TABLE for words in cause.spark)
+_BY_WORDS = _indexed((words, cause) for cause in (*TABLE, NO_TOKEN) for words in cause.spark)
 
 
 def of_kafka(code: str) -> Cause:

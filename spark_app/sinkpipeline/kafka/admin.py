@@ -22,7 +22,8 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Creation
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.errors import error_of, is_refused_log_in, made, repeated, translate
+from sinkpipeline.kafka.errors import error_of, made, repeated, translate
+from sinkpipeline.kafka.log_in import LogIn
 
 T = TypeVar("T")
 
@@ -54,18 +55,6 @@ class Cluster:
     brokers: int
 
 
-class _LogIn:
-    """Remembers a refused log-in until a request succeeds: that a client only tells to its error callback."""
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-
-    def remember(self, error: KafkaError) -> None:
-        """The client's error callback."""
-        if is_refused_log_in(error):
-            self.error = error
-
-
 class Admin:
     """One admin client of one cluster. Safe to share between threads.
 
@@ -76,7 +65,7 @@ class Admin:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._servers = connection.bootstrap_servers
-        self._log_in = _LogIn()
+        self._log_in = LogIn(connection.sasl)
         config = connection.client_config({"socket.timeout.ms": str(int(REQUEST_TIMEOUT_S * 1000))})
         config["error_cb"] = self._log_in.remember
         # Else it connects to a broker that is gone without a pause, and so takes a whole core while it waits.
@@ -95,10 +84,10 @@ class Admin:
         refusal = self._refusal(doing)
         if refusal is None:
             self._look_around()
-        return refusal or error
+        return refusal or self._log_in.outage(error)
 
     def _refusal(self, doing: str) -> SinkPipelineError | None:
-        """Whether there is no answer because we are refused."""
+        """Whether there is no answer because we are refused, or have no token."""
         self._client.poll(0)  # error callbacks are served only here
         told = self._log_in.error
         return None if told is None else translate(told, doing, self._servers)
@@ -106,7 +95,7 @@ class Admin:
     def _answered(self) -> None:
         """What was wrong with a log-in before is over."""
         self._client.poll(0)
-        self._log_in.error = None
+        self._log_in.forget()
 
     def _result(self, future: Future[T], doing: str, needs: str) -> T:
         try:
@@ -126,9 +115,8 @@ class Admin:
 
     def _no_answer(self, doing: str) -> SinkPipelineError:
         self._look_around()
-        return SinkPipelineError(
-            Reason.BROKER_UNREACHABLE, f"no answer from {self._servers} while {doing}", "check that the brokers run"
-        )
+        fact = f"no answer from {self._servers} while {doing}"
+        return self._log_in.outage(SinkPipelineError(Reason.BROKER_UNREACHABLE, fact, "check that the brokers run"))
 
     def brokers(self, timeout_s: float = REQUEST_TIMEOUT_S) -> int:
         """The number of brokers."""
@@ -148,8 +136,10 @@ class Admin:
                 found = self._client.list_topics(topic="", timeout=max(0.1, min(left, _REFUSAL_S)))
             except KafkaException as exception:
                 refusal = why() or self._refusal("connecting")
-                if refusal is not None or left <= _REFUSAL_S:
-                    raise refusal or translate(exception, "connecting", self._servers) from exception
+                outage = refusal is None or refusal.reason is Reason.BROKER_UNREACHABLE
+                if not outage or left <= _REFUSAL_S:
+                    told = refusal or self._log_in.outage(translate(exception, "connecting", self._servers))
+                    raise told from exception
                 time.sleep(_POLL_S)
             else:
                 self._answered()

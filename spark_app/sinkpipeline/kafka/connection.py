@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -44,6 +45,44 @@ class Sasl:
     username: str
     password_file: str
 
+    def client_config(self) -> dict[str, Any]:
+        return {
+            "sasl.username": self.username,
+            "sasl.password": read_secret(Path(self.password_file)),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oauthbearer:
+    """Tokens of an OpenID Connect provider; both clients get and renew them by themselves."""
+
+    token_endpoint_url: str
+    client_id: str
+    client_secret_file: str
+    scope: str | None = None
+    extensions: tuple[tuple[str, str], ...] = ()
+    ca_file: str | None = None
+
+    @property
+    def mechanism(self) -> str:
+        return "OAUTHBEARER"
+
+    def client_config(self) -> dict[str, Any]:
+        config = {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.token_endpoint_url,
+            "sasl.oauthbearer.client.id": self.client_id,
+            "sasl.oauthbearer.client.secret": read_secret(Path(self.client_secret_file)),
+        }
+        if self.scope is not None:
+            # librdkafka puts it into the form as it is.
+            config["sasl.oauthbearer.scope"] = quote_plus(self.scope)
+        if self.extensions:
+            config["sasl.oauthbearer.extensions"] = ",".join(map("=".join, self.extensions))
+        if self.ca_file is not None:
+            config["https.ca.location"] = self.ca_file
+        return config
+
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
@@ -51,7 +90,7 @@ class Connection:
 
     bootstrap_servers: str
     tls: Tls | None = None
-    sasl: Sasl | None = None
+    sasl: Sasl | Oauthbearer | None = None
 
     @property
     def security_protocol(self) -> str:
@@ -84,11 +123,7 @@ class Connection:
             }
             config |= {name: path for name, path in files.items() if path is not None}
         if self.sasl is not None:
-            config |= {
-                "sasl.mechanism": self.sasl.mechanism,
-                "sasl.username": self.sasl.username,
-                "sasl.password": read_secret(Path(self.sasl.password_file)),
-            }
+            config |= {"sasl.mechanism": self.sasl.mechanism, **self.sasl.client_config()}
         return config
 
 
@@ -143,16 +178,26 @@ def check_tls(tls: Tls) -> Tls:
         SinkPipelineError: SecretNotFound, SecretInvalid.
     """
     if tls.ca_file is not None:
-        path = Path(tls.ca_file)
-        try:
-            if _CERTIFICATE not in read_secret(path):
-                raise _invalid(path, "holds no certificate", "write the CA's certificate into it, as PEM")
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(tls.ca_file)
-        except ssl.SSLError as error:
-            raise _invalid(path, f"is no certificate: {error.reason}", "write the CA's certificate as PEM") from error
+        check_authority(tls.ca_file)
     if tls.certificate_file is not None and tls.key_file is not None:
         _check_pair(Path(tls.certificate_file), Path(tls.key_file))
     return tls
+
+
+def check_authority(ca_file: str) -> str:
+    """The path of certificates to trust that both clients can use.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid.
+    """
+    path = Path(ca_file)
+    try:
+        if _CERTIFICATE not in read_secret(path):
+            raise _invalid(path, "holds no certificate", "write the CA's certificate into it, as PEM")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca_file)
+    except ssl.SSLError as error:
+        raise _invalid(path, f"is no certificate: {error.reason}", "write the CA's certificate as PEM") from error
+    return ca_file
 
 
 def _check_pair(certificate: Path, key: Path) -> None:

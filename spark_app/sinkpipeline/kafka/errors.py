@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sinkpipeline.core.causes import of_a_record, of_kafka
+from sinkpipeline.core.causes import REFUSED_TOKEN, of_a_record, of_kafka, of_token
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
@@ -44,8 +44,25 @@ def verdict_of(error: KafkaError) -> Verdict:
 
 
 def is_refused_log_in(error: KafkaError) -> bool:
-    """Whether a broker refused who we are, or we refused who it is."""
+    """Whether a broker or the token endpoint refused who we are, or we refused who it is."""
+    token = of_token(error.str())
+    if token is not None:
+        return token[0].reason is Reason.AUTHENTICATION_FAILED
     return of_kafka(error.name()).reason is Reason.AUTHENTICATION_FAILED and not _was_cut_off(error)
+
+
+def is_refused_token(error: KafkaError) -> bool:
+    """Whether brokers refuse a token: for good, or as it has expired and there is no other one.
+
+    Who has had a token for a while can't tell which. A new client can: it has none, or one that is refused.
+    """
+    return any(words in error.str() for words in REFUSED_TOKEN)
+
+
+def is_without_token(error: KafkaError) -> bool:
+    """Whether there was no token to log in with, and nobody has refused us one."""
+    token = of_token(error.str())
+    return token is not None and token[0].reason is not Reason.AUTHENTICATION_FAILED
 
 
 def _was_cut_off(error: KafkaError) -> bool:
@@ -63,6 +80,12 @@ def translate(
 ) -> SinkPipelineError:
     """Our error for the client's: `doing` says what failed, in words that follow "while"; `needs` names the right."""
     error = error_of(exception)
+    token = of_token(error.str())
+    if token is not None:
+        cause, answer = token
+        refused = cause.reason is Reason.AUTHENTICATION_FAILED
+        fact = f"the token endpoint {'refused us' if refused else 'gave no token'} while {doing}: {answer}"
+        return SinkPipelineError(cause.reason, f"no token for {bootstrap_servers}: {fact}", cause.remedy)
     cause, text = of_kafka(error.name()), error.str()
     if cause.reason is Reason.AUTHENTICATION_FAILED and error.code() != KafkaError._SSL and _was_cut_off(error):
         cause = of_kafka(_CUT_OFF)

@@ -9,7 +9,16 @@ from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
-from sinkpipeline.kafka.connection import Connection, Sasl, Tls, check_tls, password_file, secret_file
+from sinkpipeline.kafka.connection import (
+    Connection,
+    Oauthbearer,
+    Sasl,
+    Tls,
+    check_authority,
+    check_tls,
+    password_file,
+    secret_file,
+)
 from sinkpipeline.kafka.settings import DeadLetterSettings, RegistrySettings, SinkSettings, SourceSettings
 
 FILE_CLUSTER = "file"
@@ -23,16 +32,31 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     auth = connection.auth
-    sasl = None
     tls = None if auth is None else _tls(auth.tls, secrets_dir)
-    if auth is not None and auth.sasl is not None:
-        password = auth.sasl.password_secret_ref
-        sasl = Sasl(
-            mechanism=auth.sasl.mechanism.value,
-            username=auth.sasl.username,
-            password_file=password_file(secrets_dir, password.name, password.key),
-        )
+    sasl = None if auth is None or auth.sasl is None else _log_in(auth.sasl, secrets_dir)
     return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
+
+
+def _log_in(sasl: manifest.Sasl, secrets_dir: Path | None) -> Sasl | Oauthbearer:
+    if sasl.oauthbearer is not None:
+        tokens = sasl.oauthbearer
+        secret, ca = tokens.client_secret_ref, tokens.ca_secret_ref
+        return Oauthbearer(
+            token_endpoint_url=tokens.token_endpoint_url,
+            client_id=tokens.client_id,
+            client_secret_file=password_file(secrets_dir, secret.name, secret.key),
+            scope=tokens.scope,
+            extensions=tuple(tokens.extensions.items()),
+            ca_file=None if ca is None else check_authority(secret_file(secrets_dir, ca.name, ca.key)),
+        )
+    if sasl.username is None or sasl.password_secret_ref is None:
+        raise ValueError("the manifest's types let no log-in through that lacks its user")
+    password = sasl.password_secret_ref
+    return Sasl(
+        mechanism=sasl.mechanism.value,
+        username=sasl.username,
+        password_file=password_file(secrets_dir, password.name, password.key),
+    )
 
 
 def _tls(tls: manifest.Tls | None, secrets_dir: Path | None) -> Tls | None:

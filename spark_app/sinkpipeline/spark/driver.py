@@ -37,6 +37,7 @@ from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.schemas import Schemas, asked_of, planned
 from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.source import with_allowed_endpoints
 from sinkpipeline.spark.transform import analyse
 from sinkpipeline.spark.watch import SparkWatch
 
@@ -201,7 +202,7 @@ class Driver:
     def _conf(self) -> dict[str, str]:
         spark = self.pipeline.spec.spark
         return {
-            **spark.conf,
+            **with_allowed_endpoints(spark.conf, self.sinks[0].source.connection),
             "spark.driver.cores": str(spark.driver.cores),
             "spark.driver.memory": spark.driver.memory,
             "spark.executor.instances": str(spark.executor.instances),

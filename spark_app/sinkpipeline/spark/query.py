@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
 from sinkpipeline.core.batch_counts import BatchCounts
-from sinkpipeline.core.causes import of_spark
+from sinkpipeline.core.causes import NO_TOKEN, of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
@@ -288,6 +288,9 @@ def spark_error(error: Exception) -> SinkPipelineError:
         return SinkPipelineError(Reason.BATCH_FAILED, f"Spark failed{told}", remedy)
     if cause.reason is Reason.SOURCE_SLOW:
         return SinkPipelineError(cause.reason, f"the source gave no record in time; Spark failed{told}", cause.remedy)
+    if cause is NO_TOKEN:
+        fact = f"Spark's Kafka client got no token for the source's brokers; Spark failed{told}"
+        return SinkPipelineError(cause.reason, fact, cause.remedy)
     if cause.reason is Reason.BROKER_UNREACHABLE:
         return SinkPipelineError(cause.reason, f"no answer from the source's brokers; Spark failed{told}", cause.remedy)
     return SinkPipelineError(cause.reason, f"Spark failed{told}", cause.remedy)

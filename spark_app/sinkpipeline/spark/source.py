@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.causes import NO_TOKEN, REFUSED_TOKEN, of_token
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.connection import Connection, Oauthbearer, Sasl
 from sinkpipeline.kafka.settings import SourceSettings
 
 _REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+(?:Authorization|Authentication))Exception: (.*)")
@@ -21,6 +23,11 @@ _TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
 _FETCH_MAX_WAIT = "fetch.max.wait.ms"
 
 _SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (Invalid value .*)")
+_SECURITY = "org.apache.kafka.common.security"
+_ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""A system property: without it the Java client of Kafka 4 asks no token endpoint, whatever its settings say."""
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+
 _DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 
 
@@ -36,6 +43,7 @@ def read_stream(
 
     `patience_s`: how long a task waits for the next records, before it fails.
     """
+    _allow_endpoints(spark, source.connection)
     options = source_options(source, group_id_prefix, frontier, max_offsets_per_trigger, patience_s)
     return spark.readStream.format("kafka").options(**options).load()
 
@@ -75,6 +83,7 @@ def read_batch(
         "startingOffsets": _offsets_json({partition: part.start for partition, part in ranges.items()}),
         "endingOffsets": _offsets_json({partition: part.end for partition, part in ranges.items()}),
     }
+    _allow_endpoints(spark, source.connection)
     return spark.read.format("kafka").options(**options).load()
 
 
@@ -127,21 +136,54 @@ def security_options(connection: Connection) -> dict[str, str]:
             "kafka.ssl.keystore.key": _file_reference(tls.key_file),
         }
     if sasl is not None:
-        scram = sasl.mechanism.startswith("SCRAM")
-        module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
-        options |= {
-            "kafka.sasl.mechanism": sasl.mechanism,
-            "kafka.sasl.jaas.config": (
-                f"org.apache.kafka.common.security.{module} required "
-                f'username="{_quoted(sasl.username)}" password="{_file_reference(sasl.password_file)}";'
-            ),
-        }
+        options |= {"kafka.sasl.mechanism": sasl.mechanism, **_log_in(sasl)}
     if any("${directory:" in value for value in options.values()):
         options |= {
             "kafka.config.providers": "directory",
             "kafka.config.providers.directory.class": _DIRECTORY_PROVIDER,
         }
     return options
+
+
+def _log_in(sasl: Sasl | Oauthbearer) -> dict[str, str]:
+    if isinstance(sasl, Sasl):
+        scram = sasl.mechanism.startswith("SCRAM")
+        module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
+        user = {"username": _quoted(sasl.username), "password": _file_reference(sasl.password_file)}
+        return {"kafka.sasl.jaas.config": _jaas(module, user)}
+    options = {
+        "clientId": _quoted(sasl.client_id),
+        "clientSecret": _file_reference(sasl.client_secret_file),
+        **({} if sasl.scope is None else {"scope": _quoted(sasl.scope)}),
+        **{f"extension_{name}": value for name, value in sasl.extensions},
+        # The token endpoint's: those of the brokers stand outside.
+        **({} if sasl.ca_file is None else {"ssl.truststore.type": "PEM", "ssl.truststore.location": sasl.ca_file}),
+    }
+    return {
+        "kafka.sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", options),
+        "kafka.sasl.oauthbearer.token.endpoint.url": sasl.token_endpoint_url,
+        # The name that Kafka 4 has for it too; it had another one below .secured.
+        "kafka.sasl.login.callback.handler.class": f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+    }
+
+
+def _jaas(module: str, options: Mapping[str, str]) -> str:
+    return " ".join([f"{_SECURITY}.{module} required", *(f'{name}="{value}"' for name, value in options.items())]) + ";"
+
+
+def with_allowed_endpoints(conf: Mapping[str, str], connection: Connection) -> dict[str, str]:
+    """Spark's configuration by which the JVMs of executors may read by this connection."""
+    if not isinstance(connection.sasl, Oauthbearer):
+        return dict(conf)
+    option = f"-D{_ALLOWED_ENDPOINTS}={connection.sasl.token_endpoint_url}"
+    return {**conf, _EXECUTOR_OPTIONS: " ".join(filter(None, [conf.get(_EXECUTOR_OPTIONS), option]))}
+
+
+def _allow_endpoints(spark: SparkSession, connection: Connection) -> None:
+    """The same for the driver's own JVM, which on a cluster runs before we do."""
+    if isinstance(connection.sasl, Oauthbearer):
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
+        jvm.java.lang.System.setProperty(_ALLOWED_ENDPOINTS, connection.sasl.token_endpoint_url)
 
 
 def refusal_of(text: str) -> SinkPipelineError | None:
@@ -152,6 +194,16 @@ def refusal_of(text: str) -> SinkPipelineError | None:
             Reason.MANIFEST_INVALID,
             f"Spark's Kafka client refuses the settings of the source: {settings[1].strip()}",
             "correct source.kafka.properties",
+        )
+    token = of_token(text)
+    if token is not None:
+        cause, answer = token
+        fact = f"the token endpoint gave Spark no token for the brokers of the source: {answer}"
+        return SinkPipelineError(cause.reason, fact, cause.remedy)
+    if any(words in text for words in REFUSED_TOKEN):
+        # Perhaps it has only expired, and there is no other one: our own client says so, where the sink starts again.
+        return SinkPipelineError(
+            NO_TOKEN.reason, "the brokers of the source refused Spark's token, or its way to show it", NO_TOKEN.remedy
         )
     found = _REFUSAL.search(text)
     if found is None:

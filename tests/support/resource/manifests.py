@@ -147,12 +147,30 @@ def places_of(value: object, steps: Steps = ()) -> list[Steps]:
     return [place for key, child in children for place in [(*steps, key), *places_of(child, (*steps, key))]]
 
 
+TOKENS: dict[str, Any] = {
+    "tokenEndpointUrl": "https://idp.example.org:8443/realms/shop/token?a=b",
+    "clientId": "orders",
+    "clientSecretRef": {"name": "oauth", "key": "secret"},
+    "scope": "kafka api://shop/.default",
+    "extensions": {"logicalCluster": "lkc-1"},
+    "caSecretRef": {"name": "oauth", "key": "ca.crt"},
+}
+OAUTHBEARER = "spec.source.kafka.auth.sasl.oauthbearer"
+
+
+def tokens(**others: Any) -> dict[str, Any]:
+    """A log-in with tokens."""
+    return {"mechanism": "OAUTHBEARER", "oauthbearer": TOKENS, **others}
+
+
 ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "trigger", "interval"), "0s"),
     ((*SINK, "name"), "control"),
     ((*SINK, "name"), "0"),
     (("metadata", "name"), "a" * 52),
     ((*KAFKA, "auth"), {"tls": {}}),
+    ((*KAFKA, "auth"), {"tls": {}, "sasl": tokens()}),
+    ((*SINK, "kafka", "auth"), {"sasl": tokens()}),
     (("spec", "transform"), {}),
     ((*SINK, "transform"), {"where": "true"}),
     ((*SINK, "transform"), {"where": "a", "select": {"key": "k", "partition": "1"}}),
@@ -300,12 +318,41 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ((*KAFKA, "bootstrap_servers"), "a:1", "spec.source.kafka.bootstrap_servers", "did you mean bootstrapServers?"),
     # auth
     ((*KAFKA, "auth"), {}, "spec.source.kafka.auth", "give tls, sasl or both"),
-    ((*KAFKA, "auth", "sasl"), {}, "spec.source.kafka.auth.sasl.username", "is missing"),
+    ((*KAFKA, "auth", "sasl"), {}, "spec.source.kafka.auth.sasl.mechanism", "is missing"),
+    ((*KAFKA, "auth", "sasl"), {"mechanism": "PLAIN"}, "spec.source.kafka.auth.sasl.username", "is missing"),
+    ((*KAFKA, "auth", "sasl"), {"mechanism": "OAUTHBEARER"}, OAUTHBEARER, "is missing"),
+    (
+        (*KAFKA, "auth", "sasl"),
+        {
+            **tokens(mechanism="SCRAM-SHA-256"),
+            "username": "u",
+            "passwordSecretRef": {"name": "s", "key": "k"},
+        },
+        OAUTHBEARER,
+        "another mechanism",
+    ),
+    ((*KAFKA, "auth", "sasl"), tokens(username="u"), "spec.source.kafka.auth.sasl.username", "not for this mechanism"),
+    *(
+        ((*KAFKA, "auth", "sasl"), tokens(oauthbearer={**TOKENS, field: value}), f"{OAUTHBEARER}.{where}", right)
+        for field, value, where, right in (
+            ("tokenEndpointUrl", "http://idp/token", "tokenEndpointUrl", "https://, a host"),
+            ("tokenEndpointUrl", "https://me:secret@idp/token", "tokenEndpointUrl", "without a user"),
+            ("tokenEndpointUrl", 'https://idp/"', "tokenEndpointUrl", "https://, a host"),
+            ("clientId", " ", "clientId", "visible ASCII"),
+            ("clientId", "a:b", "clientId", "without a colon"),
+            ("scope", 'a "b"', "scope", "without quotes"),
+            ("scope", "a  b", "scope", "one blank"),
+            ("extensions", {"auth": "x"}, "extensions.auth", "and not auth"),
+            ("extensions", {"cluster": "a,b"}, "extensions.cluster", "use 1 to 249"),
+            ("clientSecret", "x", "clientSecret", "did you mean clientSecretRef?"),
+            ("caSecretRef", {"name": "ca"}, "caSecretRef.key", "is missing"),
+        )
+    ),
     (
         (*KAFKA, "auth", "sasl", "mechanism"),
         "GSSAPI",
         "spec.source.kafka.auth.sasl.mechanism",
-        "PLAIN, SCRAM-SHA-256 or",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
     ),
     ((*KAFKA, "auth", "sasl", "username"), " ", "spec.source.kafka.auth.sasl.username", "is empty"),
     ((*KAFKA, "auth", "sasl", "username"), "\0", "spec.source.kafka.auth.sasl.username", "NUL"),

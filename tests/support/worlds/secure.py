@@ -36,8 +36,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from servers.local_kafka import LocalKafka
+from servers.local_kafka import FAST_START, LocalKafka
 from servers.local_process import HOST, free_ports
+from servers.token_endpoint import TokenEndpoint
 from support.kafka.topics import DEADLINE_S, unique
 from support.waiting import wait_until
 
@@ -60,9 +61,12 @@ class Door(enum.Enum):
     MUTUAL = "MUTUAL"
     EXPIRED = "EXPIRED"
     ELSEWHERE = "ELSEWHERE"
+    TOKENS = "TOKENS"
 
     @property
     def protocol(self) -> str:
+        if self is Door.TOKENS:
+            return "SASL_SSL"
         return self.value if self in (Door.SASL, Door.SASL_TLS) else "SSL"
 
 
@@ -77,6 +81,7 @@ class Certificates:
         self.ca = self._write("ca.crt", self._authority.cert_pem.bytes())
         self.wrong_ca = self._write("wrong-ca.crt", self._other.cert_pem.bytes())
         self.broker = self._keystore("broker", self._authority.issue_cert(host))
+        self.token_endpoint = self._keystore("token-endpoint", self._authority.issue_cert(host))
         self.expired = self._keystore("expired", self._authority.issue_cert(host, not_after=_yesterday()))
         self.elsewhere = self._keystore("elsewhere", self._authority.issue_cert("elsewhere.example"))
 
@@ -143,11 +148,23 @@ class SecureKafka(LocalKafka):
 
     def __init__(self, directory: Path, *, host: str = HOST) -> None:
         self.certificates = Certificates(directory / "certificates", host)
-        super().__init__(client_config={}, host=host)
+        self.tokens = TokenEndpoint(self.certificates.token_endpoint, host=host)
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.tokens.keys_url}"
+        super().__init__(client_config={}, host=host, jvm_options=(*FAST_START, allowed))
         ours = {port for ports in self._nodes.values() for port in vars(ports).values()}
         free = [port for port in free_ports(len(Door) + len(ours), host) if port not in ours]
         self._doors = dict(zip(Door, free, strict=False))
         self._admin: AdminClient | None = None
+
+    @override
+    def start(self) -> None:
+        self.tokens.start()
+        super().start()
+
+    @override
+    def stop(self) -> None:
+        super().stop()
+        self.tokens.stop()
 
     def servers(self, door: Door) -> str:
         return f"{self._host}:{self._doors[door]}"
@@ -164,7 +181,9 @@ class SecureKafka(LocalKafka):
         secured: dict[str, str] = {}
         for name, (door, _) in doors.items():
             prefix = f"listener.name.{name}"
-            if "SASL" in door.protocol:
+            if door is Door.TOKENS:
+                secured |= self._by_tokens(prefix)
+            elif "SASL" in door.protocol:
                 secured |= {
                     f"{prefix}.sasl.enabled.mechanisms": "SCRAM-SHA-512" if door is Door.SASL else _MECHANISMS,
                     f"{prefix}.plain.sasl.jaas.config": f"{module}.plain.PlainLoginModule"
@@ -190,6 +209,25 @@ class SecureKafka(LocalKafka):
             "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
             "allow.everyone.if.no.acl.found": "false",
             **secured,
+        }
+
+    def _by_tokens(self, prefix: str) -> dict[str, str]:
+        """The broker's own validator; a connection ends with its token, unless it is authenticated again."""
+        # The broker takes a token of its own too, if only an unsigned one that it shows nobody.
+        trusted = (
+            'unsecuredLoginStringClaim_sub="broker" ssl.truststore.type="PEM" '
+            f'ssl.truststore.location="{self.certificates.ca}"'
+        )
+        package = "org.apache.kafka.common.security.oauthbearer"
+        handler = f"{package}.OAuthBearerValidatorCallbackHandler"
+        return {
+            f"{prefix}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}.oauthbearer.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required {trusted};",
+            f"{prefix}.oauthbearer.sasl.server.callback.handler.class": handler,
+            f"{prefix}.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.tokens.keys_url,
+            f"{prefix}.oauthbearer.sasl.oauthbearer.expected.audience": self.tokens.audience,
+            f"{prefix}.oauthbearer.sasl.oauthbearer.clock.skew.seconds": "1",
+            f"{prefix}.oauthbearer.connections.max.reauth.ms": "3600000",
         }
 
     @property

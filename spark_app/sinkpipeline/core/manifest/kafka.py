@@ -1,7 +1,7 @@
 """What a Kafka source and a Kafka sink have in common: where the cluster is, and who we are there.
 
 Credentials are only ever references to Secrets of the same namespace. Refused: addresses without a port, an `auth` that
-says nothing.
+says nothing, a log-in that lacks what its mechanism needs.
 """
 
 import enum
@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, WithJsonSchema, model_validator
 from typing_extensions import Self
 
-from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.names import BLANKS, SecretKey, SecretName, UserName
-from sinkpipeline.core.manifest.problems import refuse
+from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
+from sinkpipeline.core.manifest.names import BLANKS, ClientId, Scope, SecretKey, SecretName, TokenEndpointUrl, UserName
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
@@ -57,6 +57,7 @@ class SaslMechanism(str, enum.Enum):
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
 
 
 class SecretRef(Part):
@@ -88,15 +89,67 @@ class Tls(Part):
     """The client's certificate and private key, for mutual TLS."""
 
 
+EXTENSION_NAME = "[A-Za-z]{1,64}"
+EXTENSION_VALUE = "[A-Za-z0-9._~:/@+-]{1,249}"
+"""What neither client has to quote."""
+
+
+def _extensions(extensions: StringMap) -> StringMap:
+    faults = []
+    for name, value in extensions.items():
+        if not re.fullmatch(EXTENSION_NAME, name) or name == "auth":
+            faults.append(Fault("use names of 1 to 64 letters, and not auth", "has a name that can't be one", (name,)))
+        elif not re.fullmatch(EXTENSION_VALUE, value):
+            right = "use 1 to 249 of a-z, A-Z, 0-9, ., _, ~, :, /, @, + and -"
+            faults.append(Fault(right, "has a value that it can't have", (name,)))
+    if faults:
+        raise fault_error(faults)
+    return extensions
+
+
+class Oauthbearer(Part):
+    """Tokens of an OpenID Connect provider, by the grant of client credentials."""
+
+    token_endpoint_url: TokenEndpointUrl
+    """The URL that gives tokens, such as https://idp.example.org/realms/shop/protocol/openid-connect/token."""
+    client_id: ClientId
+    """The client."""
+    client_secret_ref: SecretRef
+    """The key of a Secret that holds the client's secret."""
+    scope: Scope | None = None
+    """The scope to ask for; without it, the provider's default."""
+    extensions: Annotated[StringMap, Bounds(16, 249), AfterValidator(_extensions)] = StringMap()
+    """SASL extensions that the brokers ask for, such as logicalCluster."""
+    ca_secret_ref: SecretRef | None = None
+    """The certificate authorities to trust at the token endpoint, PEM; without it, those of the image."""
+
+
 class Sasl(Part):
-    """SASL with a user name and a password."""
+    """SASL: with a user name and a password, or, for OAUTHBEARER, with tokens."""
 
     mechanism: SaslMechanism
     """The SASL mechanism of the listener."""
-    username: UserName
-    """The user; at most 256 bytes."""
-    password_secret_ref: SecretRef
-    """The key of a Secret that holds the password."""
+    username: UserName | None = None
+    """The user; at most 256 bytes. Not for OAUTHBEARER."""
+    password_secret_ref: SecretRef | None = None
+    """The key of a Secret that holds the password. Not for OAUTHBEARER."""
+    oauthbearer: Oauthbearer | None = None
+    """Where tokens come from; for OAUTHBEARER only."""
+
+    @model_validator(mode="after")
+    def _fits_the_mechanism(self) -> Self:
+        password = {"username": self.username, "passwordSecretRef": self.password_secret_ref}
+        tokens = {"oauthbearer": self.oauthbearer}
+        needed, others = (tokens, password) if self.mechanism is SaslMechanism.OAUTHBEARER else (password, tokens)
+        faults = [Fault("add it", "is missing", (name,)) for name, value in needed.items() if value is None]
+        faults += [
+            Fault("leave it out, or set another mechanism", "is not for this mechanism", (name,))
+            for name, value in others.items()
+            if value is not None
+        ]
+        if faults:
+            raise fault_error(faults)
+        return self
 
 
 class Auth(Part):
@@ -107,7 +160,7 @@ class Auth(Part):
     tls: Tls | None = None
     """Encrypts the connection; `{}` trusts the certificate authorities of the image."""
     sasl: Sasl | None = None
-    """Authenticates with a user name and a password."""
+    """Authenticates with a user name and a password, or with tokens."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -109,6 +109,28 @@ SecretKey = Annotated[
     ),
 ]
 UserName = Annotated[str, _Text(256, "a user name")]
+ClientId = Annotated[
+    str,
+    # Both clients send it as Basic, by which the secret begins behind the first colon.
+    _Name(r"[!-9;-~]([ -9;-~]*[!-9;-~])?", 256, "use 1 to 256 characters of visible ASCII without a colon"),
+]
+TokenEndpointUrl = Annotated[
+    str,
+    # Without what would have to be quoted for Java, and without a user: a password in it would be shown.
+    _Name(
+        r"https://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~:/?!&()*+;=%-]*)?",
+        2048,
+        "use the URL of the token endpoint: https://, a host, and a path, without a user and a fragment",
+    ),
+]
+Scope = Annotated[
+    str,
+    _Name(
+        r"[!#$%&'()*+,./0-9:;<=>?@A-Z^_`a-z{|}~-]+( [!#$%&'()*+,./0-9:;<=>?@A-Z^_`a-z{|}~-]+)*",
+        1024,
+        "use words of visible ASCII without quotes and backslashes, with one blank between them",
+    ),
+]
 Expression = Annotated[str, _Text(MAX_EXPRESSION, "a Spark SQL expression")]
 SchemaText = Annotated[
     str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", or for avro JSON')
