@@ -42,6 +42,8 @@ class Drain:
     """Of the first batch."""
     rate: float
     """Rows/s of the others."""
+    cpu_s: float
+    """Of this process, client and driver included, for a million rows of the others."""
 
 
 def drain(servers: str, batches: int, count: int, behind_s: float) -> Drain:
@@ -53,7 +55,7 @@ def drain(servers: str, batches: int, count: int, behind_s: float) -> Drain:
     letters = DeadLetterSettings(topic=TopicRequest(name=sink.dead))
     with Driver(sink, dead_letter=letters) as driver, mock.patch.object(contract, "time", clock):
         began = time.monotonic()
-        first_s = 0.0
+        first_s = cpu_began = 0.0
         for number in range(batches):
             offsets = range(number * count, (number + 1) * count)
             plan = driver.plan(offsets.stop)
@@ -66,12 +68,15 @@ def drain(servers: str, batches: int, count: int, behind_s: float) -> Drain:
             if receipt.clock_skew is not bool(behind_s):
                 raise SystemExit(f"the clock was judged otherwise: {receipt}")
             driver.delivery.end(plan, [receipt])
-            first_s = first_s or time.monotonic() - began
+            if not first_s:
+                first_s, cpu_began = time.monotonic() - began, time.process_time()
+        cpu_s = time.process_time() - cpu_began
         seconds = time.monotonic() - began
         [state] = driver.delivery.progress.partitions.values()
         if (state.rows, state.dead) != (batches * count, 0):
             raise SystemExit(f"rows were not delivered: {state}")
-    return Drain(first_s, (batches - 1) * count / (seconds - first_s))
+    later = (batches - 1) * count
+    return Drain(first_s, later / (seconds - first_s), 1e6 * cpu_s / later)
 
 
 def main() -> None:
@@ -93,7 +98,8 @@ def measure(kafka: LocalKafka, rounds: int, batches: int, count: int) -> dict[st
     for number in range(rounds + 1):
         for name in order.sample(list(found), len(found)):
             done = drain(kafka.bootstrap_servers, batches, count, BEHIND_S if name == SLOW else 0)
-            print(f"  round {number or 'warm-up'}: {name}: {done.first_s:.2f} s, {done.rate:,.0f} rows/s", flush=True)
+            rates = f"{done.rate:,.0f} rows/s, {done.cpu_s:.2f} CPU s"
+            print(f"  round {number or 'warm-up'}: {name}: {done.first_s:.2f} s, {rates}", flush=True)
             if number:
                 found[name].append(done)
     return found
@@ -105,13 +111,18 @@ def show(record: Record, found: dict[str, list[Drain]]) -> None:
         first, later = [each.first_s for each in drains], [each.rate for each in drains]
         record.bar("the first batch of a worker", "s", "one writer", name, first)
         record.bar("later batches of a worker", "rows/s", "one writer", name, later)
-        rows.append((name, _middle(first, ".2f"), _middle(later, ",.0f")))
-    record.table("a writer by its clock", ("clock", "first batch, s", "later batches, rows/s"), rows)
+        rows.append(
+            (name, _middle(first, ".2f"), _middle(later, ",.0f"), _middle([each.cpu_s for each in drains], ".2f"))
+        )
+    record.table(
+        "a writer by its clock", ("clock", "first batch, s", "later batches, rows/s", "CPU s for a million rows"), rows
+    )
     more = [slow.first_s - usual.first_s for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
     ratios = [slow.rate / usual.rate for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
+    cpu = [slow.cpu_s / usual.cpu_s for slow, usual in zip(found[SLOW], found[USUAL], strict=True)]
     record.line(
         f"{SLOW}: {_middle(more, '.2f')} s more for the first batch of a worker; after it {SLOW} / {USUAL}: "
-        f"{_middle(ratios, '.2f')}, n={len(ratios)}"
+        f"{_middle(ratios, '.2f')} of the rows/s, {_middle(cpu, '.2f')} of the CPU s, n={len(ratios)}"
     )
 
 
