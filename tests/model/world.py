@@ -497,8 +497,8 @@ class World:
         return False
 
     def _has_started(self, thread: Thread, sink: str) -> bool:
-        """A driver that has yet to start is the newer one itself; a task's run was announced before it began."""
-        return thread.role == "task" or any(
+        """A driver that has yet to start is the newer one itself. Tasks claim first, and read for certain then."""
+        return any(
             thread.process is driver.process and driver.starters[sink].remembered.is_ours
             for driver in self.drivers
             if thread.role == "runner"
