@@ -390,6 +390,8 @@ class World:
         self.rows_to_refuse = self._old_answers = 0
         # Also where all was delivered, somebody may be about to do harm.
         self.scheduler.run(seconds=_LAST_WORDS_S)
+        # A reset that goes on takes the sink from whoever is started meanwhile.
+        self.scheduler.run(lambda: all(person.process.dead for person in self.people), seconds=_PATIENCE_S)
         self.raise_violation()
         rows = sum(log.high for log in self.broker.topic(SOURCE).logs) if SOURCE in self.broker.topics else 0
         patience_s = _PATIENCE_S + (_FOREIGN_S if self._foreign else 0.0) + _SLOWLY * rows * self.shape.row_s
