@@ -21,7 +21,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import admin
+from sinkpipeline.kafka import admin, errors
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
@@ -312,7 +312,9 @@ def read(sink: FaultySink, how: Callable[[ProgressLog, SinkId], Progress]) -> Pr
 def test_a_creation_that_was_lost_is_asked_for_again(faulty: FaultyKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a broker that has no way to its controller for a while."""
     monkeypatch.setattr(admin, "REQUEST_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(admin, "_IN_DOUBT_S", 0.5)
+    # Both together take longer than requests are repeated for, as they do outside of tests.
+    monkeypatch.setattr(errors, "REQUEST_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(admin, "_IN_DOUBT_S", 2.5)
     monkeypatch.setattr(admin, "_VISIBLE_DEADLINE_S", 3.0)
     sink = OneSink(faulty.servers)
     with fault(faulty, Api.CREATE_TOPICS, Way.REQUESTS, Fate.LOST):

@@ -248,6 +248,14 @@ class Admin:
         Raises:
             SinkPipelineError: also TopicCreationFailed.
         """
+        # A request that was lost is made once more, whatever time the first one took.
+        creation = self._creation(request) or self._creation(request)
+        if creation is None:
+            raise self._no_answer(f"creating topic {request.name}")
+        return creation
+
+    def _creation(self, request: TopicRequest) -> Creation | None:
+        """None where no answer came, and nothing was created."""
         future = self._create(request)
         is_ours = in_doubt = False
         try:
@@ -260,7 +268,7 @@ class Admin:
             in_doubt = code in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
             if not in_doubt and code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refused_creation(exception, request) from exception
-        # After a time-out too, the description tells the truth; a request that was lost is made again.
+        # After a time-out too, the description tells the truth.
         deadline = time.monotonic() + (_IN_DOUBT_S if in_doubt else _VISIBLE_DEADLINE_S)
         while time.monotonic() < deadline:
             topic = self.topics([request.name])[request.name]
@@ -268,7 +276,7 @@ class Admin:
                 return Creation(topic=topic, is_ours=is_ours)
             time.sleep(_POLL_S)
         if in_doubt:
-            raise self._no_answer(f"creating topic {request.name}")
+            return None
         raise SinkPipelineError(
             Reason.TOPIC_CREATION_FAILED,
             f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s",

@@ -180,6 +180,8 @@ class Driver:
             else:
                 self._trouble, self._reader = None, schemas.reader.info.to_dict()
                 return schemas
+        self._trouble = None
+        self._publish()
         return None
 
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
@@ -193,7 +195,11 @@ class Driver:
         first = [first_report(sink, memories.get(sink.id.sink), circuits.get(sink.id.sink)) for sink in self.sinks]
         if self._trouble is None:
             return first
-        return [replace(each, state=SinkState.RETRYING, error=self._trouble) for each in first]
+        # A sink whose circuit is open doesn't wait for it, and must not forget why that opened.
+        return [
+            each if each.circuit_opened_at is not None else replace(each, state=SinkState.RETRYING, error=self._trouble)
+            for each in first
+        ]
 
     def _registered(self) -> int | None:
         """The executors that Spark has now; None where that is not known."""

@@ -240,13 +240,14 @@ class SinkQuery:
 
     def _run_batch(self, wire: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
+        # Of the job that collects a small batch too.
+        self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
         if batch_id == 0 and self._counted:
             count_batches(wire)
         receipts: list[Receipt] = []
         rows = self._collected(wire, plan) if self.delivery.takes(plan) else None
         if rows is None or not self.delivery.deliver(plan, rows):
-            self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)
