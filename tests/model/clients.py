@@ -91,6 +91,8 @@ class Producer:
         self._begun = False
         self._transaction: Transaction | None = None
         self._rows: list[Row] = []
+        self._sent = 0
+        """Rows that have arrived: the sequence number of the first one that waits."""
         self._through_at = 0.0
         """When the first of them is through, on a slow link."""
         self._fatal: int | None = None
@@ -208,14 +210,19 @@ class Producer:
 
     def _send(self, timeout_s: float = 10.0, *, most: int | None = None) -> None:
         """Sends what waits. What isn't answered is sent again later, and stands in the log once."""
-        world, rows = cluster(), self._rows[:most]
+        world, rows, sequence, epoch = cluster(), self._rows[:most], self._sent, self._epoch
 
         def effect() -> None:
+            # Of a request that arrives late, the broker drops what the next one has brought.
+            new = rows[self._sent - sequence :] if epoch == self._epoch else rows
+            if rows and not new:
+                return
             if self._id is None:
-                self._send_plainly(rows)
+                self._send_plainly(new)
             else:
-                self._transaction = world.broker.send(self._id, self._epoch, rows, world.scheduler.now)
-            del self._rows[: len(rows)]
+                self._transaction = world.broker.send(self._id, epoch, new, world.scheduler.now)
+            self._sent += len(new)
+            del self._rows[: len(new)]
 
         def lost(fate: Fate) -> None:
             if self._id is None and fate in (Fate.FAILED, Fate.TIMED_OUT):
