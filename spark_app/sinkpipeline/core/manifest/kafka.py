@@ -175,6 +175,12 @@ class KafkaConnection(Part):
     bootstrap_servers: BootstrapServers
     auth: Auth | None = None
 
+    @property
+    def token_endpoint_url(self) -> str | None:
+        """Who gives the tokens to log in with; None where it takes none."""
+        tokens = self.auth and self.auth.sasl and self.auth.sasl.oauthbearer
+        return tokens.token_endpoint_url if tokens else None
+
     def shares_a_broker_with(self, other: "KafkaConnection") -> bool:
         """True means the same cluster; False means nothing: one cluster can be named by different brokers."""
         return not _brokers(self).isdisjoint(_brokers(other))
