@@ -1,8 +1,8 @@
 """What Kafka says of pipelines whose driver says nothing.
 
 It is looked at in threads of its own, so that a cluster that is dead holds up no reconciliation, and told from what was
-found last. Each cluster, with the token endpoint of who asks it, has a lane of these threads, and a circuit: one that is
-silent holds up no other.
+found last. Each cluster, with the token endpoint that it is asked with, has a lane of these threads, and a circuit: one
+that is silent holds up no other.
 """
 
 from __future__ import annotations

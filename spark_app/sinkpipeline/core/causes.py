@@ -296,13 +296,17 @@ _BY_TOKEN_ERROR: Mapping[str, str | None] = MappingProxyType(
 _OWN_AUTHORITIES = (
     (
         re.compile(r"error (adding trust anchors|setting certificate)"),
-        "give auth.sasl.oauthbearer.caSecretRef the certificate of the authority that signed the endpoint's: this "
-        "machine has no authorities where the client looks; SSL_CERT_FILE can name a file of them",
+        (
+            "give auth.sasl.oauthbearer.caSecretRef the certificate of the authority that signed the endpoint's: this "
+            "machine has no authorities where the client looks; SSL_CERT_FILE can name a file of them"
+        ),
     ),
     (
         re.compile(r"(?i)\bcertificate\b"),
-        "give auth.sasl.oauthbearer.caSecretRef the certificate of the authority that signed the endpoint's, and "
-        "name the endpoint in tokenEndpointUrl as its certificate does",
+        (
+            "give auth.sasl.oauthbearer.caSecretRef the certificate of the authority that signed the endpoint's, and "
+            "name the endpoint in tokenEndpointUrl as its certificate does"
+        ),
     ),
 )
 """What curl says where the endpoint can't be trusted."""
