@@ -12,14 +12,18 @@ from pydantic import AfterValidator, ConfigDict, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
-from sinkpipeline.core.manifest.names import BLANKS, ClientId, Scope, SecretKey, SecretName, TokenEndpointUrl, UserName
+from sinkpipeline.core.manifest.names import (
+    ADDRESS_PATTERN,
+    BLANKS,
+    ClientId,
+    Scope,
+    SecretKey,
+    SecretName,
+    TokenEndpointUrl,
+    UserName,
+)
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 
-_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
-_HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
-_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-ADDRESS_PATTERN = rf"{_HOST}:{_PORT}"
-"""host:port."""
 _BLANK = r"[ \t\n\f\r]*"
 _SERVERS = rf"^{_BLANK}{ADDRESS_PATTERN}{_BLANK}(,{_BLANK}{ADDRESS_PATTERN}{_BLANK})*$"
 _MAX_HOST = 253
