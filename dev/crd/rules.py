@@ -14,7 +14,7 @@ from typing import Any
 
 from sinkpipeline.core.manifest import DEFAULT_PROGRESS_TOPIC
 from sinkpipeline.core.manifest.kafka import EXTENSION_NAME, EXTENSION_VALUE
-from sinkpipeline.core.manifest.names import MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
+from sinkpipeline.core.manifest.names import AVRO_OF_A_RECORD, MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
 from sinkpipeline.core.manifest.sinks import TOPIC_OPTION
@@ -110,6 +110,8 @@ def _not_read(path: str, message: str, *, name: str = "", absent: str = "") -> I
     )
 
 
+_OBJECT = "^[ \t\r\n]*[{]"
+"""How JSON of an object begins; whether it is JSON, the operator says."""
 _NEVER = "never changes"
 _APART = "give dead letters a topic of their own"
 
@@ -223,6 +225,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schema",
         ),
         Rule(
+            f"self.format != 'avro' || !has(self.schema) || self.schema.matches({_text(_OBJECT)})",
+            AVRO_OF_A_RECORD,
+            ".schema",
+        ),
+        Rule(
             "!(self.format in ['text', 'raw']) || !has(self.schema)",
             "a schema has no meaning for formats text and raw",
             ".schema",
@@ -240,11 +247,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schemaRegistry",
         ),
     ),
+    "spec.decode.schemaRegistry": (
+        Rule(
+            "self.url.startsWith('https://') || !has(self.auth) || !has(self.auth.tls)",
+            "tls has no meaning for http: write https in url",
+            ".auth.tls",
+        ),
+    ),
     "spec.decode.schemaRegistry.auth": (
         Rule("!has(self.basic) || !has(self.bearer)", "give basic or bearer, not both", ".bearer"),
     ),
     "spec.decode.schemaRegistry.auth.basic.username": _bytes(256),
-    "spec.decode.schemaRegistry.reader.schema": _bytes(MAX_SCHEMA_BYTES),
+    "spec.decode.schemaRegistry.reader.schema": (
+        *_bytes(MAX_SCHEMA_BYTES),
+        Rule(f"self.matches({_text(_OBJECT)})", AVRO_OF_A_RECORD),
+    ),
     "spec.decode.schema": _bytes(MAX_SCHEMA_BYTES),
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)

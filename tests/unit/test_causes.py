@@ -166,11 +166,18 @@ _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "
         ('{"error":"unauthorized_client"}', Reason.AUTHENTICATION_FAILED, "clientSecretRef"),
         ('{"error":"invalid_scope"}', Reason.AUTHENTICATION_FAILED, "oauthbearer.scope"),
         ('{"error":"unsupported_grant_type"}', Reason.AUTHENTICATION_FAILED, "client credentials"),
+        ('{"error":"server_error"}', Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
         ("SSL certificate problem: unable to get local issuer", Reason.AUTHENTICATION_FAILED, "caSecretRef"),
+        (
+            "error adding trust anchors from file: /etc/pki/tls/certs/ca-bundle.crt",
+            Reason.AUTHENTICATION_FAILED,
+            "SSL_CERT_FILE",
+        ),
         ("Failed to connect to idp:443: Could not connect to server", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
         ("Could not resolve host: idp", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
         ("Server did not provide an error string", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
         ("<html>\n" + "maintenance\n" * 1000, Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+        ("<html>our certificate has a page of its own</html>", Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
     ],
 )
 def test_who_refuses_a_token_is_told_from_who_is_away(answer: str, reason: Reason, remedy: str) -> None:
@@ -181,6 +188,26 @@ def test_who_refuses_a_token_is_told_from_who_is_away(answer: str, reason: Reaso
     assert len(told.message) < 400
     assert "\n" not in told.message
     assert is_refused_log_in(error) is not is_without_token(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ('{"kind":"Status","internal":"hidden words"}', "an answer that is no error of RFC 6749"),
+        ('{"error":"hidden"}', "an answer that is no error of RFC 6749"),
+        ('{"error":"invalid_client","error_description":"hidden words"}', "error invalid_client"),
+        ("SSL\nhidden", "an answer that is no error of RFC 6749"),
+        ("Could not resolve host: idp", "Could not resolve host: idp"),
+    ],
+)
+def test_the_answer_of_a_token_endpoint_is_not_told(answer: str, told: str) -> None:
+    """The manifest's author chooses the address, and may not reach it."""
+    java = f"The response code 403 and error response {answer} was encountered reading the token endpoint"
+    ours = translate(KafkaError(KafkaError._AUTHENTICATION, _NO_TOKEN + answer), "connecting", "kafka:9092")
+    assert ours.message.endswith(f"while connecting: {told}")
+    of_spark = spark_error(Exception(java))
+    assert "hidden" not in str(of_spark)
+    assert "HTTP 403, " in of_spark.message
 
 
 def test_what_java_tells_of_a_token_that_it_was_refused() -> None:

@@ -114,6 +114,13 @@ def test_without_the_registry_expressions_have_no_columns(call: Call, tmp_path: 
     document = json.loads("\n".join(out))
     assert (code, document["valid"]) == (0, True)
     assert document["warnings"] == [{"sink": None, "message": f"expressions: {why}"}]
+    in_clear = {"basic": {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}}}
+    decode["schemaRegistry"] = {"url": "http://registry:8081", "auth": in_clear}
+    manifest.write_text(yaml.dump(changed(smallest(), (("spec", "decode"), decode))))
+    code, out, _ = call("validate", "-f", str(manifest), "--offline")
+    assert (code, out[1][:37]) == (0, "warning: spec.decode.schemaRegistry: ")
+    code, out, _ = call("validate", "-f", str(manifest), "--offline", "-o", "json")
+    assert len(json.loads("\n".join(out))["warnings"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from sinkpipeline.core.manifest import (
     StringMap,
     parse_manifest,
 )
+from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.manifest.translate import UNTRANSLATED
 from support.resource.manifests import (
@@ -50,8 +51,10 @@ from support.resource.manifests import (
     registry,
     sink,
     smallest,
+    tokens,
 )
 
+PASSWORD = {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -401,6 +404,23 @@ def test_strategies_of_subjects_are_not_served() -> None:
     decode = registry(subjectNameStrategy="RecordName")
     (problem,) = problems_of(changed(smallest(), (("spec", "decode"), decode)))
     assert (problem.path, problem.reason) == ("spec.decode.schemaRegistry.subjectNameStrategy", Reason.NOT_SERVED)
+
+
+@pytest.mark.parametrize(
+    ("steps", "value", "told"),
+    [
+        ((*KAFKA, "auth"), {"sasl": tokens()}, "spec.source.kafka.auth: the token"),
+        ((*SINK, "kafka", "auth"), {"sasl": {**PASSWORD, "mechanism": "PLAIN"}}, "spec.sinks[0].kafka.auth: the pass"),
+        ((*KAFKA, "auth"), {"sasl": {**PASSWORD, "mechanism": "SCRAM-SHA-256"}}, None),
+        ((*KAFKA, "auth"), {"tls": {}, "sasl": tokens()}, None),
+        (("spec", "decode"), registry(auth={"basic": PASSWORD}), "spec.decode.schemaRegistry: the password"),
+        (("spec", "decode"), registry(url="https://r:1", auth={"basic": PASSWORD}), None),
+        (("spec", "decode"), AVRO, None),
+    ],
+)
+def test_credentials_that_are_sent_in_clear_are_told(steps: Steps, value: Any, told: str | None) -> None:
+    warnings = list(credentials_in_clear(parse_manifest(changed(smallest(), (steps, value)))))
+    assert [each.startswith(told or "") for each in warnings] == ([] if told is None else [True])
 
 
 def test_an_address_of_a_registry_that_is_refused_is_not_shown() -> None:

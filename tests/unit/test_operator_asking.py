@@ -133,7 +133,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, cluster: LossyCluster, world: World) ->
         child=None,
         observation=SimpleNamespace(deleting=False, paused=False, pods=()),
     )
-    question = SimpleNamespace(ref=PIPELINE, status={}, servers=frozenset(), pipeline=SimpleNamespace(identity="i"))
+    question = SimpleNamespace(ref=PIPELINE, status={}, lane=frozenset(), pipeline=SimpleNamespace(identity="i"))
 
     def look() -> None:
         try:

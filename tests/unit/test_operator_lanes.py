@@ -15,14 +15,18 @@ from typing import Any, cast
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.lanes import Lanes
 from sinkpipeline_operator.observe.driver_client import NO_NEWS, Answer
 from sinkpipeline_operator.observe.kafka_clients import KafkaClients
+from sinkpipeline_operator.observe.kafka_view import Question
 from sinkpipeline_operator.observe.secret_files import SecretFiles
 from sinkpipeline_operator.observe.switchboard import Line, Switchboard
+from support.resource.manifests import KAFKA as KAFKA_SOURCE
+from support.resource.manifests import TOKENS, changed, smallest, tokens
 from support.waiting import wait_until
 
 THREADS = 4
@@ -108,6 +112,19 @@ def test_work_that_raises_ends_no_lane(make: Callable[..., Work]) -> None:
         work.lanes.submit("a", breaks)
     work.submit("a", lasts=False)
     wait_until(lambda: work.done == ["a"], "the next is done")
+
+
+def test_a_token_endpoint_that_hangs_holds_up_no_other_pipeline_of_the_same_brokers() -> None:
+    def lane(endpoint: str) -> object:
+        sasl = tokens(oauthbearer={**TOKENS, "tokenEndpointUrl": endpoint})
+        pipeline = parse_manifest(changed(smallest(), ((*KAFKA_SOURCE, "auth"), {"sasl": sasl})))
+        question = Question(
+            ref=Ref("shop", "orders"), pipeline=pipeline, config_hash="", status={}, secrets={}, cluster=""
+        )
+        return question.lane
+
+    assert lane("https://hangs/token") != lane("https://idp/token")
+    assert lane("https://idp/token") == lane("https://idp/token")
 
 
 # --- clusters ---

@@ -17,7 +17,7 @@ from sinkpipeline_operator.observe.kafka_view import KafkaView, Question, Remova
 from support.waiting import wait_until
 
 REF = Ref("shop", "orders")
-QUESTION = cast("Question", SimpleNamespace(ref=REF, servers=frozenset({"kafka:9092"})))
+QUESTION = cast("Question", SimpleNamespace(ref=REF, lane=frozenset({"kafka:9092"})))
 TROUBLE = SinkPipelineError(Reason.BROKER_UNREACHABLE, "no answer", "wait")
 
 

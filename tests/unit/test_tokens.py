@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_librdkafka(connection: Connection) -> None:
     assert config["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,poolId=pool-1"
     assert config["https.ca.location"] == "/ca.crt"
     assert "ssl.ca.location" not in config
+
+
+def test_librdkafka_is_told_where_the_authorities_of_the_machine_are(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own curl looks where another distribution has them."""
+    assert isinstance(connection.sasl, Oauthbearer)
+    without = replace(connection, sasl=replace(connection.sasl, ca_file=None))
+    bundle = tmp_path / "bundle.crt"
+    bundle.write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    assert without.client_config()["https.ca.location"] == str(bundle)
 
 
 def test_java(connection: Connection, tmp_path: Path) -> None:

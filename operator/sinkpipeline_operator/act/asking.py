@@ -202,7 +202,7 @@ class Asking:
 
         beside = around.others if task is Task.CHECK else ""
         key = f"{asked.uid}/{asked.attempt}/{task.value}/{beside}"
-        return self.bench.ask(key, question.ref, work, lane=question.servers)
+        return self.bench.ask(key, question.ref, work, lane=question.lane)
 
     # --- by a Job ---
 

@@ -1,7 +1,8 @@
 """What Kafka says of pipelines whose driver says nothing.
 
 It is looked at in threads of its own, so that a cluster that is dead holds up no reconciliation, and told from what was
-found last. Each cluster has a lane of these threads, and a circuit: one that is silent holds up no other.
+found last. Each cluster, with the token endpoint that it is asked with, has a lane of these threads, and a circuit: one
+that is silent holds up no other.
 """
 
 from __future__ import annotations
@@ -60,11 +61,14 @@ class Question:
     cluster: str
 
     @property
-    def servers(self) -> frozenset[str]:
-        """The addresses of all clusters that it is about."""
+    def lane(self) -> frozenset[tuple[str, str | None]]:
+        """Whom it has to wait for: all clusters, each with the endpoint that gives tokens for it.
+
+        A token endpoint that hangs holds up those alone who name it, and not all pipelines of the same brokers.
+        """
         spec = self.pipeline.spec
         connections = (spec.source.kafka.connection, *(self.pipeline.connection(sink) for sink in spec.sinks))
-        return frozenset(each.bootstrap_servers for each in connections)
+        return frozenset((each.bootstrap_servers, each.token_endpoint_url) for each in connections)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +152,7 @@ class KafkaView:
             age_s = float("inf") if found is None else time.monotonic() - found.at
             if age_s >= self._every_s and question.ref not in self._asked:
                 self._asked.add(question.ref)
-                self._lanes.submit(question.servers, lambda: self._look(question))
+                self._lanes.submit(question.lane, lambda: self._look(question))
         # What is much older may be of before a driver that has run since.
         return found if age_s < 2 * self._every_s else None
 
@@ -172,7 +176,7 @@ class KafkaView:
             if ref not in self._asked and waited:
                 self._asked.add(ref)
                 names = None if announced is None else frozenset(announced)
-                self._lanes.submit(question.servers, lambda: self._remove(question, names))
+                self._lanes.submit(question.lane, lambda: self._remove(question, names))
         return replace(removal, is_slow=now - since >= _SLOW_REMOVAL_S)
 
     def look_anew(self, ref: Ref) -> None:

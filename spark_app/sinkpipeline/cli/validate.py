@@ -11,6 +11,7 @@ from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
+from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
@@ -33,6 +34,8 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
     say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
+    for warning in credentials_in_clear(pipeline):
+        say(f"warning: {warning}")
     errors: list[SinkPipelineError] = []
     registry: RegistrySettings | None = None
     if not offline:
@@ -60,8 +63,10 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
     findings: list[Finding] = []
     registry: RegistrySettings | None = None
     left_out: str | None = None
+    in_clear: list[str] = []
     try:
         pipeline = read_manifest(manifest)
+        in_clear += credentials_in_clear(pipeline)
         if not offline:
             try:
                 sinks = resolve_sinks(pipeline, secrets_dir)
@@ -86,6 +91,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
         "valid": not errors,
         "problems": [problem for path, error in errors for problem in _problems(path, error)],
         "warnings": [
+            *({"sink": None, "message": text} for text in in_clear),
             *({"sink": each.sink.sink, "message": text} for each in findings for text in each.warnings),
             *([] if left_out is None else [{"sink": None, "message": f"expressions: {left_out}"}]),
         ],

@@ -136,6 +136,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.RECORD_REFUSED
             | Reason.KAFKA_REFUSED
             | Reason.SCHEMA_NOT_FOUND
+            | Reason.SCHEMA_UNSUPPORTED
         ):
             return _HEALS
         case (

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.authorities import system_authorities
 
 LOGGER = logging.getLogger("sinkpipeline.kafka")
 
@@ -79,8 +80,10 @@ class Oauthbearer:
             config["sasl.oauthbearer.scope"] = quote_plus(self.scope)
         if self.extensions:
             config["sasl.oauthbearer.extensions"] = ",".join(map("=".join, self.extensions))
-        if self.ca_file is not None:
-            config["https.ca.location"] = self.ca_file
+        # The curl in the client's wheel looks where the distribution that built it keeps authorities, and nowhere else.
+        authorities = self.ca_file or system_authorities()
+        if authorities is not None:
+            config["https.ca.location"] = authorities
         return config
 
 

@@ -19,7 +19,7 @@ from sinkpipeline.core.deadletter import ErrorClass, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import PENDING, Known, name_of
 from sinkpipeline.spark.attempt import RESULT, attempt
-from sinkpipeline.spark.expressions import source_frame
+from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, source_frame
 from sinkpipeline.spark.framing import frame_error, literal
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _STRICT = {"mode": "FAILFAST"}
+_A_RECORD = "give an Avro record that is not recursive as the reader's schema"
 _MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's schema")
 
 
@@ -119,6 +120,23 @@ def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ())
         raise _unsupported(f"the schema can't be read: {_words(error)}") from error
 
 
+def given_schema(spark: SparkSession, text: str, path: str) -> str:
+    """The schema that stands in the manifest at `path`, as `whole_schema`.
+
+    Raises:
+        ExpressionsInvalid: Spark has no columns for it. That is no state of the world: an edit alone mends it.
+        SinkPipelineError: NotServed.
+    """
+    try:
+        schema = whole_schema(spark, text)
+        avro_columns(spark, schema)
+    except SinkPipelineError as error:
+        if error.reason is not Reason.SCHEMA_UNSUPPORTED:
+            raise
+        raise ExpressionsInvalid([Problem(path, error.message, _A_RECORD)]) from error
+    return schema
+
+
 def misfit(spark: SparkSession, reader: str, writer: str) -> str | None:
     """Why not every record of the writer's schema can be read by the reader's, by Avro's rules; None where each can."""
     jvm: Any = spark._jvm  # noqa: SLF001 - likewise
@@ -135,7 +153,7 @@ def _unsupported(fact: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.SCHEMA_UNSUPPORTED,
         fact,
-        "give an Avro record that is not recursive as the reader's schema, in decode.schema or schemaRegistry.reader",
+        f"{_A_RECORD}, in decode.schema or schemaRegistry.reader",
     )
 
 

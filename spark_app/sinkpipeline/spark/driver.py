@@ -35,7 +35,7 @@ from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
-from sinkpipeline.spark.schemas import Schemas, asked_of, planned
+from sinkpipeline.spark.schemas import Schemas, asked_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import with_allowed_endpoints
 from sinkpipeline.spark.transform import analyse
@@ -119,7 +119,11 @@ class Driver:
             schemas = self._read_schemas(spark)
             if self.stop.is_set():
                 return
-            analyse(spark, *(planned(each, schemas) for each in rows_of_all(rows, self.pipeline)))
+            plans = rows_of_all(rows, self.pipeline)
+            if schemas is None:
+                analyse(spark, *plans)
+            else:
+                schemas.analyse(plans)
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,

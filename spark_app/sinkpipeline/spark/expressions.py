@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import (
@@ -50,7 +50,7 @@ _SOURCE_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_SCHEMA_PATH = "spec.decode.schema"
+SCHEMA_PATH = "spec.decode.schema"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Problem:
     path: str
     fact: str
     remedy: str
+    whatever_columns: bool = False
+    """Whether it is wrong with any columns."""
 
 
 class ExpressionsInvalid(SinkPipelineError):
@@ -99,12 +101,12 @@ def check_schema(spark: SparkSession, ddl: str, decode_format: str = "json") -> 
             schema = parse_schema(spark, ddl)
             if decode_format == "csv" and (nested := _nested(schema)):
                 remedy = "give it a type that one field of a line can have, such as STRING"
-                return schema, [Problem(_SCHEMA_PATH, f"column {nested} is nested, and a line is not", remedy)]
+                return schema, [Problem(SCHEMA_PATH, f"column {nested} is nested, and a line is not", remedy)]
             text = F.col("value").cast("string")
             source_frame(spark).select(F.from_csv(text, ddl) if decode_format == "csv" else F.from_json(text, schema))
         except PySparkException as error:
             remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
-            return StructType(), [Problem(_SCHEMA_PATH, _sentence(error), remedy)]
+            return StructType(), [Problem(SCHEMA_PATH, _sentence(error), remedy)]
     return schema, list(column_problems(schema))
 
 
@@ -116,18 +118,18 @@ def _nested(schema: StructType) -> str | None:
 def column_problems(schema: StructType) -> Iterator[Problem]:
     """What is wrong with the columns of a decoded record."""
     if not schema.fields:
-        yield Problem(_SCHEMA_PATH, "has no columns", "name at least one column, or use format: raw")
+        yield Problem(SCHEMA_PATH, "has no columns", "name at least one column, or use format: raw")
     seen: dict[str, str] = {}
     for each in schema.fields:
         if each.name.lower() == SOURCE_STRUCT:
             fact = f"a column can't be called {each.name}: {SOURCE_STRUCT} is the source record"
-            yield Problem(_SCHEMA_PATH, fact, "leave the column out and read it from CAST(kafka.value AS STRING)")
+            yield Problem(SCHEMA_PATH, fact, "leave the column out and read it from CAST(kafka.value AS STRING)")
         elif each.name.lower() in seen:
             fact = f"columns {seen[each.name.lower()]} and {each.name} have the same name"
-            yield Problem(_SCHEMA_PATH, fact, "keep one of them: names of columns are not case sensitive")
+            yield Problem(SCHEMA_PATH, fact, "keep one of them: names of columns are not case sensitive")
         seen[each.name.lower()] = each.name
         if set(each.metadata) - {"comment"}:
-            yield Problem(_SCHEMA_PATH, f"column {each.name} has a default or is generated", "give a name and a type")
+            yield Problem(SCHEMA_PATH, f"column {each.name} has a default or is generated", "give a name and a type")
 
 
 def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str]]) -> list[Problem]:
@@ -139,7 +141,7 @@ def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str]]
 def _check(visible: DataFrame, path: str, text: str) -> Iterator[Problem]:
     try:
         if refusal := _unparsed_refusal(visible, text):
-            yield Problem(path, *refusal)
+            yield Problem(path, *refusal, whatever_columns=True)
             return
         selected = visible.select(F.expr(text))
     except AnalysisException as error:
@@ -333,7 +335,8 @@ def _misunderstood(visible: DataFrame, path: str, error: PySparkException) -> Pr
         name = (error.getMessageParameters() or {}).get("objectName", "")
         names = ", ".join(visible.columns)
         return Problem(path, f"there is no column {name}; available: {names}", "use one of the available columns")
-    return Problem(path, _sentence(error), "write one Spark SQL expression on the available columns")
+    remedy = "write one Spark SQL expression on the available columns"
+    return Problem(path, _sentence(error), remedy, whatever_columns=isinstance(error, ParseException))
 
 
 def _sentence(error: PySparkException) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, name_of
-from sinkpipeline.spark.avro import misfit, require_avro, whole_schema
+from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
+from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.transform import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from sinkpipeline.core.rowplan import RowPlan
     from sinkpipeline.kafka.registry import Found, FoundReader
     from sinkpipeline.kafka.settings import RegistrySettings
+
+LATEST = "latest"
+_READER_PATH = "spec.decode.schemaRegistry.reader.schema"
 
 _LOG = logging.getLogger("sinkpipeline.schemas")
 
@@ -63,12 +68,25 @@ class Schemas:
         self._spark = spark
         self._registry = registry
         self.reader = self._find_reader(settings)
+        self._is_latest = settings.reader is None and settings.version in (None, LATEST)
         self._known = Known(id_bytes=settings.id_bytes)
         self._lock = threading.Lock()
 
     def plan(self, rows: RowPlan) -> RowPlan:
         """`rows` with the reader's schema and the writers that are known now."""
         return replace(rows, schema=self.reader.schema, known=self._known)
+
+    def analyse(self, plans: Iterable[RowPlan]) -> None:
+        """Checks schema and expressions, as `transform.analyse`.
+
+        Raises:
+            SinkPipelineError: as there; SchemaUnsupported where expressions don't fit the columns of a `latest`
+                version: whoever registered it is to blame, and no edit of the manifest.
+        """
+        try:
+            analyse(self._spark, *map(self.plan, plans))
+        except ExpressionsInvalid as error:
+            raise (misfit_of_latest(error, self.reader.info) if self._is_latest else error) from error
 
     def learn(self, frames: Collection[bytes]) -> None:
         """Asks for the schemas of these frames, if they are not known yet.
@@ -94,9 +112,9 @@ class Schemas:
 
     def _find_reader(self, settings: RegistrySettings) -> Reader:
         if settings.reader is not None:
-            schema = whole_schema(self._spark, settings.reader)
+            schema = given_schema(self._spark, settings.reader, _READER_PATH)
             return Reader(schema, ReaderInfo(fingerprint=_fingerprint(schema)))
-        found = self._registry.reader(settings.subject or "", settings.version or "latest")
+        found = self._registry.reader(settings.subject or "", settings.version or LATEST)
         schema = whole_schema(self._spark, found.schema.text, found.schema.references)
         fingerprint = _fingerprint(schema)
         return Reader(
@@ -112,6 +130,17 @@ class Schemas:
         except SinkPipelineError as error:
             return Writer(frame, "", error.message)
         return Writer(frame, schema, misfit(self._spark, self.reader.schema, schema))
+
+
+def misfit_of_latest(error: ExpressionsInvalid, reader: ReaderInfo) -> SinkPipelineError:
+    """What expressions that don't fit the latest version mean; the error itself where no columns would mend it."""
+    if any(each.whatever_columns for each in error.problems):
+        return error
+    return SinkPipelineError(
+        Reason.SCHEMA_UNSUPPORTED,
+        f"version {reader.version} of subject {reader.subject}, the latest one, does not fit: {error.message}",
+        "set decode.schemaRegistry.reader.version to a version that fits, register one, or correct the expressions",
+    )
 
 
 def schemas_of(spark: SparkSession, settings: RegistrySettings | None) -> Schemas | None:

@@ -17,6 +17,7 @@ from sinkpipeline.spark import avro, decode, framing
 from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.expressions import (
+    SCHEMA_PATH,
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
     ExpressionsInvalid,
@@ -109,7 +110,9 @@ def _checked(spark: SparkSession, plan: RowPlan) -> tuple[StructType | None, lis
         return None, []
     if plan.decode_format in ("json", "csv"):
         return check_schema(spark, plan.schema, plan.decode_format)
-    schema = avro_columns(spark, plan.schema)
+    # With frames it is of a registry, or was looked at before.
+    text = avro.given_schema(spark, plan.schema, SCHEMA_PATH) if plan.known is None else plan.schema
+    schema = avro_columns(spark, text)
     return schema, list(column_problems(schema))
 
 

@@ -203,7 +203,7 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "text", "onNull": "PassThrough"}),
     (("spec", "decode"), registry(url="https://[::1]:8080/apis/ccompat/v7", auth={"tls": {}, "basic": _BOTH["basic"]})),
     (("spec", "decode"), registry(auth={"bearer": _BOTH["bearer"]}, subject="a.b", reader={"version": "3"})),
-    (("spec", "decode"), registry(reader={"schema": '"long"'}, idFormat="Int64")),
+    (("spec", "decode"), registry(reader={"schema": '\n {"type": "record"}'}, idFormat="Int64")),
     (("spec", "decode"), registry({"format": "json", "schema": "a INT"})),
     (("spec", "restartNonce"), 0),
     (("spec", "spark", "template"), {}),
@@ -220,6 +220,14 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
         sink("copy", "orders", bootstrapServers="x:1,KAFKA:9092"),
         "spec.sinks[0].kafka.topic.name",
         "is a source topic too",
+    ),
+    # CEL reads no JSON.
+    (("spec", "decode"), {"format": "avro", "schema": "{"}, "spec.decode.schema", "is no JSON"),
+    (
+        ("spec", "decode"),
+        registry(reader={"schema": '{"a":' * 10_000}),
+        "spec.decode.schemaRegistry.reader.schema",
+        "is no JSON",
     ),
     # Which years have that day no pattern says.
     (
@@ -336,6 +344,10 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         ((*KAFKA, "auth", "sasl"), tokens(oauthbearer={**TOKENS, field: value}), f"{OAUTHBEARER}.{where}", right)
         for field, value, where, right in (
             ("tokenEndpointUrl", "http://idp/token", "tokenEndpointUrl", "https://, a host"),
+            ("tokenEndpointUrl", "https://idp:0/token", "tokenEndpointUrl", "https://, a host"),
+            ("tokenEndpointUrl", "https://idp:99999/token", "tokenEndpointUrl", "https://, a host"),
+            ("tokenEndpointUrl", "https://-/token", "tokenEndpointUrl", "https://, a host"),
+            ("tokenEndpointUrl", "https://.../token", "tokenEndpointUrl", "https://, a host"),
             ("tokenEndpointUrl", "https://me:secret@idp/token", "tokenEndpointUrl", "without a user"),
             ("tokenEndpointUrl", 'https://idp/"', "tokenEndpointUrl", "https://, a host"),
             ("clientId", " ", "clientId", "visible ASCII"),
@@ -457,6 +469,25 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "decode"), {**AVRO, "format": "raw"}, "spec.decode.schemaRegistry", "no meaning for format raw"),
     (("spec", "decode"), registry(url="kafka:9092"), "spec.decode.schemaRegistry.url", "write http or https"),
     (("spec", "decode"), registry(url="http://a:b@r:1"), "spec.decode.schemaRegistry.url", "no address of a registry"),
+    (
+        ("spec", "decode"),
+        {"format": "avro", "schema": "id BIGINT"},
+        "spec.decode.schema",
+        "an Avro schema of a record as JSON",
+    ),
+    (
+        ("spec", "decode"),
+        registry(reader={"schema": '"long"'}),
+        "spec.decode.schemaRegistry.reader.schema",
+        "is no JSON object",
+    ),
+    (("spec", "decode"), registry(url="http://r:0"), "spec.decode.schemaRegistry.url", "write http or https"),
+    (
+        ("spec", "decode"),
+        registry(auth={"tls": {}}),
+        "spec.decode.schemaRegistry.auth.tls",
+        "no meaning for http",
+    ),
     (("spec", "decode"), registry(auth={}), "spec.decode.schemaRegistry.auth", "is empty"),
     (("spec", "decode"), registry(auth=_BOTH), "spec.decode.schemaRegistry.auth.bearer", "not both"),
     (("spec", "decode"), registry(reader={}), "spec.decode.schemaRegistry.reader", "is empty"),

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.names import Delimiter, Expression, SchemaText
+from sinkpipeline.core.manifest.names import AVRO_OF_A_RECORD, Delimiter, Expression, SchemaText, avro_fault
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.registry import SchemaRegistry
 
@@ -86,7 +86,8 @@ def _schema_fault(decode: Decode) -> Fault | None:
             return Fault("make it schemaRegistry.reader.schema", "stands beside schemaRegistry", at)
         if schema is None and decode.schema_registry is None:
             return Fault("give an Avro schema as JSON, or schemaRegistry", "is missing, and avro needs it", at)
-        return None
+        wrong = None if schema is None else avro_fault(schema)
+        return None if wrong is None else Fault(AVRO_OF_A_RECORD, wrong, at)
     return None if schema is None else Fault("remove it, or use json, avro or csv", _no_meaning(form), at)
 
 

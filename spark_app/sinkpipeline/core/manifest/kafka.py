@@ -12,14 +12,18 @@ from pydantic import AfterValidator, ConfigDict, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
-from sinkpipeline.core.manifest.names import BLANKS, ClientId, Scope, SecretKey, SecretName, TokenEndpointUrl, UserName
+from sinkpipeline.core.manifest.names import (
+    ADDRESS_PATTERN,
+    BLANKS,
+    ClientId,
+    Scope,
+    SecretKey,
+    SecretName,
+    TokenEndpointUrl,
+    UserName,
+)
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 
-_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
-_HOST = rf"({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
-_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-ADDRESS_PATTERN = rf"{_HOST}:{_PORT}"
-"""host:port."""
 _BLANK = r"[ \t\n\f\r]*"
 _SERVERS = rf"^{_BLANK}{ADDRESS_PATTERN}{_BLANK}(,{_BLANK}{ADDRESS_PATTERN}{_BLANK})*$"
 _MAX_HOST = 253
@@ -174,6 +178,12 @@ class KafkaConnection(Part):
 
     bootstrap_servers: BootstrapServers
     auth: Auth | None = None
+
+    @property
+    def token_endpoint_url(self) -> str | None:
+        """Who gives the tokens to log in with; None where it takes none."""
+        tokens = self.auth and self.auth.sasl and self.auth.sasl.oauthbearer
+        return tokens.token_endpoint_url if tokens else None
 
     def shares_a_broker_with(self, other: "KafkaConnection") -> bool:
         """True means the same cluster; False means nothing: one cluster can be named by different brokers."""

@@ -8,15 +8,22 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.moments import POINT
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+
+_HOST_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
+_HOST = rf"({_HOST_LABEL}(\.{_HOST_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])"
+_PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+ADDRESS_PATTERN = rf"{_HOST}:{_PORT}"
+"""host:port."""
 
 BLANKS = " \t\n\f\r"
 """What Go's expressions call blank; Python's, and `str.strip`, know more."""
@@ -118,7 +125,7 @@ TokenEndpointUrl = Annotated[
     str,
     # Without what would have to be quoted for Java, and without a user: a password in it would be shown.
     _Name(
-        r"https://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~:/?!&()*+;=%-]*)?",
+        rf"https://{_HOST}(:{_PORT})?(/[A-Za-z0-9._~:/?!&()*+;=%-]*)?",
         2048,
         "use the URL of the token endpoint: https://, a host, and a path, without a user and a fragment",
     ),
@@ -132,9 +139,31 @@ Scope = Annotated[
     ),
 ]
 Expression = Annotated[str, _Text(MAX_EXPRESSION, "a Spark SQL expression")]
+
+
+def _json_object(text: str) -> str:
+    fault = avro_fault(text)
+    if fault is not None:
+        refuse(AVRO_OF_A_RECORD, fault)
+    return text
+
+
+AVRO_OF_A_RECORD = 'give an Avro schema of a record as JSON: {"type": "record", "name": ..., "fields": [...]}'
+
+
+def avro_fault(text: str) -> str | None:
+    """Why a text can be no Avro schema of a record; None where Spark has to say. Never the text, which may be long."""
+    try:
+        schema = parse_json(text)
+    except ValueError:
+        return "is no JSON"
+    return None if isinstance(schema, dict) else "is no JSON object"
+
+
 SchemaText = Annotated[
     str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", or for avro JSON')
 ]
+AvroText = Annotated[str, _Text(MAX_SCHEMA_BYTES, "an Avro schema as JSON"), AfterValidator(_json_object)]
 Delimiter = Annotated[
     str,
     _Name(r"[^\x00\n\r\"\\A-Za-z0-9]", 1, "use one character that is no letter, digit, quote, backslash or line break"),

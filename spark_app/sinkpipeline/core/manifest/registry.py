@@ -11,8 +11,8 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_va
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.kafka import ADDRESS_PATTERN, SecretRef, Tls
-from sinkpipeline.core.manifest.names import SchemaText, SchemaVersion, SubjectName, UserName
+from sinkpipeline.core.manifest.kafka import SecretRef, Tls
+from sinkpipeline.core.manifest.names import ADDRESS_PATTERN, AvroText, SchemaVersion, SubjectName, UserName
 from sinkpipeline.core.manifest.problems import refuse
 
 _MAX_URL = 2048
@@ -87,7 +87,7 @@ class ReaderSchema(Part):
 
     version: SchemaVersion | None = None
     """A version of the subject in quotes, or latest: the latest one when the driver starts."""
-    schema_text: SchemaText | None = Field(default=None, alias="schema")
+    schema_text: AvroText | None = Field(default=None, alias="schema")
     """An Avro schema as JSON. At most 65536 bytes."""
 
     @model_validator(mode="after")
@@ -113,6 +113,16 @@ class SchemaRegistry(Part):
     id_format: IdFormat = IdFormat.INT32
     """How large the id is that a value begins with: Int32, as of Confluent's serializers; Int64, as of Apicurio's older
     ones."""
+
+    @model_validator(mode="after")
+    def _tls_has_a_meaning(self) -> Self:
+        if not self.is_encrypted and self.auth is not None and self.auth.tls is not None:
+            refuse("write https in url, or remove it", "has no meaning for http", ("auth", "tls"))
+        return self
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.url.startswith("https://")
 
     @property
     def only_frames(self) -> bool:

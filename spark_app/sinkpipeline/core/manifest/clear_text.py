@@ -1,0 +1,27 @@
+"""Credentials that whoever reads the network would have: allowed, as networks differ, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
+from sinkpipeline.core.manifest.model import SinkPipeline
+
+_SENT = {SaslMechanism.PLAIN: "the password", SaslMechanism.OAUTHBEARER: "the token"}
+"""With SCRAM no password is sent."""
+
+
+def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
+    """What is sent without encryption, and what to write instead."""
+    yield from _to_brokers("spec.source.kafka.auth", pipeline.spec.source.kafka.auth)
+    for index, sink in enumerate(pipeline.spec.sinks):
+        yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+    registry = pipeline.spec.decode.schema_registry
+    if registry is not None and not registry.is_encrypted and registry.auth is not None:
+        what = "the password" if registry.auth.basic is not None else "the token"
+        yield f"spec.decode.schemaRegistry: {what} is sent without encryption; write https in url"
+
+
+def _to_brokers(path: str, auth: Auth | None) -> Iterator[str]:
+    if auth is not None and auth.tls is None and auth.sasl is not None and auth.sasl.mechanism in _SENT:
+        yield f"{path}: {_SENT[auth.sasl.mechanism]} is sent without encryption; add tls, where the listener has it"
