@@ -19,7 +19,7 @@ from servers.local_process import HOST, free_ports
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import Tls
-from sinkpipeline.kafka.registry import Found, Registry
+from sinkpipeline.kafka.registry import Answers, Found, Registry
 from sinkpipeline.kafka.settings import RegistrySettings
 from support import avro
 from support.kafka.topics import unique
@@ -44,17 +44,19 @@ def test_schemas_are_found_by_version_and_by_frame(registry: LocalRegistry) -> N
     ids = [registry.register(subject, each) for each in (first, second)]
 
     found = [registry_at(registry).reader(subject, version) for version in ("1", "latest")]
-    writers = registry_at(registry).writers([avro.frame(ids[0]), avro.frame(ids[1]), avro.frame(999_999_999)])
+    frames = [avro.frame(ids[1]), avro.frame(999_999_999), b"\1" + uuid.uuid4().bytes, avro.frame(ids[0])]
+    writers = registry_at(registry).writers(frames).found
 
     assert [(each.subject, each.version, each.id) for each in found] == [(subject, 1, ids[0]), (subject, 2, ids[1])]
     assert [json.loads(each.schema.text) for each in found] == [first, second]
-    assert writers[avro.frame(999_999_999)] is None
+    assert tuple(writers) == tuple(frames)
+    assert [writers[each] for each in frames[1:3]] == [None, None]
     assert [writers[avro.frame(each)] for each in ids] == [each.schema for each in found]
 
 
 def test_a_schema_of_another_kind_is_told(registry: LocalRegistry) -> None:
     frame = avro.frame(registry.register(unique("orders"), PROTOBUF, kind="PROTOBUF"))
-    found = registry_at(registry).writers([frame])[frame]
+    found = registry_at(registry).writers([frame]).found[frame]
     assert found is not None
     assert found.kind == "PROTOBUF"
 
@@ -89,15 +91,18 @@ Serve = Callable[..., tuple[str, list[Asked]]]
 
 @pytest.fixture
 def served() -> Iterator[Serve]:
-    """Makes a server that answers everything alike; what it was asked."""
+    """Makes a server that answers everything alike, or each path in its own way; what it was asked."""
     servers = []
 
-    def serve(answer: Answer, context: ssl.SSLContext | None = None) -> tuple[str, list[Asked]]:
+    def serve(
+        answers: Answer | Callable[[str], Answer], context: ssl.SSLContext | None = None
+    ) -> tuple[str, list[Asked]]:
         asked: list[Asked] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 asked.append((self.path, self.headers["Authorization"]))
+                answer = answers(self.path) if callable(answers) else answers
                 self.send_response(answer[0])
                 self.end_headers()
                 self.wfile.write(answer[1].encode())
@@ -119,6 +124,22 @@ def served() -> Iterator[Serve]:
 
 
 ERROR = '{"error_code": %d, "message": "no"}'
+GUID = b"\1" + bytes(16)
+WRONG = [
+    "",
+    "null",
+    "[]",
+    "{}",
+    '"x"',
+    '{"schema": null}',
+    '{"schema": ""}',
+    '{"schema": 5}',
+    '{"schema": "x", "schemaType": 5}',
+    '{"schema": "x", "references": 5}',
+    '{"schema": "x", "references": [{}]}',
+    "[" * 100_000,
+]
+"""What no registry gives for a schema that it has."""
 
 
 @pytest.mark.parametrize(
@@ -129,6 +150,9 @@ ERROR = '{"error_code": %d, "message": "no"}'
         ((200, "<html>welcome</html>"), Reason.SCHEMA_REGISTRY_UNREACHABLE),
         ((500, ERROR % 50001), Reason.SCHEMA_REGISTRY_UNREACHABLE),
         ((503, ""), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        ((500, "x" * 100_000), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        ((404, ERROR.replace("%d", '"40403"')), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        *((((200, each)), Reason.SCHEMA_REGISTRY_UNREACHABLE) for each in WRONG),
         ((401, ERROR % 40101), Reason.AUTHENTICATION_FAILED),
         ((403, ERROR % 40301), Reason.AUTHORIZATION_FAILED),
     ],
@@ -137,29 +161,94 @@ def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
     served: Serve, answer: Answer, reason: Reason
 ) -> None:
     url, _ = served(answer)
+    answers = Registry(RegistrySettings(url=url)).writers([avro.frame(1), GUID])
+    assert answers.error is not None
+    assert (answers.found, answers.error.reason) == ({}, reason)
+    assert len(answers.error.message) < 400
     with pytest.raises(SinkPipelineError) as caught:
-        Registry(RegistrySettings(url=url)).writers([avro.frame(1)])
+        Registry(RegistrySettings(url=url)).reader("orders", "latest")
     assert caught.value.reason is reason
 
 
 def test_only_its_own_word_is_believed(served: Serve) -> None:
     url, _ = served((404, ERROR % 40403))
-    assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]) == {avro.frame(1): None}
+    assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]) == Answers({avro.frame(1): None})
+
+
+NOT_FOUND = (404, ERROR % 40403)
+NO_PAGE = (404, ERROR % 404)
+LONG = (200, '{"schema": "\\"long\\""}')
+FOUND = Found('"long"', "AVRO")
+
+
+@pytest.mark.parametrize("bad", [b"\0\x80\0\0\1", b"\0" + b"\xff" * 8, GUID, b"\0" + (2**40).to_bytes(8, "big")])
+@pytest.mark.parametrize("one", [LONG, NOT_FOUND])
+def test_one_bad_frame_holds_nobody_up(served: Serve, bad: bytes, one: Answer) -> None:
+    url, _ = served(lambda path: one if path in ("/schemas/ids/1", "/schemas/ids/2147483647") else NO_PAGE)
+    good = {avro.frame(1): FOUND if one is LONG else None}
+    assert Registry(RegistrySettings(url=url)).writers([bad, *good]) == Answers({bad: None, **good})
+    assert Registry(RegistrySettings(url=url)).writers([bad]) == Answers({bad: None})
+
+
+def test_what_was_answered_is_kept(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, asked = served(lambda path: (500, "") if path == "/schemas/ids/1" else LONG)
+    registry = Registry(RegistrySettings(url=url))
+    answers = registry.writers([avro.frame(each) for each in (2, 1, 3)])
+    assert answers.found == {avro.frame(2): FOUND, avro.frame(3): FOUND}
+    assert answers.error is not None
+
+    monkeypatch.setattr("sinkpipeline.kafka.registry._ROUND_S", 0.0)
+    asked.clear()
+    assert registry.writers([avro.frame(2), avro.frame(3)]) == Answers({avro.frame(2): FOUND})
+    assert len(asked) == 1
+
+
+def test_a_schema_whose_part_is_gone_is_found_without_it(served: Serve) -> None:
+    refers = '{"schema": "x", "references": [{"name": "P", "subject": "p", "version": 1}]}'
+    url, _ = served(lambda path: (404, ERROR % 40401) if path.startswith("/subjects") else (200, refers))
+    assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]).found == {avro.frame(1): Found("x", "AVRO")}
+
+
+@pytest.mark.parametrize("content", ["", "SECRET part", "SECRET ", " SECRET", "SEC\nRET", "SECR\u00e9T", "SECRET\x01"])
+def test_a_secret_that_no_header_takes_is_not_told(served: Serve, content: str, tmp_path: Path) -> None:
+    url, asked = served(LONG)
+    secret = tmp_path / "secret"
+    secret.write_text(content)
+    settings = [RegistrySettings(url=url, token_file=str(secret))]
+    if not content or "\n" in content:
+        settings.append(RegistrySettings(url=url, username="me", password_file=str(secret)))
+    for each in settings:
+        with pytest.raises(SinkPipelineError) as caught:
+            Registry(each).writers([avro.frame(1)])
+        assert caught.value.reason is Reason.SECRET_INVALID
+        assert "SEC" not in str(caught.value)
+    assert asked == []
+
+
+def test_authorities_are_those_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Serve) -> None:
+    authority, server = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(HOST).configure_cert(server)
+    authority.cert_pem.write_to_path(str(tmp_path / "bundle"))
+    url, _ = served(LONG, server)
+    assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]).found == {}
+    monkeypatch.setattr("sinkpipeline.kafka.registry.system_authorities", lambda: str(tmp_path / "bundle"))
+    assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]).found == {avro.frame(1): FOUND}
 
 
 def test_a_guid_is_asked_for_as_confluent_documents_it(served: Serve) -> None:
     url, asked = served((200, '{"schema": "\\"long\\""}'))
     guid = uuid.uuid4()
     frame = b"\1" + guid.bytes
-    assert Registry(RegistrySettings(url=url)).writers([frame]) == {frame: Found('"long"', "AVRO")}
+    assert Registry(RegistrySettings(url=url)).writers([frame]) == Answers({frame: FOUND})
     assert [path.partition("?")[0] for path, _ in asked] == [f"/schemas/guids/{guid}"]
 
 
 def test_nobody_answers() -> None:
     [port] = free_ports(1)
-    with pytest.raises(SinkPipelineError, match="does not answer") as caught:
-        Registry(RegistrySettings(url=f"http://{HOST}:{port}")).writers([avro.frame(1)])
-    assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+    error = Registry(RegistrySettings(url=f"http://{HOST}:{port}")).writers([avro.frame(1), avro.frame(2)]).error
+    assert error is not None
+    assert "does not answer" in error.message
+    assert error.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
 
 
 def test_credentials_are_read_when_they_are_needed(served: Serve, tmp_path: Path) -> None:
@@ -169,7 +258,7 @@ def test_credentials_are_read_when_they_are_needed(served: Serve, tmp_path: Path
     with_token = Registry(RegistrySettings(url=url, token_file=str(secret)))
     for content in ("a:b", "c\n"):
         secret.write_text(content)
-        assert with_basic.writers([avro.frame(1)])[avro.frame(1)] == Found('"long"', "AVRO")
+        assert with_basic.writers([avro.frame(1)]).found[avro.frame(1)] == Found('"long"', "AVRO")
         with_token.writers([avro.frame(1)])
     basic = [f"Basic {base64.b64encode(each.encode()).decode()}" for each in ("me:a:b", "me:c")]
     assert [who for _, who in asked] == [basic[0], "Bearer a:b", basic[1], "Bearer c"]
@@ -186,13 +275,14 @@ def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
         content.write_to_path(str(tmp_path / name))
     url, _ = served((200, '{"schema": "\\"long\\""}'), server)
 
-    def ask(ca: str, *pair: str) -> Found | None:
+    def ask(ca: str, *pair: str) -> Answers:
         certificate, key = (str(tmp_path / each) for each in pair) if pair else (None, None)
         tls = Tls(ca_file=str(tmp_path / ca), certificate_file=certificate, key_file=key)
-        return Registry(RegistrySettings(url=url, tls=tls)).writers([avro.frame(1)])[avro.frame(1)]
+        return Registry(RegistrySettings(url=url, tls=tls)).writers([avro.frame(1)])
 
-    assert ask("ca", "certificate", "key") == Found('"long"', "AVRO")
+    assert ask("ca", "certificate", "key") == Answers({avro.frame(1): FOUND})
     for wrong in (("ca",), ("other", "certificate", "key")):
-        with pytest.raises(SinkPipelineError, match="does not answer") as caught:
-            ask(*wrong)
-        assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+        error = ask(*wrong).error
+        assert error is not None
+        assert "does not answer" in error.message
+        assert error.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE

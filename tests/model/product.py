@@ -89,7 +89,7 @@ def product_on_the_model() -> Iterator[None]:
             TaskContext=SimpleNamespace(get=lambda: _thread().context),
             _ReadAhead=little_spark.ReadAhead,
             # Records of the model name no schemas.
-            decoded_part=lambda batch: (batch, frozenset()),
+            decoded_part=lambda batch: (batch, ()),
             partition_of=lambda _plan, batch: batch.partition,
             to_rows=little_spark.to_rows,
             this_worker=lambda: _thread().context.worker,

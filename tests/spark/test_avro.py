@@ -67,6 +67,15 @@ def test_one_schema_for_all_values(spark: SparkSession) -> None:
     assert [bytes(each.value) for each in found[:3]] == [b'{"id":1,"note":"a"}', b'{"id":2}', good[:-1]]
 
 
+@pytest.mark.parametrize("kind", ["bytes", "string", {"type": "array", "items": "null"}])
+def test_a_length_that_no_record_has_is_no_reason_to_make_room_for_it(spark: SparkSession, kind: Any) -> None:
+    schema = avro.record(("x", kind))
+    claimed = avro.body(avro.record(("x", "long")), {"x": 2**31 - 100})
+    plan = RowPlan("avro", avro.text(schema), select=RowSelect(value="'x'"))
+    (row,) = rows(spark, plan, [claimed])
+    assert word(row) == "MalformedAvro"
+
+
 def test_a_record_of_nulls_is_no_malformed_one(spark: SparkSession) -> None:
     nulls = avro.body(NULLABLE, {"note": None, "more": None})
     plan = RowPlan("avro", avro.text(NULLABLE), select=RowSelect(value="to_json(struct(note, more))"))
@@ -143,7 +152,7 @@ def test_each_value_is_read_by_the_schema_that_it_names(spark: SparkSession) -> 
         (None, None, "NullValue"),
     ]
     protobuf = Writer(avro.frame(8), "", "it is PROTOBUF, and not Avro")
-    more = known(spark, V2, unusable=(protobuf,), missing=frozenset({avro.frame(9)}))
+    more = known(spark, V2, unusable=(protobuf,), missing=(avro.frame(9),))
     plan = RowPlan("avro", avro.text(V2), select=JSON_OF_ALL, known=more)
     found = rows(spark, plan, [each[0] for each in cases], [each[1] for each in cases])
     assert [word(each) for each in found] == [each[2] for each in cases]
@@ -235,7 +244,7 @@ def test_a_schema_is_asked_for_once(spark: SparkSession, fake: avro.Registry) ->
         frames[3]: "it is PROTOBUF, and ",
         frames[4]: "the schema can't be ",
     }
-    assert known.missing == {frames[5]}
+    assert known.missing == (frames[5],)
 
 
 def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.Registry) -> None:
@@ -249,19 +258,31 @@ def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.
     assert len(fake.asked) == 2
 
 
+def letter(offset: int, value: bytes) -> Letter:
+    record = SourceRecord(
+        partition=SourcePartition("orders", 0), offset=offset, key=None, value=value, headers=None, timestamp=0
+    )
+    verdict = Verdict(ErrorClass.UNKNOWN_SCHEMA, "it was not there")
+    return Letter(LetterId(0, offset), 0, DeadLetter(sink=SinkId("shop.orders", "out"), verdict=verdict, record=record))
+
+
+def test_letters_end_however_many_schemas_they_name(
+    spark: SparkSession, fake: avro.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinkpipeline.core.schemas.MAX_MISSING", 2)
+    schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
+    transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)
+    values = [avro.framed(1, V1, {"id": 1}), *(avro.frame(each) for each in (99, 98, 97, 96))]
+    found = transform([letter(offset, value) for offset, value in enumerate(values)])
+    assert found is not None
+    assert found.errors is not None
+    assert [each and each.partition(":")[0] for each in found.errors] == [None, *["UnknownSchema"] * 4]
+    assert len(fake.asked) == 3
+
+
 def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)
-    record = SourceRecord(
-        partition=SourcePartition("orders", 0),
-        offset=5,
-        key=None,
-        value=avro.framed(1, V1, {"id": 1}),
-        headers=None,
-        timestamp=0,
-    )
-    verdict = Verdict(ErrorClass.UNKNOWN_SCHEMA, "it was not there")
-    letter = DeadLetter(sink=SinkId("shop.orders", "out"), verdict=verdict, record=record)
-    found = transform([Letter(LetterId(0, 3), 0, letter)])
+    found = transform([letter(5, avro.framed(1, V1, {"id": 1}))])
     assert found is not None
     assert (found.errors, found.values) == (None, [b'{"id":1,"note":"none"}'])

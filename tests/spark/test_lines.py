@@ -54,6 +54,9 @@ BAD: list[tuple[bytes | None, str]] = [
     (b"1,a,yesterday", "MalformedCsv"),
     (b"9223372036854775808,a,", "MalformedCsv"),
     (b"1,a,\n2,b,", "MalformedCsv"),
+    (b"1,a,\n\n", "MalformedCsv"),
+    (b"1,a,\n\r", "MalformedCsv"),
+    ("1,a,\n\u2028".encode(), "MalformedCsv"),
     (b"1,\xff,", "InvalidUtf8"),
     (b",a,", "MissingField"),
     (None, "NullValue"),
@@ -66,6 +69,12 @@ def test_one_line_of_fields(spark: SparkSession) -> None:
     assert [(word(each), bytes(each.value)) for each in found[: len(GOOD)]] == [(None, value) for _, value in GOOD]
     assert [word(each) for each in found[len(GOOD) :]] == [each[1] for each in BAD]
     assert [None if each.value is None else bytes(each.value) for each in found[len(GOOD) :]] == [b[0] for b in BAD]
+
+
+def test_a_schema_that_ends_with_a_comment(spark: SparkSession) -> None:
+    plan = RowPlan("csv", "a INT, -- the a\nb STRING -- the b", select=RowSelect(value="b"))
+    good, bad = rows(spark, plan, [b"1,x", b"x,y"])
+    assert (bytes(good.value), word(bad)) == (b"x", "MalformedCsv")
 
 
 def test_another_delimiter(spark: SparkSession) -> None:

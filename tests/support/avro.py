@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import fastavro
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka.registry import Found, FoundReader
+from sinkpipeline.kafka.registry import Answers, Found, FoundReader
 
 Schema = Any
 
@@ -60,8 +60,8 @@ class Registry:
     def reader(self, subject: str, version: str) -> FoundReader:
         return FoundReader(Found(text(self.latest), "AVRO"), subject, 2, int(version))
 
-    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]:
+    def writers(self, frames: Sequence[bytes]) -> Answers:
         self.asked.append(frozenset(frames))
         if self.away:
-            raise SinkPipelineError(Reason.SCHEMA_REGISTRY_UNREACHABLE, "away", "none")
-        return {each: self.schemas.get(each) for each in frames}
+            return Answers({}, SinkPipelineError(Reason.SCHEMA_REGISTRY_UNREACHABLE, "away", "none"))
+        return Answers({each: self.schemas.get(each) for each in frames})

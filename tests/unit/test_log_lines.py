@@ -15,6 +15,7 @@ import pytest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, Json, is_json, log_fields
 from sinkpipeline.spark import session
+from sinkpipeline.spark.java import AVRO_LIMITS
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.program import _Json
 
@@ -88,3 +89,9 @@ def test_executors_are_given_it_and_what_a_manifest_says_of_their_java_counts_mo
     conf = session._log_lines({"spark.executor.extraJavaOptions": "-Dlog4j2.configurationFile=mine"}, ENVIRONMENT)
     assert conf["spark.executor.extraJavaOptions"].endswith("log4j2-json.properties -Dlog4j2.configurationFile=mine")
     assert conf[f"spark.executorEnv.{RUN}"] == "r-1"
+
+
+def test_executors_are_told_avros_limits_and_what_a_manifest_says_of_them_counts_more() -> None:
+    conf = session.session_conf("local", {"spark.executor.extraJavaOptions": "-Da=b"})
+    options = conf["spark.executor.extraJavaOptions"].split()
+    assert options == [*(f"-D{name}={most}" for name, most in AVRO_LIMITS.items()), "-Da=b"]

@@ -81,7 +81,7 @@ class Query:
             self.error = SinkPipelineError(Reason.SOURCE_SLOW, "no record in time", "x")
             return True
         if self._world.learning:
-            self.error = UnknownSchemas(frozenset({bytes(5)}))
+            self.error = UnknownSchemas((bytes(5),))
             return True
         if ran < self._world.commits_s:
             self.counts = self.counts.with_batch(0.1, [])

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import random
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.schemas import (
     MAX_MISSING,
+    MAX_UNUSABLE,
     MAX_WRITERS,
     PENDING,
     Known,
     Writer,
     guid_of,
+    in_turns,
     name_of,
     number_of,
     pending,
@@ -48,25 +52,60 @@ def test_what_is_learnt_is_known() -> None:
 
 def test_a_plan_takes_so_many_schemas() -> None:
     full = Known().learnt(writers(MAX_WRITERS))
-    for more in (writers(1, MAX_WRITERS), []):
-        unusable = [] if more else [Writer(b"\0bad!", "", "it is JSON")]
-        with pytest.raises(SinkPipelineError, match="65 schemas") as caught:
-            full.learnt(more, unusable)
-        assert caught.value.reason is Reason.TOO_MANY_SCHEMAS
+    refused = full.no_room(writers(1, MAX_WRITERS))
+    assert refused is not None
+    assert refused.reason is Reason.TOO_MANY_SCHEMAS
+    assert "65 schemas" in refused.message
+    assert full.no_room([]) is None
+
+
+def test_writers_are_learnt_in_the_order_in_which_they_are_needed() -> None:
+    needed = writers(MAX_WRITERS + 1)[::-1]
+    assert Known().no_room(needed) is None
+    assert Known().learnt(needed).writers == tuple(needed[:MAX_WRITERS])
+
+
+def test_schemas_that_nothing_can_be_decoded_with_hold_nobody_up() -> None:
+    unusable = [replace(each, schema="", misfit="it is PROTOBUF") for each in writers(MAX_UNUSABLE + 2)[::-1]]
+    known = Known().learnt([], unusable)
+    assert known.unusable == tuple(unusable[:MAX_UNUSABLE])
+    assert known.no_room(writers(1)) is None
+    assert known.learnt([], unusable[MAX_UNUSABLE:]).unusable == tuple(unusable[2:])
 
 
 def test_ids_that_nobody_has_are_bounded_apart_and_hold_nobody_up() -> None:
     numbers = [number.to_bytes(5, "big") for number in range(MAX_MISSING)]
     full = Known().learnt(missing=numbers)
-    assert full.learnt(writers(MAX_WRITERS, MAX_MISSING)).missing == set(numbers)
-    assert full.learnt(missing=numbers[:3]).missing == set(numbers)
+    assert full.learnt(writers(MAX_WRITERS, MAX_MISSING)).missing == tuple(numbers)
     later = full.learnt(writers(1, MAX_MISSING), missing=[b"\1later"])
-    assert later.missing == {b"\1later"}
+    assert later.missing == (*numbers[1:], b"\1later")
     assert [each.frame for each in later.writers] == [writers(1, MAX_MISSING)[0].frame]
 
 
 def test_so_many_are_asked_for_at_once() -> None:
     numbers = [number.to_bytes(5, "big") for number in range(MAX_MISSING + 2)]
     known = Known().learnt(missing=numbers[:1])
-    assert known.to_ask(numbers) == set(numbers[1:-1])
-    assert known.to_ask(numbers[:1]) == set()
+    assert known.to_ask(numbers) == tuple(numbers[1:-1])
+    assert known.to_ask(numbers[::-1]) == tuple(numbers[:1:-1])
+    assert known.to_ask(numbers[:1]) == ()
+
+
+def test_what_each_task_needs_first_is_asked_for_first() -> None:
+    assert in_turns([[b"z", b"a", b"b"], [], [b"y", b"z"]]) == (b"z", b"y", b"a", b"b")
+
+
+@pytest.mark.parametrize(("tasks", "records"), [(1, 10_000), (30, 500)])
+def test_a_task_goes_on_whatever_its_records_name(tasks: int, records: int) -> None:
+    """Values that were never framed, each of which names another schema that nobody has."""
+    chance = random.Random(1)
+    source = [[b"\0" + chance.randbytes(4) for _ in range(records)] for _ in range(tasks)]
+    known, at = Known(), [0] * tasks
+    while min(at) < records:
+        told = []
+        for task, frames in enumerate(source):
+            missing, before = known.frames, at[task]
+            while at[task] < records and frames[at[task]] in missing:
+                at[task] += 1
+            assert not missing or at[task] == records or at[task] > before, "it stands where it stood"
+            told.append(frames[at[task] : at[task] + 256])
+        known = known.learnt(missing=known.to_ask(in_turns(told)))

@@ -71,7 +71,10 @@ class Receipt:
     oversized: bool = False
     """The task stopped before a record that is larger than the batch's bound for one row."""
     unknown: tuple[str, ...] = ()
-    """The task stopped before a record whose schema is not known; these frames, in hexadecimal digits, it has met."""
+    """The task stopped before a record whose schema is not known; these frames, in hexadecimal digits, it has met.
+
+    In the order in which it met them: the first one is that of the record where it stopped.
+    """
     size: int = 0
     """Bytes of the rows that the task was given, about."""
     clock_skew: bool = False

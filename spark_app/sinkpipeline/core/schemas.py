@@ -11,9 +11,10 @@ Confluent's newer serializers put the same bytes into a header, and leave the va
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -21,9 +22,15 @@ HEADER = "__value_schema_id"
 """The header that may hold the frame."""
 MAX_WRITERS = 64
 """Each is a branch of the plan, which a record passes until it has found its own."""
+MAX_UNUSABLE = 256
+"""Each has words of its own in the plan."""
 MAX_MISSING = 4096
 """Ids that the registry doesn't have. Of values that were never framed each may look like another one."""
 GUID_FRAME = 17
+
+_T = TypeVar("_T")
+
+_NAMED = 10
 
 PENDING = "PendingSchema: "
 """How the error of a row begins that isn't decoded yet; the frame in hexadecimal digits follows."""
@@ -48,45 +55,47 @@ class Known:
     writers: tuple[Writer, ...] = ()
     unusable: tuple[Writer, ...] = ()
     """Schemas that can't be decoded with, of another kind or not Avro: no record of theirs can be decoded."""
-    missing: frozenset[bytes] = field(default_factory=frozenset)
-    """What the registry has no schema for."""
+    missing: tuple[bytes, ...] = ()
+    """What the registry has no schema for; the last learnt comes last, as in all three."""
 
     @property
     def frames(self) -> frozenset[bytes]:
-        return frozenset(each.frame for each in (*self.writers, *self.unusable)) | self.missing
+        return frozenset((*(each.frame for each in (*self.writers, *self.unusable)), *self.missing))
 
-    def to_ask(self, frames: Iterable[bytes]) -> frozenset[bytes]:
-        """Those of `frames` that are not known, as many as are asked for at once."""
-        return frozenset(sorted(frozenset(frames) - self.frames)[:MAX_MISSING])
+    def to_ask(self, frames: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Those of `frames` that are not known, as many as are asked for at once.
+
+        In their own order: the first ones are those before which tasks have stopped.
+        """
+        known = self.frames
+        return tuple(dict.fromkeys(each for each in frames if each not in known))[:MAX_MISSING]
 
     def learnt(
         self, writers: Iterable[Writer] = (), unusable: Iterable[Writer] = (), missing: Iterable[bytes] = ()
     ) -> Known:
-        """With these.
+        """With these, each kind in the order in which tasks need them; of writers as many as there is room for.
 
-        Missing ones of earlier are forgotten where they are too many with these: their records are handled by now, and
-        one that comes again is asked for again. So no number of broken records holds a sink up.
-
-        Raises:
-            SinkPipelineError: TooManySchemas.
+        Unusable and missing ones of earlier are forgotten where they are too many with these: their records are handled
+        by now, and one that comes again is asked for again. So no number of broken records holds a sink up.
         """
-        new = frozenset(missing)
-        all_missing = self.missing | new
-        more = replace(
+        return replace(
             self,
-            writers=(*self.writers, *writers),
-            unusable=(*self.unusable, *unusable),
-            missing=all_missing if len(all_missing) <= MAX_MISSING else new,
+            writers=(*self.writers, *writers)[:MAX_WRITERS],
+            unusable=_last((*self.unusable, *tuple(unusable)[:MAX_UNUSABLE]), MAX_UNUSABLE),
+            missing=_last((*self.missing, *tuple(missing)[:MAX_MISSING]), MAX_MISSING),
         )
-        schemas = len(more.writers) + len(more.unusable)
-        if schemas > MAX_WRITERS:
-            raise SinkPipelineError(
-                Reason.TOO_MANY_SCHEMAS,
-                f"the records since the start were written with {schemas} schemas, and a plan takes {MAX_WRITERS}",
-                "start the pipeline again, which forgets those that no record has any more; or split the source into "
-                "several pipelines",
-            )
-        return more
+
+    def no_room(self, writers: Sequence[Writer]) -> SinkPipelineError | None:
+        """TooManySchemas, where none of these can be learnt."""
+        if not writers or len(self.writers) < MAX_WRITERS:
+            return None
+        return SinkPipelineError(
+            Reason.TOO_MANY_SCHEMAS,
+            f"the records since the start were written with {len(self.writers) + len(writers)} schemas, and a plan "
+            f"takes {MAX_WRITERS}",
+            "start the pipeline again, which forgets those that no record has any more; or split the source into "
+            "several pipelines",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +114,19 @@ class ReaderInfo:
         return {**{name: each for name, each in known.items() if each is not None}, "fingerprint": self.fingerprint}
 
 
+def _last(each: tuple[_T, ...], most: int) -> tuple[_T, ...]:
+    return each[-most:]
+
+
+def in_turns(frames: Iterable[Sequence[bytes]]) -> tuple[bytes, ...]:
+    """The frames of several tasks, each in its task's order: the first ones of all tasks, then the second ones, ...
+
+    However many they are, what each task needs first is asked for first.
+    """
+    turns = zip_longest(*frames)
+    return tuple(dict.fromkeys(each for turn in turns for each in turn if each is not None))
+
+
 def pending(error: str | None) -> bytes | None:
     """The frame of a row that isn't decoded yet, by the row's error; None for any other row."""
     return bytes.fromhex(error[len(PENDING) :]) if error is not None and error.startswith(PENDING) else None
@@ -118,6 +140,12 @@ def number_of(frame: bytes) -> int | None:
 def guid_of(frame: bytes) -> str:
     """The schema's GUID."""
     return str(uuid.UUID(bytes=frame[1:]))
+
+
+def names_of(frames: Sequence[bytes]) -> str:
+    """For people: some of them, and how many there are."""
+    told = ", ".join(map(name_of, frames[:_NAMED]))
+    return told if len(frames) <= _NAMED else f"{told}, and {len(frames) - _NAMED} more"
 
 
 def name_of(frame: bytes) -> str:

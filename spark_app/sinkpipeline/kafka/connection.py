@@ -174,6 +174,36 @@ def password_file(secrets_dir: Path | None, secret: str, key: str) -> str:
     return path
 
 
+def read_token(path: Path) -> str:
+    """A token as it stands in a header of HTTP, without the line break that an editor leaves at its end.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid.
+    """
+    token = read_secret(path).rstrip("\r\n")
+    if not token:
+        raise _invalid(path, "is empty", "write the token into it")
+    if not all("!" <= each <= "~" for each in token):
+        fact = "holds a blank, a line break or another character that a token can't have"
+        raise _invalid(path, fact, "write the token alone into it")
+    return token
+
+
+def read_password(path: Path) -> str:
+    """A password for HTTP, likewise.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid.
+    """
+    password = read_secret(path).rstrip("\r\n")
+    if not password:
+        raise _invalid(path, "is empty", "write the password into it")
+    if any(each < " " or each == "\x7f" for each in password):
+        fact = "holds a line break or another control character, which a password of HTTP can't have"
+        raise _invalid(path, fact, "write the password alone into it")
+    return password
+
+
 def check_tls(tls: Tls) -> Tls:
     """Refuses files that one of the two clients could not use, before either is asked to.
 

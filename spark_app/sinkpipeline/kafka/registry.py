@@ -6,25 +6,37 @@ lives for one round of questions, so that a Secret that was changed is read agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import guid_of, name_of, number_of
-from sinkpipeline.kafka.connection import read_secret
+from sinkpipeline.kafka.authorities import system_authorities
+from sinkpipeline.kafka.connection import read_password, read_token
 from sinkpipeline.kafka.settings import RegistrySettings
 
 _TIMEOUT_S = 3.0
+_ROUND_S = 30.0
+"""After so long no further question is asked: what was answered is of use already."""
 _SCHEMA_NOT_FOUND = 40403
 _NOT_FOUND = {40401, 40402, _SCHEMA_NOT_FOUND}
 """The registry's own words for what it doesn't have; any other 404 is of somebody else, such as a proxy."""
+_NO_SUCH_PAGE = 404
+_LAST_NUMBER = 2**31 - 1
+"""Registries count in Java's int."""
+_LAST_LONG = 2**63 - 1
+_SHORT_FRAME = 5
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What the client raises for an answer that is no JSON, or another one than a registry's."""
 _CHECK = "check decode.schemaRegistry.url, and that the registry runs"
 
 
@@ -49,6 +61,16 @@ class FoundReader:
     id: int
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What came of a round of questions."""
+
+    found: Mapping[bytes, Found | None] = field(default_factory=dict)
+    """By frame, in the order of the questions; None where the registry has no schema."""
+    error: SinkPipelineError | None = None
+    """Why others have no answer; None where they have, or are to be asked for in another round."""
+
+
 class Registry:
     """Questions to the registry of a pipeline.
 
@@ -58,6 +80,8 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings) -> None:
         self.settings = settings
+        self._has_answered = False
+        """Whether it is a registry that speaks there, and no proxy that knows no page."""
 
     def reader(self, subject: str, version: str) -> FoundReader:
         """A version of a subject, or `latest`.
@@ -66,52 +90,93 @@ class Registry:
             SinkPipelineError: SchemaNotFound too.
         """
         what = f"subject {subject}, version {version}"
-        with self._client(what) as client:
+        with self._client() as client, _asking(what):
             try:
                 found = client.get_version(subject, "latest" if version == "latest" else int(version))
-                schema = _whole(client, found.schema)
+                schema = _whole(client, _checked(found.schema))
             except SchemaRegistryError as error:
                 if error.error_code in _NOT_FOUND:
                     raise SinkPipelineError(
                         Reason.SCHEMA_NOT_FOUND,
-                        f"the registry has no {what}: {error.error_message}",
+                        f"the registry has no {what}: {reason_of(str(error.error_message))}",
                         "register it, or correct decode.schemaRegistry",
                     ) from error
                 raise
-        return FoundReader(schema=schema, subject=subject, version=found.version or 0, id=found.schema_id or 0)
+            number, at = int(found.schema_id or 0), int(found.version or 0)
+        self._has_answered = True
+        return FoundReader(schema=schema, subject=subject, version=at, id=number)
 
-    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]:
-        """The schemas that frames name; None where the registry has none."""
+    def writers(self, frames: Sequence[bytes]) -> Answers:
+        """The schemas that frames name, asked for in this order for as long as a round may take.
+
+        Where nothing was found there is an error.
+        """
         found: dict[bytes, Found | None] = {}
-        for frame in sorted(set(frames)):
-            with self._client(f"the schema with {name_of(frame)}") as client:
+        first: SinkPipelineError | None = None
+        until = monotonic() + _ROUND_S
+        with self._client() as client:
+            for frame in frames:
                 try:
-                    found[frame] = _whole(client, _of_frame(client, frame))
-                except SchemaRegistryError as error:
-                    if error.error_code != _SCHEMA_NOT_FOUND:
-                        raise
-                    found[frame] = None
-        return found
+                    found[frame] = self._writer(client, frame)
+                except SinkPipelineError as error:
+                    # A question that has no answer must not keep the others from theirs.
+                    first = first or error
+                    if _is_of_all(error):
+                        break
+                if monotonic() > until:
+                    break
+        return Answers(found, first)
+
+    def _writer(self, client: SchemaRegistryClient, frame: bytes) -> Found | None:
+        number = number_of(frame)
+        if number is not None and number > (_LAST_NUMBER if len(frame) == _SHORT_FRAME else _LAST_LONG):
+            return None
+        with _asking(f"the schema with {name_of(frame)}"):
+            try:
+                schema = _checked(_of_frame(client, frame))
+            except SchemaRegistryError as error:
+                own_word = error.error_code == _SCHEMA_NOT_FOUND
+                # A registry without this page has none of the schemas that it would show.
+                beyond = error.http_status_code == _NO_SUCH_PAGE and (number is None or number > _LAST_NUMBER)
+                if not own_word and not (beyond and self._is_a_registry(client)):
+                    raise
+                self._has_answered = True
+                return None
+            self._has_answered = True
+            try:
+                return _whole(client, schema)
+            except SchemaRegistryError as error:
+                if error.error_code not in _NOT_FOUND:
+                    raise
+                # What it refers to is gone: nothing can be decoded with it, which its parser finds and tells.
+                return _found(schema)
+
+    def _is_a_registry(self, client: SchemaRegistryClient) -> bool:
+        """Whether it has answered any question as a registry does; asks it one where there was none."""
+        if not self._has_answered:
+            try:
+                _checked(client.get_schema(_LAST_NUMBER))
+                self._has_answered = True
+            except SchemaRegistryError as error:
+                self._has_answered = error.error_code == _SCHEMA_NOT_FOUND
+        return self._has_answered
 
     @contextmanager
-    def _client(self, what: str) -> Iterator[SchemaRegistryClient]:
+    def _client(self) -> Iterator[SchemaRegistryClient]:
         try:
-            with SchemaRegistryClient(self._configuration()) as client:
-                yield client
-        except SchemaRegistryError as error:
-            raise _refused(what, error) from error
-        except (httpx.HTTPError, OSError) as error:
-            told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise _unreachable(f"the schema registry does not answer when asked for {what}: {told}", _CHECK) from error
-        except ValueError as error:
-            # An answer that is no JSON.
-            raise _unreachable(f"the schema registry gave no answer that can be read for {what}", _CHECK) from error
+            client = SchemaRegistryClient(self._configuration())
+        except (OSError, ValueError) as error:
+            fact = f"the schema registry can't be asked: {type(error).__name__}"
+            raise _unreachable(fact, "check decode.schemaRegistry.url and auth") from error
+        with client:
+            yield client
 
     def _configuration(self) -> dict[str, Any]:
         settings = self.settings
         tls = settings.tls
         files = {
-            "ssl.ca.location": None if tls is None else tls.ca_file,
+            # Else the client trusts the authorities that came with it, and not those of the image.
+            "ssl.ca.location": (None if tls is None else tls.ca_file) or system_authorities(),
             "ssl.certificate.location": None if tls is None else tls.certificate_file,
             "ssl.key.location": None if tls is None else tls.key_file,
         }
@@ -123,12 +188,12 @@ class Registry:
             **{name: path for name, path in files.items() if path is not None},
         }
         if settings.password_file is not None:
-            password = _secret(settings.password_file)
+            password = read_password(Path(settings.password_file))
             configuration["basic.auth.user.info"] = f"{settings.username}:{password}"
         if settings.token_file is not None:
             configuration |= {
                 "bearer.auth.credentials.source": "STATIC_TOKEN",
-                "bearer.auth.token": _secret(settings.token_file),
+                "bearer.auth.token": read_token(Path(settings.token_file)),
                 # Of Confluent Cloud; the client asks for it wherever there is a token.
                 "bearer.auth.logical.cluster": "",
                 "bearer.auth.identity.pool.id": "",
@@ -136,33 +201,67 @@ class Registry:
         return configuration
 
 
-def _secret(file: str) -> str:
-    """Without the line break that an editor leaves at the end."""
-    return read_secret(Path(file)).rstrip("\r\n")
-
-
 def _of_frame(client: SchemaRegistryClient, frame: bytes) -> Schema:
     number = number_of(frame)
     return client.get_schema_by_guid(guid_of(frame)) if number is None else client.get_schema(number)
 
 
+def _checked(schema: Schema) -> Schema:
+    """Raises ValueError where what the client made of an answer is no schema."""
+    text, kind = schema.schema_str, schema.schema_type
+    if not isinstance(text, str) or not text or not (kind is None or isinstance(kind, str)):
+        raise ValueError("no schema")
+    for each in schema.references or ():
+        if not isinstance(each.subject, str) or not each.subject or not isinstance(each.version, int):
+            raise TypeError("no reference")
+    return schema
+
+
+def _found(schema: Schema, references: tuple[str, ...] = ()) -> Found:
+    return Found(str(schema.schema_str), schema.schema_type or "AVRO", references)
+
+
 def _whole(client: SchemaRegistryClient, schema: Schema) -> Found:
     found: dict[tuple[str, int], str] = {}
     _add_references(client, schema, found)
-    return Found(str(schema.schema_str), schema.schema_type or "AVRO", tuple(found.values()))
+    return _found(schema, tuple(found.values()))
 
 
 def _add_references(client: SchemaRegistryClient, schema: Schema, found: dict[tuple[str, int], str]) -> None:
     for each in schema.references or ():
         key = (str(each.subject), int(each.version or 0))
         if key not in found:
-            referred = client.get_version(*key).schema
+            referred = _checked(client.get_version(*key).schema)
             _add_references(client, referred, found)
             found[key] = str(referred.schema_str)
 
 
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SchemaRegistryError as error:
+        raise _refused(what, error) from error
+    except httpx.LocalProtocolError:
+        # Its text quotes a header, and headers hold credentials.
+        raise _unreachable(f"the schema registry can't be asked for {what}: LocalProtocolError", _CHECK) from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        text = type(error).__name__ + (f": {error}" if str(error) else "")
+        fact = f"the schema registry does not answer when asked for {what}: {reason_of(text)}"
+        raise _unreachable(fact, _CHECK) from error
+    except _UNREADABLE as error:
+        raise _unreachable(f"the schema registry gave no answer that can be read for {what}", _CHECK) from error
+
+
+def _is_of_all(error: SinkPipelineError) -> bool:
+    """Whether the next question would fare no better: nobody answers, or not us."""
+    cause = error.__cause__
+    return error.reason is Reason.AUTHENTICATION_FAILED or isinstance(cause, (httpx.TransportError, OSError))
+
+
 def _refused(what: str, error: SchemaRegistryError) -> SinkPipelineError:
-    fact = f"the schema registry refused to tell {what}: {error.error_message} (HTTP {error.http_status_code})"
+    words = reason_of(str(error.error_message))
+    fact = f"the schema registry refused to tell {what}: {words} (HTTP {error.http_status_code})"
     match error.http_status_code:
         case 401:
             remedy = "check decode.schemaRegistry.auth, and the Secrets it names"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,8 @@ from sinkpipeline.kafka.connection import (
     check_authority,
     check_tls,
     password_file,
+    read_password,
+    read_token,
     secret_file,
 )
 from sinkpipeline.kafka.settings import DeadLetterSettings, RegistrySettings, SinkSettings, SourceSettings
@@ -91,13 +94,19 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
         url=registry.url,
         tls=_tls(auth.tls, secrets_dir),
         username=None if auth.basic is None else auth.basic.username,
-        password_file=None if password is None else secret_file(secrets_dir, password.name, password.key),
-        token_file=None if token is None else secret_file(secrets_dir, token.name, token.key),
+        password_file=None if password is None else _checked(secrets_dir, password, read_password),
+        token_file=None if token is None else _checked(secrets_dir, token, read_token),
         subject=registry.subject or (f"{topics[0]}-value" if topics else None),
         version=registry.reader_version,
         reader=None if registry.reader is None else registry.reader.schema_text,
         id_bytes=registry.id_format.size,
     )
+
+
+def _checked(secrets_dir: Path | None, ref: manifest.SecretRef, read: Callable[[Path], str]) -> str:
+    path = secret_file(secrets_dir, ref.name, ref.key)
+    read(Path(path))
+    return path
 
 
 def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> SourceSettings:

@@ -21,7 +21,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter, Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Headers, Row, batch_size
-from sinkpipeline.core.schemas import name_of
+from sinkpipeline.core.schemas import names_of
 from sinkpipeline.core.task_ports import Claim, LetterBox, RecordReader, Sender
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ class OversizedRecord(Restart):
 class UnknownSchemas(Restart):
     """The tasks stopped before records whose schemas the plan doesn't have; the next start must have them."""
 
-    def __init__(self, frames: frozenset[bytes]) -> None:
-        super().__init__(f"records name schemas that are not known yet: {', '.join(map(name_of, sorted(frames)))}")
+    def __init__(self, frames: tuple[bytes, ...]) -> None:
+        """`frames`: those that are needed first come first."""
+        super().__init__(f"records name schemas that are not known yet: {names_of(frames)}")
         self.frames = frames
 
 

@@ -32,6 +32,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
+from sinkpipeline.core.schemas import in_turns
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, UnknownSchemas
 from sinkpipeline.sinks.failpoints import failpoint
@@ -143,7 +144,7 @@ class SinkDelivery:
             raise self.explained(error)
         if any(receipt.oversized for receipt in receipts):
             raise OversizedRecord
-        unknown = frozenset(bytes.fromhex(each) for receipt in receipts for each in receipt.unknown)
+        unknown = in_turns([bytes.fromhex(each) for each in receipt.unknown] for receipt in receipts)
         if unknown:
             raise UnknownSchemas(unknown)
         self._advance(plan.ranges)

@@ -21,6 +21,7 @@ from sinkpipeline.core.schemas import PENDING, Known, name_of
 from sinkpipeline.spark.attempt import RESULT, attempt
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, source_frame
 from sinkpipeline.spark.framing import frame_error, literal
+from sinkpipeline.spark.java import AVRO_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +34,11 @@ _MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's s
 
 
 def require_avro(spark: SparkSession) -> None:
-    """Raises SinkPipelineError: NotServed, where Spark is without its Avro module."""
+    """Makes the driver's JVM ready to decode.
+
+    Raises:
+        SinkPipelineError: NotServed, where Spark is without its Avro module.
+    """
     jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to know
     if isinstance(jvm.org.apache.spark.sql.avro.AvroDataToCatalyst, JavaPackage):
         raise SinkPipelineError(
@@ -41,6 +46,10 @@ def require_avro(spark: SparkSession) -> None:
             f"format avro needs spark-avro, and this Spark, {spark.version}, is without it",
             "use Spark 4.1, which has it here",
         )
+    # On a cluster this JVM runs before we do. Avro reads its limits when it decodes for the first time.
+    for name, most in AVRO_LIMITS.items():
+        if jvm.java.lang.System.getProperty(name) is None:
+            jvm.java.lang.System.setProperty(name, str(most))
 
 
 def avro_columns(spark: SparkSession, reader: str) -> StructType:
@@ -89,8 +98,12 @@ def framed_error(framed: Column, parsed: Column, known: Known) -> Column:
         if each.misfit is not None:
             bad = parsed.isNull() & (framed == literal(each.frame))
             error = error.when(bad, _incompatible(each.frame, each.misfit))
-    for each in known.unusable:
-        error = error.when(framed == literal(each.frame), _incompatible(each.frame, each.misfit or ""))
+    if known.unusable:
+        # One look for all, so that they cost a good row next to nothing.
+        why = F.lit(None).cast("string")
+        for each in known.unusable:
+            why = F.when(framed == literal(each.frame), _incompatible(each.frame, each.misfit or "")).otherwise(why)
+        error = error.when(framed.isin(*(literal(each.frame) for each in known.unusable)), why)
     if known.writers:
         writers = [literal(each.frame) for each in known.writers]
         error = error.when(parsed.isNull() & framed.isin(*writers), F.lit(_MALFORMED))

@@ -105,9 +105,14 @@ def check_schema(spark: SparkSession, ddl: str, decode_format: str = "json") -> 
             text = F.col("value").cast("string")
             source_frame(spark).select(F.from_csv(text, ddl) if decode_format == "csv" else F.from_json(text, schema))
         except PySparkException as error:
-            remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
-            return StructType(), [Problem(SCHEMA_PATH, _sentence(error), remedy)]
+            return StructType(), [schema_problem(error)]
     return schema, list(column_problems(schema))
+
+
+def schema_problem(error: PySparkException) -> Problem:
+    """What Spark says of a schema that it can't read."""
+    remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
+    return Problem(SCHEMA_PATH, _sentence(error), remedy)
 
 
 def _nested(schema: StructType) -> str | None:

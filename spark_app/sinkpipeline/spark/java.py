@@ -12,6 +12,17 @@ CLASS_PATH = "spark.driver.extraClassPath"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options where the second compiler's work would not pay: the JVM ends before."""
 
+AVRO_LIMITS = {
+    "org.apache.avro.limits.bytes.maxLength": 64 * 1024 * 1024,
+    "org.apache.avro.limits.string.maxLength": 64 * 1024 * 1024,
+    "org.apache.avro.limits.collectionItems.maxLength": 16 * 1024 * 1024,
+}
+"""System properties of every JVM that decodes.
+
+Avro makes room for the length that a value claims before it reads it. A malformed one claims up to 2 GB, which no JVM
+here has room for: the executor would end, and so would the next one. No value in a record of Kafka is as large as this.
+"""
+
 
 def java_of(environment: Mapping[str, str]) -> Path | None:
     """The program that spark-submit starts."""

@@ -39,7 +39,8 @@ def parse_csv(value: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
         "timeZone": "UTC",
         "columnNameOfCorruptRecord": corrupt,
     }
-    return F.from_csv(_line(value), f"{ddl}, `{corrupt}` STRING", options)
+    # On a line of its own: the schema may end with a comment.
+    return F.from_csv(_line(value), f"{ddl}\n, `{corrupt}` STRING", options)
 
 
 def csv_error(value: Column, parsed: Column, schema: StructType, corrupt: str) -> Column:
@@ -57,4 +58,4 @@ def csv_error(value: Column, parsed: Column, schema: StructType, corrupt: str) -
 
 def _line(value: Column) -> Column:
     """Without the line break at its end."""
-    return F.regexp_replace(text_of(value), "\\r?\\n$", "")
+    return F.regexp_replace(text_of(value), "\\r?\\n\\z", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,11 +67,26 @@ def preview_rows(
     """
     if not outlook.ranges:
         return []
-    found = _taken(spark, settings, planned(rows, schemas), outlook, limit)
-    while schemas is not None and (unknown := _unknown_in(found)):
-        schemas.learn(unknown)
-        found = _taken(spark, settings, planned(rows, schemas), outlook, limit)
+    found = settled(lambda: _taken(spark, settings, planned(rows, schemas), outlook, limit), schemas)
     return list(_judged(found, settings, outlook))
+
+
+def settled(taken: Callable[[], list[Row]], schemas: Schemas | None) -> list[Row]:
+    """What `taken` gives, with the schemas that its rows name.
+
+    A row that was decoded once is: so it ends however many schemas they name, which a plan doesn't take all at once.
+    """
+    found = taken()
+    done: dict[tuple[str, int, int], Row] = {}
+    while schemas is not None:
+        pending = [note_from_wire(row.notes).pending for row in found]
+        done |= {_source_of(row): row for row, frame in zip(found, pending, strict=True) if frame is None}
+        unknown = [frame for row, frame in zip(found, pending, strict=True) if frame and _source_of(row) not in done]
+        if not unknown:
+            break
+        schemas.learn(unknown)
+        found = taken()
+    return [done.get(_source_of(row), row) for row in found]
 
 
 def _taken(spark: SparkSession, settings: SinkSettings, plan: RowPlan, outlook: Outlook, limit: int) -> list[Row]:
@@ -83,10 +98,8 @@ def _taken(spark: SparkSession, settings: SinkSettings, plan: RowPlan, outlook: 
         raise spark_error(error) from error
 
 
-def _unknown_in(found: list[Row]) -> frozenset[bytes]:
-    """The frames of records whose schemas are not known."""
-    frames = (note_from_wire(row.notes).pending for row in found)
-    return frozenset(each for each in frames if each is not None)
+def _source_of(row: Row) -> tuple[str, int, int]:
+    return row.topic, row.partition, row.offset
 
 
 def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Iterator[PreviewRow]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -15,7 +16,7 @@ from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned
-from sinkpipeline.spark.task import decoded_part, row_batch
+from sinkpipeline.spark.task import row_batch, undecoded
 from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import to_wire
 
@@ -56,19 +57,28 @@ class LetterTransform:
         Raises:
             SinkPipelineError: BatchFailed.
         """
-        found = self._decoded(letters)
-        while self._schemas is not None and (unknown := unknown_in(found)):
-            self._schemas.learn(unknown)
-            found = self._decoded(letters)
+        found = self._all_decoded(letters)
         if not found.num_rows:
             return None
         offset_of = {_source_of(each): each.id.offset for each in letters}
-        names = ("topic", "partition", "offset")
-        offsets = [offset_of[source] for source in zip(*(found[name].to_pylist() for name in names), strict=True)]
+        offsets = [offset_of[source] for source in _sources(found)]
         order = sorted(range(len(offsets)), key=offsets.__getitem__)
         [batch] = found.take(pa.array(order)).combine_chunks().to_batches()
         rows = row_batch(batch)
         return None if rows is None else replace(rows, offsets=sorted(offsets))
+
+    def _all_decoded(self, letters: Sequence[Letter]) -> Any:
+        """Letter by letter, so that it ends however many schemas they name: a plan doesn't take them all at once."""
+        found = self._decoded(letters)
+        done = []
+        while self._schemas is not None and (unknown := undecoded(found["notes"])):
+            self._schemas.learn(unknown.values())
+            waiting = np.zeros(found.num_rows, dtype=bool)
+            waiting[list(unknown)] = True
+            done.append(found.filter(pa.array(~waiting)))
+            rest = set(_sources(found.filter(pa.array(waiting))))
+            found = self._decoded([each for each in letters if _source_of(each) in rest])
+        return pa.concat_tables([*done, found])
 
     def _decoded(self, letters: Sequence[Letter]) -> Any:
         rows = planned(self._rows, self._schemas)
@@ -79,9 +89,8 @@ class LetterTransform:
             raise spark_error(error) from error
 
 
-def unknown_in(table: Any) -> frozenset[bytes]:
-    """The frames of records whose schemas are not known."""
-    return frozenset().union(*(decoded_part(batch)[1] for batch in table.to_batches()))
+def _sources(found: Any) -> list[tuple[str, int, int]]:
+    return list(zip(*(found[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
 
 
 def _source_of(each: Letter) -> tuple[str, int, int]:

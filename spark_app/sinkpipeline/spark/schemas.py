@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, name_of
+from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of
 from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
 from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.transform import analyse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
     from sinkpipeline.core.rowplan import RowPlan
-    from sinkpipeline.kafka.registry import Found, FoundReader
+    from sinkpipeline.kafka.registry import Answers, Found, FoundReader
     from sinkpipeline.kafka.settings import RegistrySettings
 
 LATEST = "latest"
@@ -35,7 +34,7 @@ class Asked(Protocol):
 
     def reader(self, subject: str, version: str) -> FoundReader: ...
 
-    def writers(self, frames: Iterable[bytes]) -> Mapping[bytes, Found | None]: ...
+    def writers(self, frames: Sequence[bytes]) -> Answers: ...
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,10 @@ class Schemas:
         except ExpressionsInvalid as error:
             raise (misfit_of_latest(error, self.reader.info) if self._is_latest else error) from error
 
-    def learn(self, frames: Collection[bytes]) -> None:
-        """Asks for the schemas of these frames, if they are not known yet.
+    def learn(self, frames: Iterable[bytes]) -> None:
+        """Asks for the schemas of these frames, if they are not known yet; the first ones are needed first.
+
+        There may be more to learn than one round takes; the first one is known then.
 
         Raises:
             SinkPipelineError: TooManySchemas, SchemaRegistryUnreachable, ...
@@ -101,14 +102,19 @@ class Schemas:
             writers: list[Writer] = []
             unusable: list[Writer] = []
             missing: list[bytes] = []
-            for frame, found in sorted(self._registry.writers(new).items(), key=lambda each: each[0]):
+            answers = self._registry.writers(new)
+            for frame, found in answers.found.items():
                 if found is None:
                     missing.append(frame)
                     continue
                 writer = self._writer(frame, found)
                 (writers if writer.schema else unusable).append(writer)
+            refused = self._known.no_room(writers) or answers.error
+            # What was found before is kept, whatever comes of the rest.
             self._known = self._known.learnt(writers, unusable, missing)
-        _LOG.info("schemas learnt: %s", ", ".join(map(name_of, sorted(new))))
+        _LOG.info("schemas learnt: %s", names_of(tuple(answers.found)))
+        if refused is not None:
+            raise refused
 
     def _find_reader(self, settings: RegistrySettings) -> Reader:
         if settings.reader is not None:

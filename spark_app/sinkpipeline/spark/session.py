@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
 from sinkpipeline.spark.archive import with_archive
-from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.java import AVRO_LIMITS, JAVA_OPTIONS, SHORT_LIVED
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 _LOG4J = """\
@@ -77,6 +77,7 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     Without a master it is the one of spark-submit's configuration, as is everything else that is not named here.
     """
     local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    avro = " ".join(f"-D{name}={most}" for name, most in AVRO_LIMITS.items())
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -86,6 +87,8 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
         **(local if master is not None and master.startswith("local") else {}),
         **conf,
         **REQUIRED_CONF,
+        # The manifest's come last, and so count.
+        _EXECUTORS_JAVA: " ".join(filter(None, [avro, conf.get(_EXECUTORS_JAVA)])),
         **({} if master is None else {"spark.master": with_task_attempts(master)}),
         "spark.task.maxFailures": str(_MAX_TASK_ATTEMPTS),
         # A second copy of a task would be fenced by the first, and fence it.
@@ -117,10 +120,11 @@ def _settings(
     # Spark leaves folders in the JVM's temporary one; in ours they go when we do.
     ours = f"-Dlog4j2.configurationFile=file:{log4j} -Dsinkpipeline.log.level=warn -Djava.io.tmpdir={directory}"
     local = {"spark.local.dir": str(directory)} if master is not None and master.startswith("local") else {}
+    whole = session_conf(master, conf)
     return {
         **local,
-        **session_conf(master, conf),
-        **(_log_lines(conf, os.environ) if json_lines else {}),
+        **whole,
+        **(_log_lines(whole, os.environ) if json_lines else {}),
         "spark.app.name": name,
         JAVA_OPTIONS: " ".join(filter(None, [conf.get(JAVA_OPTIONS), ours])),
     }

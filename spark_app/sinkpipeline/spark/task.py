@@ -38,9 +38,11 @@ SINK, BATCH = "mdc.sink", "mdc.batch"
 _IDLE_POLL_S = 1.0
 _AHEAD = 2
 _MOST_UNKNOWN = 256
-"""Schemas that a receipt names at most."""
+"""Schemas that a receipt names at most: the first ones that the task met."""
 _NONE = -(2**63)
 """A timestamp that nobody has."""
+Frames = tuple[bytes, ...]
+"""In order of appearance, each once."""
 
 
 def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
@@ -63,7 +65,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
     writer: SinkWriter | None = None
     partition: SourcePartition | None = None
     size = 0
-    unknown: frozenset[bytes] = frozenset()
+    unknown: Frames = ()
     try:
         while not unknown and (batch := ahead.next(writer)) is not None:
             if partition is None:
@@ -80,7 +82,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
             writer.finish(whole=not unknown)
         if unknown:
             # What comes behind tells which schemas are needed too, so that all are asked for together.
-            unknown |= ahead.unknown()
+            unknown = tuple(dict.fromkeys((*unknown, *ahead.unknown())))
     except Oversized:
         # What is not committed yet is replayed by the sink's next start, which measures.
         ahead.drain()
@@ -96,7 +98,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
         told = writer.receipt()
     else:
         told = Receipt(partition=partition, in_doubt=retried) if unknown else Receipt()
-    frames = tuple(sorted(each.hex() for each in unknown))[:_MOST_UNKNOWN]
+    frames = tuple(each.hex() for each in unknown[:_MOST_UNKNOWN])
     return replace(told, retried=retried, size=size, unknown=frames)
 
 
@@ -140,12 +142,13 @@ class _ReadAhead:
             return item
         return None
 
-    def unknown(self) -> frozenset[bytes]:
-        """Reads to the end: the frames of records whose schemas are not known."""
-        found: frozenset[bytes] = frozenset()
+    def unknown(self) -> Frames:
+        """Reads to the end: the frames of records whose schemas are not known, as many as a receipt names."""
+        found: dict[bytes, None] = {}
         while (batch := self.next(None)) is not None:
-            found |= decoded_part(batch)[1]
-        return found
+            if len(found) < _MOST_UNKNOWN:
+                found |= dict.fromkeys(decoded_part(batch)[1])
+        return tuple(found)
 
     def drain(self) -> None:
         while self.next(None) is not None:
@@ -156,17 +159,21 @@ class Oversized(Exception):
     """A record that is too large for counted Arrow batches came without its content."""
 
 
-def decoded_part(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, frozenset[bytes]]:
+def decoded_part(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Frames]:
     """The rows before the first one whose schema is not known, and the frames of all those that are such."""
-    notes = batch["notes"]
+    unknown = undecoded(batch["notes"])
+    if not unknown:
+        return batch, ()
+    return batch.slice(0, min(unknown)), tuple(dict.fromkeys(unknown.values()))
+
+
+def undecoded(notes: Any) -> dict[int, bytes]:
+    """The rows, of an Arrow batch or table, whose schemas are not known: their frames, in order of appearance."""
     if _all_null(notes):
-        return batch, frozenset()
+        return {}
     suspects = np.flatnonzero(pc.fill_null(pc.match_substring(notes, PENDING), False).to_numpy(zero_copy_only=False))
     found = {int(index): note_from_wire(notes[int(index)].as_py()).pending for index in suspects}
-    unknown = {index: frame for index, frame in found.items() if frame is not None}
-    if not unknown:
-        return batch, frozenset()
-    return batch.slice(0, min(unknown)), frozenset(unknown.values())
+    return {index: frame for index, frame in found.items() if frame is not None}
 
 
 def partition_of(plan: BatchPlan, batch: pa.RecordBatch) -> SourcePartition:

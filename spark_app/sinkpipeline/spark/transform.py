@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
@@ -27,6 +28,7 @@ from sinkpipeline.spark.expressions import (
     column_problems,
     header_entries,
     parse_schema,
+    schema_problem,
     source_frame,
 )
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
@@ -92,7 +94,11 @@ def analyse(spark: SparkSession, plan: RowPlan, *others: RowPlan) -> None:
         # Without its columns no expression has a meaning.
         raise ExpressionsInvalid(problems)
     error = _hidden("error", schema)
-    visible = _decoded(source, plan, schema, error).drop(error)
+    try:
+        visible = _decoded(source, plan, schema, error).drop(error)
+    except PySparkException as refused:
+        # Spark reads the schema once more, with a column of ours.
+        raise ExpressionsInvalid([schema_problem(refused)]) from refused
     expressions = dict.fromkeys(each for one in (plan, *others) for each in one.expressions())
     if problems := check_expressions(visible, expressions):
         raise ExpressionsInvalid(problems)
