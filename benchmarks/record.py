@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from servers import local_kafka
+from servers.java import java_executable
 
 STORE: Final = Path("build/bench")
 _WIDTH: Final = 120
@@ -149,8 +150,7 @@ def _processor() -> str:
 
 
 def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = re.search(r'version "([^"]+)"', _said([f"{home}/bin/java" if home else "java", "-version"]))
+    found = re.search(r'version "([^"]+)"', _said([java_executable(), "-version"]))
     return "?" if found is None else found[1]
 
 

@@ -93,14 +93,27 @@ plot_packages() {
   python_inputs >"$stamp"
 }
 
+# maven POM GOAL [OPTION...]
+maven() {
+  local pom=$1 output
+  shift
+  # Kept back because some builds of Maven write escape sequences even when they are quiet.
+  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$pom" "$@" 2>&1) ||
+    fail "Maven could not get the jars of $pom:"$'\n'"$output"
+}
+
 # copy_jars POM DIRECTORY [OPTION...]
 copy_jars() {
-  local pom=$1 directory=$2 output
+  local pom=$1 directory=$2
   shift 2
-  # Kept back because some builds of Maven write escape sequences even when they are quiet.
-  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$pom" \
-    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$directory" "$@" 2>&1) ||
-    fail "Maven could not get the jars of $pom:"$'\n'"$output"
+  maven "$pom" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$directory" "$@"
+}
+
+# copy_registry POM DIRECTORY: it is one archive, and its parent can't be had
+copy_registry() {
+  maven "$1" dependency:copy -DoutputDirectory="$2"
+  tar -xzf "$2"/*.tar.gz -C "$2"
+  rm "$2"/*.tar.gz
 }
 
 spark_connector() {
@@ -155,18 +168,18 @@ for jar in sorted(glob.glob(importlib.util.find_spec("pyspark").submodule_search
 PYTHON
 }
 
-# maven_jars POM DIRECTORY WHAT
+# maven_jars POM DIRECTORY WHAT [COPY]
 maven_jars() {
   cmp -s "$1" "$2/pom.xml" && return
   require_java
   say "fetching $3 into $2"
   mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.kafka.XXXXXX")
-  copy_jars "$1" "$staging"
+  staging=$(mktemp -d "$CACHE/.maven.XXXXXX")
+  "${4:-copy_jars}" "$1" "$staging"
   cp "$1" "$staging/pom.xml"
   rm -rf "$2"
-  # Not mv: it would move into a directory that another checkout has put there meanwhile.
-  "$VENV/bin/python" -c 'import os, sys; os.rename(*sys.argv[1:])' "$staging" "$2"
+  rename "$staging" "$2"
+  staging=
 }
 
 kafka_broker() {
@@ -175,20 +188,7 @@ kafka_broker() {
 }
 
 schema_registry() {
-  cmp -s "$REGISTRY_POM" "$REGISTRY/pom.xml" && return
-  require_java
-  say "fetching a schema registry into $REGISTRY"
-  mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.registry.XXXXXX")
-  local output
-  output=$(mvn --batch-mode --no-transfer-progress --quiet --file "$REGISTRY_POM" dependency:copy -DoutputDirectory="$staging" 2>&1) ||
-    fail "Maven could not get a schema registry:"$'\n'"$output"
-  tar -xzf "$staging"/*.tar.gz -C "$staging"
-  rm "$staging"/*.tar.gz
-  cp "$REGISTRY_POM" "$staging/pom.xml"
-  rm -rf "$REGISTRY"
-  rename "$staging" "$REGISTRY"
-  staging=
+  maven_jars "$REGISTRY_POM" "$REGISTRY" "a schema registry" copy_registry
 }
 
 require_go() {

@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import os
-import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from servers.java import FAST_START, java_executable, pinned
 from servers.local_process import HOST, cache_directory, free_ports
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ DISCARD_DEADLINE: Final = 2.0
 POLL_INTERVAL: Final = 0.05
 LOG_TAIL_LINES: Final = 30
 
-# A broker is ready in less than half the time that the JVM's full compiler needs. Benchmarks pass () instead.
-FAST_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 LOG4J: Final = """\
 appender.out.type = Console
@@ -243,7 +240,7 @@ class LocalKafka:
 
     def _java(self, node: int, classpath: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [
-            _java_executable(),
+            java_executable(),
             *self._jvm_options,
             f"-Dlog4j2.configurationFile={self._home() / 'log4j2.properties'}",
             *("-cp", classpath, main, *arguments),
@@ -327,17 +324,8 @@ def _watcher(pid: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _java_executable() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home, "bin", "java")) if home else "java"
-
-
 def version(name: str = "kafka") -> str:
-    pom = Path(__file__).parents[1] / "maven" / name / "pom.xml"
-    found = re.search(r"<kafka\.version>(.+)</kafka\.version>", pom.read_text())
-    if found is None:
-        raise LocalKafkaError(f"{pom} names no kafka.version")
-    return found[1]
+    return pinned(name, "kafka.version")
 
 
 def _jars(name: str) -> Path:
@@ -362,7 +350,7 @@ def run_command(main: str, *arguments: str, deadline: float = 60.0) -> str:
 def tool(main: str, *arguments: str) -> list[str]:
     """What starts one of Kafka's commands, by the name of its class."""
     classpath = f"{_jars('kafka-tools')}/*:{_classpath()}"
-    return [_java_executable(), *FAST_START, "-cp", classpath, main, *arguments]
+    return [java_executable(), *FAST_START, "-cp", classpath, main, *arguments]
 
 
 def main() -> None:

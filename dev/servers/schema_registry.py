@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from servers.local_kafka import FAST_START
+from servers.java import FAST_START, java_executable, pinned
 from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
 from servers.waiting import wait_for
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 START_DEADLINE_S: Final = 60.0
-_POM = Path(__file__).parents[1] / "maven" / "registry" / "pom.xml"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 
 
@@ -35,11 +34,10 @@ class LocalRegistry:
         return f"http://{HOST}:{self._port}/apis/ccompat/v7"
 
     def __enter__(self) -> Self:
-        java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java"
         log = Path(self._scratch.name) / "registry.log"
         settings = {"quarkus.http.host": HOST, "quarkus.http.port": self._port, "java.io.tmpdir": self._scratch.name}
         options = [f"-D{name}={value}" for name, value in settings.items()]
-        argv = [java, *FAST_START, "-Xmx256m", *options, "-jar", str(_jar())]
+        argv = [java_executable(), *FAST_START, "-Xmx256m", *options, "-jar", str(_jar())]
         self._process = LocalProcess(argv, log, cwd=Path(self._scratch.name))
         try:
             wait_for(self._answers, "the registry answers", START_DEADLINE_S, check=self._check_alive)
@@ -98,5 +96,5 @@ class LocalRegistry:
 
 def _jar() -> Path:
     """Where `dev/install.sh` has unpacked it."""
-    version = _POM.read_text().partition("<registry.version>")[2].partition("<")[0]
+    version = pinned("registry", "registry.version")
     return cache_directory() / f"registry-{version}" / f"apicurio-registry-app-{version}-runner.jar"

@@ -36,7 +36,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from typing_extensions import override
 
-from servers.local_kafka import FAST_START, LocalKafka
+from servers.java import FAST_START
+from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, free_ports
 from servers.token_endpoint import TokenEndpoint
 from support.kafka.topics import DEADLINE_S, unique
