@@ -23,16 +23,13 @@ from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import Schemas
 from sinkpipeline.spark.transform import analyse, output_rows
 from support import avro
+from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
-SOURCE = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 AT = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.timezone.utc)
 ORDER = avro.record(("id", "long"), ("note", ["null", "string"]))
 NULLABLE = avro.record(("note", ["null", "string"]), ("more", ["null", "long"]))

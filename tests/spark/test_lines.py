@@ -10,16 +10,13 @@ import pytest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.spark.transform import analyse, output_rows
+from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
-SOURCE = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 AT = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.timezone.utc)
 COLUMNS = "id BIGINT NOT NULL, note STRING, at TIMESTAMP"
 OF_ALL = RowSelect(value="concat_ws('|', id, coalesce(note, 'null'), unix_seconds(at))")

@@ -14,16 +14,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.transform import analyse, output_rows
+from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
-SOURCE = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 OUTPUT = [
     ("topic", "string"),
     ("partition", "int"),
