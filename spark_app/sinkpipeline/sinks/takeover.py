@@ -169,7 +169,7 @@ class SinkTakeover:
         # 4.
         self._fence(hold, {*known.partitions, *meta.source_partitions(), *partitions})
         # 5.
-        tail = hold.read_since(known.end, self._meet)
+        tail = hold.read_since(known.end, lambda found: starting.check_run(self.settings.id, found, meta.run))
         self._check_same(topic)
         progress = starting.overlay(known, tail)
         starting.check_run(self.settings.id, progress.meta, meta.run)
