@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -27,8 +27,6 @@ MAX_UNUSABLE = 256
 MAX_MISSING = 4096
 """Ids that the registry doesn't have. Of values that were never framed each may look like another one."""
 GUID_FRAME = 17
-
-_T = TypeVar("_T")
 
 _NAMED = 10
 
@@ -75,14 +73,14 @@ class Known:
     ) -> Known:
         """With these, each kind in the order in which tasks need them; of writers as many as there is room for.
 
-        Unusable and missing ones of earlier are forgotten where they are too many with these: their records are handled
-        by now, and one that comes again is asked for again. So no number of broken records holds a sink up.
+        Unusable and missing ones of earlier are forgotten where they are too many with these: one that is needed again
+        is asked for again, and what a task needs first is learnt first. So no number of broken records holds a sink up.
         """
         return replace(
             self,
             writers=(*self.writers, *writers)[:MAX_WRITERS],
-            unusable=_last((*self.unusable, *tuple(unusable)[:MAX_UNUSABLE]), MAX_UNUSABLE),
-            missing=_last((*self.missing, *tuple(missing)[:MAX_MISSING]), MAX_MISSING),
+            unusable=(*self.unusable, *tuple(unusable)[:MAX_UNUSABLE])[-MAX_UNUSABLE:],
+            missing=(*self.missing, *tuple(missing)[:MAX_MISSING])[-MAX_MISSING:],
         )
 
     def no_room(self, writers: Sequence[Writer]) -> SinkPipelineError | None:
@@ -112,10 +110,6 @@ class ReaderInfo:
         """As a status document has it."""
         known = {"subject": self.subject, "version": self.version, "id": self.id}
         return {**{name: each for name, each in known.items() if each is not None}, "fingerprint": self.fingerprint}
-
-
-def _last(each: tuple[_T, ...], most: int) -> tuple[_T, ...]:
-    return each[-most:]
 
 
 def in_turns(frames: Iterable[Sequence[bytes]]) -> tuple[bytes, ...]:

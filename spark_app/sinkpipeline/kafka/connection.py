@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,13 +180,8 @@ def read_token(path: Path) -> str:
     Raises:
         SinkPipelineError: SecretNotFound, SecretInvalid.
     """
-    token = read_secret(path).rstrip("\r\n")
-    if not token:
-        raise _invalid(path, "is empty", "write the token into it")
-    if not all("!" <= each <= "~" for each in token):
-        fact = "holds a blank, a line break or another character that a token can't have"
-        raise _invalid(path, fact, "write the token alone into it")
-    return token
+    fact = "holds a blank, a line break or another character that a token can't have"
+    return _read_for_http(path, "token", fact, lambda each: "!" <= each <= "~")
 
 
 def read_password(path: Path) -> str:
@@ -195,13 +190,17 @@ def read_password(path: Path) -> str:
     Raises:
         SinkPipelineError: SecretNotFound, SecretInvalid.
     """
-    password = read_secret(path).rstrip("\r\n")
-    if not password:
-        raise _invalid(path, "is empty", "write the password into it")
-    if any(each < " " or each == "\x7f" for each in password):
-        fact = "holds a line break or another control character, which a password of HTTP can't have"
-        raise _invalid(path, fact, "write the password alone into it")
-    return password
+    fact = "holds a line break or another control character, which a password of HTTP can't have"
+    return _read_for_http(path, "password", fact, lambda each: each >= " " and each != "\x7f")
+
+
+def _read_for_http(path: Path, what: str, fact: str, may_stand: Callable[[str], bool]) -> str:
+    text = read_secret(path).rstrip("\r\n")
+    if not text:
+        raise _invalid(path, "is empty", f"write the {what} into it")
+    if not all(map(may_stand, text)):
+        raise _invalid(path, fact, f"write the {what} alone into it")
+    return text
 
 
 def check_tls(tls: Tls) -> Tls:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -22,6 +23,11 @@ AVRO_LIMITS = {
 Avro makes room for the length that a value claims before it reads it. A malformed one claims up to 2 GB, which no JVM
 here has room for: the executor would end, and so would the next one. No value in a record of Kafka is as large as this.
 """
+
+
+def java_options(*options: str | None) -> str:
+    """Those that are given, as one text: of two that say the same, the last one counts."""
+    return " ".join(filter(None, options))
 
 
 def java_of(environment: Mapping[str, str]) -> Path | None:

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
 from sinkpipeline.spark.archive import with_archive
-from sinkpipeline.spark.java import AVRO_LIMITS, JAVA_OPTIONS, SHORT_LIVED
+from sinkpipeline.spark.java import AVRO_LIMITS, EXECUTORS_JAVA_OPTIONS, JAVA_OPTIONS, SHORT_LIVED, java_options
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 _LOG4J = """\
@@ -39,7 +39,6 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 _JSON_LINES = Path(__file__).with_name("log4j2-json.properties")
 """Executors have the same image, and so the same file."""
-_EXECUTORS_JAVA = "spark.executor.extraJavaOptions"
 
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _MOVED = (4, 1)
@@ -77,7 +76,7 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     Without a master it is the one of spark-submit's configuration, as is everything else that is not named here.
     """
     local = {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
-    avro = " ".join(f"-D{name}={most}" for name, most in AVRO_LIMITS.items())
+    avro = (f"-D{name}={most}" for name, most in AVRO_LIMITS.items())
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -88,7 +87,7 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
         **conf,
         **REQUIRED_CONF,
         # The manifest's come last, and so count.
-        _EXECUTORS_JAVA: " ".join(filter(None, [avro, conf.get(_EXECUTORS_JAVA)])),
+        EXECUTORS_JAVA_OPTIONS: java_options(*avro, conf.get(EXECUTORS_JAVA_OPTIONS)),
         **({} if master is None else {"spark.master": with_task_attempts(master)}),
         "spark.task.maxFailures": str(_MAX_TASK_ATTEMPTS),
         # A second copy of a task would be fenced by the first, and fence it.
@@ -104,9 +103,9 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _log_lines(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """What makes the logs of executors and Python workers those of this driver, for programs."""
-    theirs = " ".join(filter(None, [f"-Dlog4j2.configurationFile=file:{_JSON_LINES}", conf.get(_EXECUTORS_JAVA)]))
+    theirs = java_options(f"-Dlog4j2.configurationFile=file:{_JSON_LINES}", conf.get(EXECUTORS_JAVA_OPTIONS))
     told = {f"spark.executorEnv.{each}": environment[each] for each in (FORMAT, PIPELINE, RUN) if each in environment}
-    return {**told, _EXECUTORS_JAVA: theirs}
+    return {**told, EXECUTORS_JAVA_OPTIONS: theirs}
 
 
 def _settings(
@@ -126,7 +125,7 @@ def _settings(
         **whole,
         **(_log_lines(whole, os.environ) if json_lines else {}),
         "spark.app.name": name,
-        JAVA_OPTIONS: " ".join(filter(None, [conf.get(JAVA_OPTIONS), ours])),
+        JAVA_OPTIONS: java_options(conf.get(JAVA_OPTIONS), ours),
     }
 
 

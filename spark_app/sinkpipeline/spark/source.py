@@ -17,6 +17,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.kafka.connection import Connection, Oauthbearer, Sasl
 from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.spark.java import EXECUTORS_JAVA_OPTIONS, java_options
 
 _REFUSAL = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+(?:Authorization|Authentication))Exception: (.*)")
 _TIMEOUTS = ("request.timeout.ms", "default.api.timeout.ms")
@@ -26,7 +27,6 @@ _SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (I
 _SECURITY = "org.apache.kafka.common.security"
 _ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """A system property: without it the Java client of Kafka 4 asks no token endpoint, whatever its settings say."""
-_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 _DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 
@@ -176,7 +176,7 @@ def with_allowed_endpoints(conf: Mapping[str, str], connection: Connection) -> d
     if not isinstance(connection.sasl, Oauthbearer):
         return dict(conf)
     option = f"-D{_ALLOWED_ENDPOINTS}={connection.sasl.token_endpoint_url}"
-    return {**conf, _EXECUTOR_OPTIONS: " ".join(filter(None, [conf.get(_EXECUTOR_OPTIONS), option]))}
+    return {**conf, EXECUTORS_JAVA_OPTIONS: java_options(conf.get(EXECUTORS_JAVA_OPTIONS), option)}
 
 
 def _allow_endpoints(spark: SparkSession, connection: Connection) -> None:
