@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,11 +16,15 @@ from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from servers.sql_proxy import Loss, SqlProxy
 from sinkpipeline.cells.store import Moved
 from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.postgresql import client
+from sinkpipeline.postgresql.cells import PostgresqlCells
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
@@ -77,7 +82,7 @@ def test_a_kill_at_each_point(sink: SqlSink, tmp_path: Path, point: str) -> None
 
 
 def test_a_writer_that_is_frozen_lets_go_of_its_partition(sink: SqlSink, tmp_path: Path) -> None:
-    frozen = Child(sink, tmp_path, "sql-after-cell", idle_ms=300)
+    frozen = Child(sink, tmp_path, "sql-after-cell", idle_ms=1_000)
     frozen.wait_at("sql-after-cell")
     sink.driver().drain()
     assert sink.delivered() == sink.once
@@ -102,6 +107,7 @@ def test_an_answer_that_is_lost(proxied: tuple[SqlSink, SqlProxy], loss: Loss, o
     assert (proxy.caught, sink.delivered()) == (3, sink.once)
 
 
+@pytest.mark.thorough("each transaction of a start", after=1)
 @pytest.mark.parametrize("loss", Loss)
 def test_the_answer_to_any_commit_of_a_start_is_lost(proxied: tuple[SqlSink, SqlProxy], loss: Loss) -> None:
     """Each of its transactions in turn: what it made and did not see is found, and nothing is begun twice."""
@@ -306,8 +312,8 @@ def test_a_reset_moves_all_cells_and_a_removal_leaves_none(sink: SqlSink) -> Non
     resetting.carry_out(resetting.plan(parse_targets([f"{TOPIC}:0=1,{TOPIC}:1=earliest"])))
     refusal(driver.batch, Reason.SUPERSEDED)
     again = sink.driver()
-    states = again.delivery.progress.partitions.values()
-    assert [(state.epoch, state.next) for state in states] == [(1, 1), (1, 0)]
+    states = again.delivery.progress.partitions
+    assert [(states[each].epoch, states[each].next) for each in sorted(states)] == [(1, 1), (1, 0)]
     assert SinkRemoval(ports=again.ports).carry_out() is None
     assert sink.sql(f"SELECT count(*) FROM {sink.progress}") == [(0,)]
     assert again.ports.target.id() is None
@@ -332,3 +338,49 @@ def test_a_commit_of_a_version_that_is_not_there_writes_nothing(sink: SqlSink) -
     assert sink.delivered()[P0] == []
     assert late._cells.commit(late.key, b"{}", late._version, list(batch.rows(0, 4)), [])
     assert sink.delivered()[P0] == [0, 1, 2, 3]
+
+
+# The commit, broken on purpose: what is above finds it.
+
+
+def any_version(self: CellStatements) -> str:
+    return UPDATE(self).replace("cell.version = new.was", "(cell.version = new.was OR true)")
+
+
+def unchecked(self: PostgresqlCells, work: client.Work, to: TableStatements) -> None:
+    pass
+
+
+def success(self: PostgresqlCells, *args: Any) -> Any:
+    with contextlib.suppress(InDoubt):
+        return COMMIT(self, *args)
+    return 1
+
+
+def certain(self: client.Client, error: psycopg.Error, *, committing: bool) -> Exception:  # noqa: ARG001 - that is it
+    return RecordRefused(Verdict(ErrorClass.RECORD_REFUSED, "no answer"))
+
+
+UPDATE, COMMIT = CellStatements.update.fget, PostgresqlCells.commit  # type: ignore[attr-defined]
+
+
+def test_a_commit_that_is_broken_is_found(sink: SqlSink, proxied: tuple[SqlSink, SqlProxy]) -> None:
+    for broken, name, by, finds in (
+        (CellStatements, "update", property(any_version), test_a_commit_of_a_version_that_is_not_there_writes_nothing),
+        (PostgresqlCells, "_check_table", unchecked, remade_in_a_transaction),
+        (PostgresqlCells, "commit", success, lambda _: lost_request(proxied)),
+        (client.Client, "_told", certain, lambda _: lost_request(proxied)),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broken, name, by)
+            with pytest.raises(BaseException):  # noqa: B017, PT011 - a failed test raises what it likes
+                finds(sink)
+
+
+def remade_in_a_transaction(sink: SqlSink) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_a_table_that_is_dropped_and_made_again(sink, True, patch)
+
+
+def lost_request(proxied: tuple[SqlSink, SqlProxy]) -> None:
+    test_an_answer_that_is_lost(proxied, Loss.REQUEST, b"COMMIT", b"COPY")

@@ -109,7 +109,7 @@ class Client:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Work]:
-        """Likewise, of what writes nothing: nothing is in doubt.
+        """Likewise, of what reads, or can be done again: nothing is in doubt.
 
         Raises:
             SinkPipelineError: SinkUnreachable, ...

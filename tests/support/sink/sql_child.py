@@ -63,12 +63,13 @@ class Child:
 
 def main() -> None:
     address, name, step, idle_ms = sys.argv[1:]
-    client.IDLE_TIMEOUT_MS = int(idle_ms)
     takeover._MAX_DELAY_S, transactional._MAX_DELAY_S, delivery._ANNOUNCED_S = 0.11, 0.02, 0.0
     sink = SqlSink(address, name=name)
     told = "done"
     try:
-        sink.driver(int(step)).drain()
+        driver = sink.driver(int(step))
+        client.IDLE_TIMEOUT_MS = int(idle_ms)
+        driver.drain()
     except SinkPipelineError as error:
         told = error.reason.value
         if error.reason is not Reason.SUPERSEDED:
