@@ -164,11 +164,10 @@ def test_rows_that_are_refused_by_a_merge(sink: SqlSink) -> None:
     assert len(sink.delivered()[P0]) == 9
 
 
-def test_two_partitions_that_would_deadlock_come_through(sink: SqlSink) -> None:
+def test_two_partitions_that_would_deadlock_come_through(sink: SqlSink, caplog: pytest.LogCaptureFixture) -> None:
     """Each changes, in every commit, the keys that the other one changes, in another order."""
     sink.upsert = Upsert(key=("off",), deletes=True)
     sink.ends = {P0: 40, P1: 40}
-    [before] = sink.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     driver = sink.driver(step=40)
     sink.sql(
         f'CREATE FUNCTION "{sink.name}"() RETURNS trigger LANGUAGE plpgsql AS '
@@ -196,9 +195,8 @@ def test_two_partitions_that_would_deadlock_come_through(sink: SqlSink) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    [after] = sink.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
     assert driver.starter.start().progress.rows == 80
-    assert after >= before
+    assert "deadlock_detected" in caplog.text
 
 
 def test_a_table_that_is_not_what_the_manifest_says_is_refused_at_the_start(sink: SqlSink) -> None:
