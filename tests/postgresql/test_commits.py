@@ -91,6 +91,7 @@ def test_a_writer_that_is_frozen_lets_go_of_its_partition(sink: SqlSink, tmp_pat
     assert sink.delivered() == sink.once
 
 
+@pytest.mark.thorough("each request of a commit", after=2)
 @pytest.mark.parametrize("loss", Loss)
 @pytest.mark.parametrize(
     ("of", "after"), [(b"COMMIT", b"COPY"), (b"COPY", b""), (b"UPDATE", b""), (b"COMMIT", b"UPDATE")]
