@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
 LOG_TAIL_LINES: Final = 30
@@ -31,12 +31,26 @@ class LocalProcess:
     """
 
     def __init__(
-        self, argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        identity: Mapping[str, Any] | None = None,
     ) -> None:
+        """`identity`: as whom it runs, by the words of `subprocess.Popen`; as we do where nothing is said."""
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd, process_group=0
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=env,
+                cwd=cwd,
+                process_group=0,
+                **(identity or {}),
             )
         self._watcher = _watcher(self._process.pid)
         self._lock = threading.Lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from sinkpipeline.cells.ledger import CellHold
 from sinkpipeline.cells.session import CellClaim, CellSession
-from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import InDoubt
@@ -23,13 +22,10 @@ from sinkpipeline.core.progress_records import encode_meta
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.sinks import delivery, takeover, transactional
 from sinkpipeline.sinks.contract import Restart
-from sinkpipeline.sinks.delivery import SinkDelivery
-from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
-from sinkpipeline.sinks.starting import SinkStarter
-from sinkpipeline.sinks.worker import Worker
 from support.cells import TOPIC, Fate, MemoryPorts, MemorySource, MemoryTarget, Store
+from support.sink.cell_driver import Driver
 from support.sink.one_sink import rows
 from support.sink.starts import refusal
 
@@ -49,65 +45,6 @@ def ports_on(store: Store) -> MemoryPorts:
     return MemoryPorts(store, MemorySource(dict(ENDS)), MemoryTarget(store, table=None))
 
 
-class Driver:
-    """One driver of the sink, whose batches are written by one worker."""
-
-    def __init__(self, ports: MemoryPorts, step: int = 4) -> None:
-        self.ports, self.step = ports, step
-        self.starter = SinkStarter(ports=ports)
-        self.worker = Worker()
-        self.start()
-
-    def start(self) -> None:
-        self.started = self.starter.start()
-        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
-
-    def writers(self) -> Iterator[tuple[ExactlyOnceWriter, range]]:
-        """Of the next batch, each with the offsets that it is to write."""
-        ranges = {
-            each: OffsetRange(state.next, min(state.next + self.step, ENDS[each]))
-            for each, state in self.delivery.progress.partitions.items()
-        }
-        self.plan = self.delivery.begin(ranges)
-        for each in sorted(self.plan.ranges):
-            offsets = self.plan.ranges[each]
-            yield ExactlyOnceWriter(self.plan, each, self.worker), range(offsets.start, offsets.end)
-
-    def batch(self) -> None:
-        receipts = []
-        for writer, offsets in self.writers():
-            receipts.append(write(writer, offsets))
-        self.delivery.end(self.plan, receipts)
-
-    def drain(self) -> None:
-        """Until all is delivered; starts again as a runner would."""
-        is_started = True
-        for _ in range(200):
-            try:
-                if not is_started:
-                    self.start()
-                    is_started = True
-                while self.delivery.progress.rows < sum(ENDS.values()):
-                    self.batch()
-            except Restart:
-                is_started = False
-            except SinkPipelineError as error:
-                is_started = False
-                if not error.reason.retry:
-                    raise
-            else:
-                return
-        raise AssertionError("it never came to its end")
-
-
-def write(writer: ExactlyOnceWriter, offsets: range) -> Receipt:
-    # The rows of the two partitions are told apart by their keys.
-    batch = rows(offsets, keys=[str(writer._partition).encode()] * len(offsets))
-    writer.write(batch)
-    writer.finish()
-    return writer.receipt()
-
-
 def delivered(store: Store) -> dict[SourcePartition, list[int]]:
     """By source partition, the offsets of the rows in the order of the store."""
     return {
@@ -120,11 +57,11 @@ ONCE = {each: list(range(end)) for each, end in ENDS.items()}
 
 def test_a_first_start_and_its_batches_and_a_resume() -> None:
     store = Store()
-    first = Driver(ports_on(store))
+    first = Driver(ports_on(store), ENDS)
     first.batch()
     assert delivered(store) == {P0: [0, 1, 2, 3], P1: [0, 1, 2, 3]}
 
-    second = Driver(first.ports)
+    second = Driver(first.ports, ENDS)
     second.drain()
 
     assert delivered(store) == ONCE
@@ -160,7 +97,7 @@ def started(ports: MemoryPorts, step: int) -> Driver:
     """A driver is started again, as its runner would; what nobody may try again is an error."""
     for _ in range(50):
         try:
-            return Driver(ports, step)
+            return Driver(ports, ENDS, step)
         except SinkPipelineError as error:
             # What a driver that is gone has on its way may look like a newer one; a person starts it again.
             if not error.reason.retry and error.reason is not Reason.SUPERSEDED:
@@ -174,12 +111,12 @@ def test_two_drivers_that_take_the_sink_from_each_other(turns: list[str], told: 
     left: Told = {"put": [], "commit": []}
     store = Store(fate=lambda what: left[what].pop(0) if left[what] else "done", tears=tears)
     ports = ports_on(store)
-    old, new = Driver(ports, 2), Driver(ports, 3)
+    old, new = Driver(ports, ENDS, 2), Driver(ports, ENDS, 3)
     left.update({what: list(each) for what, each in told.items()})
     for turn in turns:
         try:
             if turn == "swap":
-                old, new = new, Driver(ports, 2)
+                old, new = new, Driver(ports, ENDS, 2)
             else:
                 (old if turn == "old" else new).batch()
         except Restart:
@@ -188,24 +125,24 @@ def test_two_drivers_that_take_the_sink_from_each_other(turns: list[str], told: 
             if not error.reason.retry and error.reason is not Reason.SUPERSEDED:
                 raise
     left.update({"put": [], "commit": []})
-    Driver(ports).drain()
+    Driver(ports, ENDS).drain()
     assert delivered(store) == ONCE
 
 
 def test_a_first_start_whose_last_step_is_torn_begins_anew() -> None:
-    puts: list[Fate] = ["done", "done", "done", "done", "torn"]
+    puts: list[Fate] = ["done", "done", "done", "torn"]
     store = Store(fate=lambda what: puts.pop(0) if what == "put" and puts else "done", tears=True)
-    Driver(ports_on(store)).drain()
+    Driver(ports_on(store), ENDS).drain()
     assert (puts, delivered(store)) == ([], ONCE)
 
 
 def test_a_late_task_finds_out_where_it_would_commit() -> None:
     store = Store()
-    old = Driver(ports_on(store))
+    old = Driver(ports_on(store), ENDS)
     late, offsets = next(old.writers())
     late.write(rows(offsets))
 
-    new = Driver(old.ports)
+    new = Driver(old.ports, ENDS)
     error = refusal(late.finish, Reason.SUPERSEDED)
 
     assert new.started.run in error.message
@@ -215,12 +152,12 @@ def test_a_late_task_finds_out_where_it_would_commit() -> None:
 def test_a_commit_that_comes_through_after_the_next_start_has_fenced_it_is_refused() -> None:
     slow = [100]
     store = Store(fate=lambda what: slow.pop() if what == "commit" and slow else "done")
-    old = Driver(ports_on(store))
+    old = Driver(ports_on(store), ENDS)
     late, offsets = next(old.writers())
     late.write(rows(offsets, keys=[str(P0).encode()] * len(offsets)))
     late.finish()
     assert len(store._late) == 1, "its own recovery has delivered them"
-    Driver(old.ports).drain()
+    Driver(old.ports, ENDS).drain()
     for _ in range(100):
         store.read([])
     assert (store._late, delivered(store)) == ([], ONCE)
@@ -228,14 +165,14 @@ def test_a_commit_that_comes_through_after_the_next_start_has_fenced_it_is_refus
 
 def test_a_reset_moves_all_cells_at_once_and_ends_who_runs() -> None:
     store = Store()
-    driver = Driver(ports_on(store))
+    driver = Driver(ports_on(store), ENDS)
     driver.batch()
     resetting = SinkReset(ports=driver.ports)
 
     resetting.carry_out(resetting.plan(parse_targets([f"{TOPIC}:0=1,{TOPIC}:1=earliest"])))
 
     refusal(driver.batch, Reason.SUPERSEDED)
-    again = Driver(driver.ports)
+    again = Driver(driver.ports, ENDS)
     states = again.delivery.progress.partitions
     assert {each: (state.epoch, state.next, state.rows) for each, state in states.items()} == {
         P0: (1, 1, 0),
@@ -247,7 +184,7 @@ def test_a_reset_moves_all_cells_at_once_and_ends_who_runs() -> None:
 
 def test_a_removal_leaves_no_cell() -> None:
     store = Store()
-    driver = Driver(ports_on(store))
+    driver = Driver(ports_on(store), ENDS)
     driver.batch()
     assert SinkRemoval(ports=driver.ports).carry_out() is None
     assert (store.cells, driver.ports.target.table) == ({}, None)
@@ -255,12 +192,12 @@ def test_a_removal_leaves_no_cell() -> None:
 
 def test_a_cell_that_is_gone_or_foreign_is_not_read_as_a_beginning() -> None:
     store = Store()
-    driver = Driver(ports_on(store))
+    driver = Driver(ports_on(store), ENDS)
     key = driver.ports.settings.id.partition_key(P0)
     kept = store.cells.pop(key)
-    refusal(lambda: Driver(driver.ports), Reason.PROGRESS_CORRUPT)
+    refusal(lambda: Driver(driver.ports, ENDS), Reason.PROGRESS_CORRUPT)
     store.cells[key] = type(kept)(b"{}", kept.version)
-    refusal(lambda: Driver(driver.ports), Reason.PROGRESS_CORRUPT)
+    refusal(lambda: Driver(driver.ports, ENDS), Reason.PROGRESS_CORRUPT)
 
 
 # The protocol, broken on purpose: what is above finds it.

@@ -31,7 +31,15 @@ TRANSIENT = {
     Reason.DEAD_LETTERS_UNREADABLE,
     Reason.FENCED_REPEATEDLY,
     Reason.TRANSACTION_FAILED,
-    *(OUTAGES := {Reason.BROKER_UNREACHABLE, Reason.SOURCE_SLOW, Reason.SCHEMA_REGISTRY_UNREACHABLE}),
+    *(
+        OUTAGES := {
+            Reason.BROKER_UNREACHABLE,
+            Reason.SINK_UNREACHABLE,
+            Reason.SINK_FULL,
+            Reason.SOURCE_SLOW,
+            Reason.SCHEMA_REGISTRY_UNREACHABLE,
+        }
+    ),
     Reason.KAFKA_ERROR,
     Reason.TOPICS_CHANGED,
     Reason.BATCH_FAILED,

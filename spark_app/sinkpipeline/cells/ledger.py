@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, encode_cell, meta_in
 from sinkpipeline.cells.session import CLAIM_ATTEMPTS
@@ -22,7 +23,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Believe, CheckMeta, Into
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.order import is_before
-from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged, Target
+from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
 from sinkpipeline.core.progress_records import encode_meta
 from sinkpipeline.core.records import Row
@@ -139,8 +140,11 @@ class CellHold:
         states: dict[SourcePartition, PartitionProgress] = {}
         faults: dict[str, SinkPipelineError] = {}
         left, listed = sorted(set(partitions)), meta.source_partitions()
+        # All at once, where nobody writes: else those that are written meanwhile would hold up the others.
+        if self._fence(left, meta.run, listed, states, faults):
+            left = []
         for _ in range(CLAIM_ATTEMPTS):
-            left = [each for each in left if not self._fence(each, meta.run, listed, states, faults)]
+            left = [each for each in left if not self._fence([each], meta.run, listed, states, faults)]
             if not left:
                 self._fenced = Progress(partitions=MappingProxyType(states), faults=MappingProxyType(faults))
                 return
@@ -148,24 +152,26 @@ class CellHold:
 
     def _fence(
         self,
-        partition: SourcePartition,
+        partitions: Collection[SourcePartition],
         run: str,
         listed: Collection[SourcePartition],
         states: dict[SourcePartition, PartitionProgress],
         faults: dict[str, SinkPipelineError],
     ) -> bool:
-        """Whether it could be; else somebody has written it meanwhile."""
-        key = self._sink.partition_key(partition)
-        seen = self._reading.of([partition], faults)
+        """Whether they could be; else somebody has written one of them meanwhile."""
+        seen = self._reading.of(partitions, faults)
         # What `meta` does not list was put by a start that did not come to its end: nobody has gone on from there.
-        state = seen.progress.partitions.get(partition) if partition in listed else None
-        value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=state))
+        found = {each: state for each, state in seen.progress.partitions.items() if each in listed}
+        cells: dict[str, tuple[bytes, Version]] = {}
+        for each in partitions:
+            key = self._sink.partition_key(each)
+            value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=found.get(each)))
+            cells[key] = value, seen.versions[key]
         try:
-            self._cells.put({key: (value, seen.versions[key])})
+            self._cells.put(cells)
         except Moved:
             return False
-        if state is not None:
-            states[partition] = state
+        states.update(found)
         return True
 
     def write(self, progress: Progress) -> None:
@@ -233,6 +239,16 @@ class CellHold:
         self._meta_version, self._meta = versions[key], meta
 
 
+class Place(Protocol):
+    """Where cells are kept: the target itself, or what stands beside it."""
+
+    def describe(self, source: Mapping[str, str]) -> Topic | None: ...
+
+    def id(self) -> str | None: ...
+
+    def create(self) -> Creation: ...
+
+
 class CellFollower:
     """Sees a newer driver in `meta`."""
 
@@ -249,11 +265,11 @@ class CellFollower:
 
 @dataclass(frozen=True)
 class CellLedger:
-    """The cells of one sink, in its target."""
+    """The cells of one sink, in their place."""
 
     cells: Cells
     sink: SinkId
-    target: Target
+    kept_in: Place
     tells_faults: bool = False
 
     @property
@@ -265,17 +281,16 @@ class CellLedger:
         return _Reading(self.cells, self.sink, tells_faults=self.tells_faults)
 
     def place(self) -> Topic | None:
-        """Where the target is, the progress is."""
-        return self.target.describe({})
+        return self.kept_in.describe({})
 
     def create(self) -> Creation:
-        return self.target.create()
+        return self.kept_in.create()
 
-    def check_apart(self, place: Topic, source: Mapping[str, str]) -> None:  # noqa: ARG002 - it is the target's place
-        self.target.describe(source)
+    def check_apart(self, place: Topic, source: Mapping[str, str]) -> None:  # noqa: ARG002 - it is no topic
+        self.kept_in.describe(source)
 
     def check_same(self, place: Topic) -> None:
-        if self.target.id() != place.id:
+        if self.kept_in.id() != place.id:
             raise PlaceChanged(f"{place.name} was deleted or re-created")
 
     def observe(self) -> Progress:

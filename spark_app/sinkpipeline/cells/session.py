@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from sinkpipeline.cells.records import PartitionCell, decode_cell, encode_cell, meta_in
 from sinkpipeline.cells.store import Cells, Moved, Version
 from sinkpipeline.core.deadletter import Verdict
+from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.ports import Fenced, InDoubt
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, corrupt
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.starting import check_run
@@ -64,6 +65,9 @@ class CellSession:
         except InDoubt as doubt:
             self.in_doubt = not doubt.aborted
             raise
+        except RecordRefused as refusal:
+            self.in_doubt = False
+            raise RecordRefused(refusal.verdict, refusal.topic, open_index=refusal.index) from refusal
         except Exception:
             self.in_doubt = False
             raise
@@ -94,6 +98,15 @@ class CellClaim:
         return self._sink.partition_key(self._partition)
 
     def check(self) -> None:
+        """An outage passes: whoever takes a partition waits for it, as it would for the answer to a commit."""
+        try:
+            self._check()
+        except SinkPipelineError as error:
+            if error.reason.counted:
+                raise
+            raise InDoubt(str(error), aborted=True, told=error) from error
+
+    def _check(self) -> None:
         key = self._sink.meta_key
         check_run(self._sink, meta_in(self._cells.read([key])[key], self._sink), self._run)
 

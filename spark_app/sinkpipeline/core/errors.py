@@ -82,11 +82,14 @@ class Reason(str, enum.Enum):
     RECORD_REFUSED = "RecordRefused"
     DEAD_LETTER_FAILED = "DeadLetterFailed"
     KAFKA_REFUSED = "KafkaRefused"
+    SINK_REFUSED = "SinkRefused"
     CIRCUIT_OPEN = "CircuitOpen"
     # A newer driver holds the sink.
     SUPERSEDED = "Superseded"
     # May pass by itself.
     BROKER_UNREACHABLE = "BrokerUnreachable"
+    SINK_UNREACHABLE = "SinkUnreachable"
+    SINK_FULL = "SinkFull"
     SOURCE_SLOW = "SourceSlow"
     SCHEMA_REGISTRY_UNREACHABLE = "SchemaRegistryUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
@@ -122,7 +125,13 @@ def _consequence(reason: Reason) -> _Consequence:
             return _MANIFEST
         case Reason.SUPERSEDED:
             return _SUPERSEDED
-        case Reason.BROKER_UNREACHABLE | Reason.SOURCE_SLOW | Reason.SCHEMA_REGISTRY_UNREACHABLE:
+        case (
+            Reason.BROKER_UNREACHABLE
+            | Reason.SINK_UNREACHABLE
+            | Reason.SINK_FULL
+            | Reason.SOURCE_SLOW
+            | Reason.SCHEMA_REGISTRY_UNREACHABLE
+        ):
             return _OUTAGE
         case (
             Reason.AUTHENTICATION_FAILED
@@ -135,6 +144,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.IDENTITY_IN_USE
             | Reason.RECORD_REFUSED
             | Reason.KAFKA_REFUSED
+            | Reason.SINK_REFUSED
             | Reason.SCHEMA_NOT_FOUND
             | Reason.SCHEMA_UNSUPPORTED
         ):

@@ -28,6 +28,10 @@ class Fenced(Exception):
     """Somebody else has taken it over, or it was taken from us for being slow: read `meta` to know."""
 
 
+OUTAGES = frozenset({Reason.BROKER_UNREACHABLE, Reason.SINK_UNREACHABLE, Reason.SINK_FULL})
+"""Of a sink: what is waited for, and is no fault of it."""
+
+
 class InDoubt(Exception):
     """What is open may or may not count, and what wrote it can't be used again.
 
@@ -47,18 +51,27 @@ class InDoubt(Exception):
     @property
     def outage(self) -> SinkPipelineError | None:
         """What it was, where it was an outage of the sink."""
-        return None if self.told is None or self.told.reason is not Reason.BROKER_UNREACHABLE else self.told
+        return None if self.told is None or self.told.reason not in OUTAGES else self.told
 
 
 class RecordRefused(Exception):
     """The client or the server refuses a record for what it is; nothing of what was open counts.
 
     `index` counts the rows of the call that raised it; None where only the server knows which one it was.
+    `open_index` counts all rows that were open, where a commit was refused and the server has told which one it was.
     `topic` is where a record was to go that was refused, where that is known.
     """
 
-    def __init__(self, verdict: Verdict, topic: str | None = None, index: int | None = None) -> None:
+    def __init__(
+        self,
+        verdict: Verdict,
+        topic: str | None = None,
+        index: int | None = None,
+        *,
+        open_index: int | None = None,
+    ) -> None:
         super().__init__(verdict.text, topic, index)
+        self.open_index = open_index
         self.verdict = verdict
         self.topic = topic
         self.index = index

@@ -70,6 +70,13 @@ class Held:
         offsets = self.batch.offsets
         return offsets[index_of(offsets, begin) : index_of(offsets, end)]
 
+    def good_between(self, begin: int, end: int) -> list[int]:
+        """Likewise, of those that can be delivered."""
+        offsets = self.batch.offsets
+        first, last = index_of(offsets, begin), index_of(offsets, end)
+        bad = {each for each in self._bad if first <= each < last}
+        return [offsets[each] for each in range(first, last) if each not in bad]
+
 
 class Bisection:
     """Where to cut, so that a record that Kafka refuses without telling which one ends up alone.

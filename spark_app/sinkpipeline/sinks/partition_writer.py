@@ -290,7 +290,7 @@ class PartitionWriter(abc.ABC):
         return is_theirs and self._letters is not None and self._letters.are_refused()
 
     def _isolate(self, refusal: RecordRefused) -> None:
-        """Nothing of what was open counts, as Kafka refused one of its records: which one is found out by halves.
+        """Nothing of what was open counts, as one of its records was refused: which one is told, or found by halves.
 
         Raises:
             SinkPipelineError: RecordRefused, where that record could not be dead-lettered.
@@ -298,10 +298,24 @@ class PartitionWriter(abc.ABC):
         begin, end = self._state.next, latest(self._sent, after(self._state.next))
         offsets = [offset for held in self._held for offset in held.between(begin, end)]
         findable = self._letters is not None and not isinstance(refusal, ProgressRefused)
-        if findable and len(offsets) > 1:
+        told = self._told_by(refusal, begin, end)
+        if told is not None:
+            if self._letters is not None and self._blame(told, refusal):
+                return
+            begin, end = told, after(told)
+        elif findable and len(offsets) > 1:
             self._bisection.split(offsets)
-        elif not (findable and offsets and self._blame(offsets[0], refusal)):
-            raise refused(self._partition, begin, end, refusal.text) from refusal
+            return
+        elif findable and offsets and self._blame(offsets[0], refusal):
+            return
+        raise refused(self._partition, begin, end, refusal.text) from refusal
+
+    def _told_by(self, refusal: RecordRefused, begin: int, end: int) -> int | None:
+        """The offset of the row that the server has named."""
+        if refusal.open_index is None:
+            return None
+        rows = [offset for held in self._held for offset in held.good_between(begin, end)]
+        return rows[refusal.open_index] if refusal.open_index < len(rows) else None
 
     def _blame(self, offset: int, refusal: RecordRefused) -> bool:
         """Of the only record that was open, the row was refused, or else its dead letter; false where both were."""

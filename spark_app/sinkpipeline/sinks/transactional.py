@@ -100,7 +100,8 @@ class TransactionalWriter(PartitionWriter):
         fact = f"{self._partition}: gave up after {self._troubles.count} attempts, the last one: {trouble}"
         told = trouble.told if isinstance(trouble, InDoubt) else None
         remedy = "look at the broker's log" if told is None else told.remedy
-        reason = Reason.BROKER_UNREACHABLE if _is_outage(trouble) else Reason.TRANSACTION_FAILED
+        outage = trouble.outage if isinstance(trouble, InDoubt) else None
+        reason = Reason.TRANSACTION_FAILED if outage is None else outage.reason
         return SinkPipelineError(reason, fact, f"{remedy}; {self._again}")
 
     @override

@@ -9,7 +9,7 @@ from pathlib import Path
 from sinkpipeline.core.errors import Reason
 
 _APP = Path(__file__).parents[3] / "spark_app" / "sinkpipeline"
-_OF_A_DRIVER = ("core", "kafka", "sinks", "spark")
+_OF_A_DRIVER = ("core", "kafka", "postgresql", "sinks", "spark")
 """What a driver, or an operator, may say; the command line is a person's own."""
 
 WITH_A_COMMAND = frozenset(
@@ -46,7 +46,10 @@ IN_WORDS = frozenset(
         Reason.RECORD_REFUSED,
         Reason.DEAD_LETTER_FAILED,
         Reason.KAFKA_REFUSED,
+        Reason.SINK_REFUSED,
         Reason.BROKER_UNREACHABLE,
+        Reason.SINK_UNREACHABLE,
+        Reason.SINK_FULL,
         Reason.SOURCE_SLOW,
         Reason.SCHEMA_REGISTRY_UNREACHABLE,
         Reason.SCHEMA_NOT_FOUND,

@@ -1,0 +1,146 @@
+"""A real PostgreSQL server on this machine, for tests: initdb and postgres from the PATH, or Debian's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from servers.local_process import HOST, LocalProcess, free_ports
+from servers.waiting import wait_for
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+START_DEADLINE_S: Final = 30.0
+SUPERUSER: Final = "postgres"
+DATABASE: Final = "postgres"
+_DEBIAN: Final = "/usr/lib/postgresql/*/bin"
+_UNPRIVILEGED: Final = ("postgres", "nobody")
+"""Who runs it where we are root, which it refuses to be."""
+# SSLRequest of the protocol: whoever answers it with one letter listens, and its start-up is not asked for.
+_SSL_REQUEST: Final = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+
+
+def bin_directory() -> Path | None:
+    """Where the newest server's programs are; None where there are none."""
+    on_path = shutil.which("postgres")
+    if on_path is not None and Path(on_path).resolve().with_name("initdb").exists():
+        return Path(on_path).resolve().parent
+    found = sorted(Path("/").glob(_DEBIAN.lstrip("/") + "/postgres"), key=lambda each: int(each.parts[-3]))
+    return found[-1].parent if found else None
+
+
+class LocalPostgresql:
+    """One server with an empty database; when this process dies, in whatever way, it is killed.
+
+    It listens at the loopback address only, and trusts whoever comes from there, but where `hba` says otherwise.
+    """
+
+    def __init__(self, *, settings: dict[str, str] | None = None, hba: str = "host all all 127.0.0.1/32 trust") -> None:
+        found = bin_directory()
+        if found is None:
+            raise FileNotFoundError("no PostgreSQL server: apt-get install postgresql, or put postgres on the PATH")
+        self._bin = found
+        [self.port] = free_ports(1)
+        self._scratch = tempfile.TemporaryDirectory(prefix="local-postgresql-")
+        self.directory = Path(self._scratch.name)
+        self._data = self.directory / "data"
+        self._settings = settings or {}
+        self._hba = hba
+        self._process: LocalProcess | None = None
+        self._identity: dict[str, Any] = {}
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def __enter__(self) -> Self:
+        if os.geteuid() == 0:
+            account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
+            self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
+        try:
+            self._initialize()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.kill()
+        self._scratch.cleanup()
+
+    def start(self) -> None:
+        """Again, after a `kill`: the memory of its last life may be in use until all of that has ended."""
+        wait_for(self._try_to_start, "PostgreSQL answers", START_DEADLINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL for all of it: what it has not written to its log is gone."""
+        if self._process is None:
+            return
+        children = self._children()
+        self._process.kill()
+        # Sessions have process groups of their own.
+        for pid in children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process = None
+
+    def _try_to_start(self) -> bool:
+        if self._process is not None and self._process.exit_code is not None:
+            self._process.kill()
+            self._process = None
+        if self._process is None:
+            argv = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
+            self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory, identity=self._identity)
+        return self._process.exit_code is None and self._answers()
+
+    def _initialize(self) -> None:
+        argv = [str(self._bin / "initdb"), "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
+        argv += ["--no-locale", "--no-sync"]
+        made = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=self.directory, **self._identity)
+        if made.returncode:
+            raise RuntimeError(f"initdb ended with {made.returncode}: {made.stderr}")
+        ours = {"listen_addresses": HOST, "unix_socket_directories": "", "max_connections": "50", **self._settings}
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in ours.items())
+        (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} {HOST}/32 trust\n{self._hba}\n")
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=5) as stream:
+                stream.sendall(_SSL_REQUEST)
+                if stream.recv(1) not in (b"S", b"N"):
+                    return False
+        except OSError:
+            return False
+        log = (self.directory / "log").read_text(errors="replace")
+        return "ready to accept connections" in log.rpartition("starting PostgreSQL")[2]
+
+    def _children(self) -> list[int]:
+        if self._process is None:
+            return []
+        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def _account(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None

@@ -1,0 +1,117 @@
+"""A table of cells, and the commit: compare and set the cell first, then the rows, all in one transaction.
+
+The lock of the cell's row keeps everybody else out until the end. A version is a random number: a server that lost its
+tail, or a table that was made again, has none of those that were given before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from sinkpipeline.cells.store import Cell, Moved, Version
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.records import Row
+from sinkpipeline.postgresql.client import Client, Work
+from sinkpipeline.postgresql.lines import text
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+from sinkpipeline.sinks.failpoints import failpoint
+
+Letters = Callable[[Sequence[Row]], None]
+"""Sends dead letters; returns once they are acknowledged."""
+
+_VERSION_BITS = 63
+NO_CELL = Cell(None, None)
+
+
+class PostgresqlCells:
+    """The cells of sinks, and the rows of one. `rows` is None for who writes none."""
+
+    def __init__(
+        self, client: Client, cells: CellStatements, rows: TableStatements | None = None, letters: Letters | None = None
+    ) -> None:
+        self._client = client
+        self._cells = cells
+        self._rows = rows
+        self._letters = letters
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
+        with self._client.reading() as work:
+            found = {
+                key: Cell(value.encode(), version) for key, value, version in work.rows(self._cells.read, (list(keys),))
+            }
+        return {key: found.get(key, NO_CELL) for key in keys}
+
+    def put(self, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
+        with self._client.transaction() as work:
+            return self._put(work, cells)
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
+        if self._rows is None:
+            raise ValueError("these cells have no rows")
+        if dead and self._letters is None:
+            raise ValueError("a sink without dead letters sends some")
+        with self._client.transaction() as work:
+            new = self._put(work, {key: (value, version)})[key]
+            failpoint("sql-after-cell")
+            if rows:
+                self._write(work, self._rows, rows)
+                self._check_table(work, self._rows)
+            if dead and self._letters is not None:
+                # Before the commit: what counts has a letter. Of a commit that fails after that one comes twice.
+                self._letters(dead)
+            failpoint("sql-before-commit")
+        return new
+
+    def delete(self, keys: Collection[str]) -> None:
+        with self._client.transaction() as work:
+            work.run(self._cells.delete, (list(keys),))
+
+    def _put(self, work: Work, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
+        versions = {key: secrets.randbits(_VERSION_BITS) for key in sorted(cells)}
+        written: set[str] = set()
+        for statement, keys in (
+            (self._cells.insert, [key for key in versions if cells[key][1] is None]),
+            (self._cells.update, [key for key in versions if cells[key][1] is not None]),
+        ):
+            if keys:
+                columns = [keys, [cells[key][0].decode() for key in keys], [versions[key] for key in keys]]
+                if statement == self._cells.update:
+                    columns.append([cells[key][1] for key in keys])
+                written.update(key for (key,) in work.rows(statement, columns))
+        for key in cells:
+            if key not in written:
+                raise Moved(key)
+        return versions
+
+    def _write(self, work: Work, to: TableStatements, rows: Sequence[Row]) -> None:
+        upsert = to.table.upsert
+        if upsert is None:
+            copied = work.copy(to.append, text(rows, numbered=False))
+        else:
+            self._stage(work, to)
+            copied = work.copy(to.fill(upsert), text(rows, numbered=True))
+        if copied != len(rows):
+            raise SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{len(rows)} rows became {copied} lines", "report it with the log file"
+            )
+        if upsert is not None:
+            for statement in to.merge(upsert):
+                work.run(statement)
+
+    def _stage(self, work: Work, to: TableStatements) -> None:
+        """A temporary table goes with its session, and with the transaction that made it and did not count."""
+        if to.table.upsert is None:
+            return
+        [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (to.staging,))
+        if not there:
+            for statement in to.stage(to.table.upsert):
+                work.run(statement)
+
+    def _check_table(self, work: Work, to: TableStatements) -> None:
+        """That it is the table of the start. We hold a lock on it by now: nobody makes it another one before we end."""
+        [(oid,)] = work.rows("SELECT to_regclass(%s)::oid::text", (to.name,))
+        if oid != to.oid:
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED, f"table {to.table.label} was dropped or re-created", "the sink starts again"
+            )

@@ -1,0 +1,291 @@
+"""PostgreSQL's client: the one place for it. Transactions, and what their errors mean to us.
+
+before COMMIT was sent   the server ends what was open: it doesn't count, for certain
+from then on             it counts or not, where no answer came
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import InDoubt, RecordRefused
+from sinkpipeline.postgresql.settings import Connection
+from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
+
+_LOG = logging.getLogger("sinkpipeline.postgresql")
+
+CONNECT_TIMEOUT_S = 10
+SILENCE_S = 30
+"""After which a connection whose other end says nothing at all is given up, on either side."""
+LOCK_TIMEOUT_MS = 30_000
+IDLE_TIMEOUT_MS = 60_000
+"""A writer that is frozen in a transaction must let go of its cell."""
+
+_ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
+"""Of a creation; the third where two create at once."""
+
+_BEGIN = (
+    "BEGIN; SET LOCAL lock_timeout = {lock}; SET LOCAL idle_in_transaction_session_timeout = {idle}; "
+    # An answer to a commit says that it is on the disk, whatever a role's default is.
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+)
+_REACH = "check that the server runs and that servers names it as this machine reaches it"
+
+
+class AlreadyThere(Exception):
+    """Somebody has created what was to be created."""
+
+
+class Work:
+    """What is done in one transaction."""
+
+    def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
+        self._cursor = cursor
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement answers."""
+        return self._cursor.execute(statement.encode(), tuple(parameters) or None).fetchall()
+
+    def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """How many rows a statement was about."""
+        return self._cursor.execute(statement.encode(), tuple(parameters) or None).rowcount
+
+    def create(self, statement: str) -> None:
+        """Raises AlreadyThere."""
+        try:
+            self._cursor.execute(statement.encode())
+        except psycopg.Error as error:
+            if error.sqlstate in _ALREADY_THERE:
+                raise AlreadyThere from error
+            raise
+
+    def copy(self, statement: str, lines: bytes) -> int:
+        """Copies lines in; how many rows that made."""
+        with self._cursor.copy(statement.encode()) as copy:
+            copy.write(lines)
+        return self._cursor.rowcount
+
+
+class Client:
+    """One connection, made when it is needed and again after it broke; of one thread at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._session: psycopg.Connection[Any] | None = None
+        self.made = 0
+        """How many sessions: what belongs to one is gone with it."""
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Work]:
+        """All of what is done in it counts once it is left, or nothing.
+
+        Raises:
+            InDoubt: it may count or not; `aborted` where it does not.
+            RecordRefused: a row is refused for what it is; `index` counts the rows of the COPY that said so.
+            SinkPipelineError: SinkRefused, AuthenticationFailed.
+        """
+        committing = False
+        try:
+            with self._begun() as cursor:
+                yield Work(cursor)
+                committing = True
+                cursor.execute(b"COMMIT")
+                _check_committed(cursor.statusmessage)
+        except psycopg.Error as error:
+            raise self._told(error, committing=committing) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Work]:
+        """Likewise, of what reads, or can be done again: nothing is in doubt.
+
+        Raises:
+            SinkPipelineError: SinkUnreachable, ...
+        """
+        try:
+            with self.transaction() as work:
+                yield work
+        except InDoubt as doubt:
+            raise doubt.told or SinkPipelineError(
+                Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
+            ) from doubt
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(psycopg.Error):
+                session.close()
+
+    @property
+    def _where(self) -> str:
+        return f"PostgreSQL at {self._connection.servers}, database {self._connection.database}"
+
+    def _begun(self) -> psycopg.Cursor[Any]:
+        """In a transaction. What was kept may have ended meanwhile, and nothing was asked of it yet."""
+        begin = _BEGIN.format(lock=LOCK_TIMEOUT_MS, idle=IDLE_TIMEOUT_MS).encode()
+        is_new = self._session is None
+        try:
+            return self._connected().execute(begin)
+        except psycopg.OperationalError:
+            if is_new or self._session is None or not self._session.closed:
+                raise
+            return self._connected().execute(begin)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._session is None or self._session.closed:
+            # One that can't be made leaves none.
+            self._session = None
+            self._session = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
+            self.made += 1
+        return self._session
+
+    def _parameters(self) -> dict[str, Any]:
+        """Libpq's.
+
+        Raises:
+            SinkPipelineError: SecretNotFound.
+        """
+        connection = self._connection
+        hosts, ports = zip(*(each.rsplit(":", 1) for each in connection.servers.split(",")), strict=True)
+        found: dict[str, Any] = {
+            # An IPv6 address stands in brackets before a port.
+            "host": ",".join(host.strip("[]") for host in hosts),
+            "port": ",".join(ports),
+            "dbname": connection.database,
+            "user": connection.user,
+            "application_name": "sinkpipeline",
+            "client_encoding": "UTF8",
+            "target_session_attrs": "read-write",
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "keepalives_idle": SILENCE_S // 3,
+            "keepalives_interval": SILENCE_S // 3,
+            "keepalives_count": 2,
+            "tcp_user_timeout": SILENCE_S * 1000,
+            "sslmode": "disable" if connection.tls is None else "verify-full",
+            # Neither is asked for by anything that we say.
+            "gssencmode": "disable",
+            "passfile": "/dev/null",
+        }
+        if connection.password_file is not None:
+            found["password"] = _secret(connection.password_file)
+        if connection.tls is not None:
+            files = {
+                "sslrootcert": connection.tls.ca_file or "system",
+                "sslcert": connection.tls.certificate_file,
+                "sslkey": connection.tls.key_file,
+            }
+            found |= {name: path for name, path in files.items() if path is not None}
+        return found
+
+    def _told(self, error: psycopg.Error, *, committing: bool) -> Exception:
+        session = self._session
+        lost = session is None or session.broken or session.closed
+        if lost:
+            self.close()
+        else:
+            self._roll_back()
+        what = meaning_of_connecting(str(error)) if session is None else meaning(error.sqlstate)
+        told = self._as_error(error, what)
+        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not (lost and committing), told=told)
+        if lost and what not in (Meaning.CREDENTIALS, Meaning.REFUSED):
+            return InDoubt(str(doubt), aborted=doubt.aborted, told=told or self._unreachable(error))
+        match what:
+            case Meaning.RECORD:
+                return RecordRefused(_verdict(error), index=_index(error))
+            case Meaning.CREDENTIALS | Meaning.REFUSED if told is not None and doubt.aborted:
+                return told
+            case _:
+                return doubt
+
+    def _as_error(self, error: psycopg.Error, what: Meaning) -> SinkPipelineError | None:
+        """Of what passes soon there is nothing to tell."""
+        fact = f"{self._where}: {_summary(error)}"
+        match what:
+            case Meaning.OUTAGE:
+                return self._unreachable(error)
+            case Meaning.FULL:
+                return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
+            case Meaning.CREDENTIALS:
+                return SinkPipelineError(
+                    Reason.AUTHENTICATION_FAILED,
+                    fact,
+                    "check auth of the sink, its Secrets, and the server's pg_hba.conf",
+                )
+            case Meaning.REFUSED:
+                return SinkPipelineError(
+                    Reason.SINK_REFUSED,
+                    fact,
+                    f"correct the table or the manifest, or grant it to {self._connection.user}",
+                )
+            case _:
+                return None
+
+    def _unreachable(self, error: psycopg.Error) -> SinkPipelineError:
+        return SinkPipelineError(Reason.SINK_UNREACHABLE, f"{self._where}: {_summary(error)}", _REACH)
+
+    def _roll_back(self) -> None:
+        """What can't be rolled back is closed: the server ends it then."""
+        if self._session is None:
+            return
+        try:
+            self._session.execute(b"ROLLBACK")
+        except psycopg.Error as error:
+            _LOG.debug("the connection is closed, as it can't be rolled back: %s", error)
+            self.close()
+
+
+def _check_committed(status: str | None) -> None:
+    """To a COMMIT of what has failed before the server says ROLLBACK, and that is no error."""
+    if status != "COMMIT":
+        raise InDoubt(f"the server says {status} to COMMIT", aborted=True)
+
+
+def _secret(path: str) -> str:
+    try:
+        return Path(path).read_text().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SinkPipelineError(
+            Reason.SECRET_NOT_FOUND, f"the password in {path} can't be read: {error}", "check passwordSecretRef"
+        ) from error
+
+
+def _condition(sqlstate: str) -> str:
+    """Its name in PostgreSQL's table, such as not_null_violation."""
+    try:
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", errors.lookup(sqlstate).__name__).lower()
+    except KeyError:
+        return sqlstate
+
+
+def _summary(error: psycopg.Error) -> str:
+    """For a person, on one line. What the server says of a row may hold contents of it, and is not told."""
+    if error.sqlstate is None:
+        return " ".join(str(error).split())
+    if meaning(error.sqlstate) is Meaning.RECORD:
+        return _verdict(error).text
+    return f"{' '.join((error.diag.message_primary or '').split())} ({_condition(error.sqlstate)})"
+
+
+def _verdict(error: psycopg.Error) -> Verdict:
+    sqlstate, diagnosis = error.sqlstate or "", error.diag
+    places = {"column": diagnosis.column_name, "constraint": diagnosis.constraint_name, "type": diagnosis.datatype_name}
+    of = ", ".join(f"{what} {name}" for what, name in places.items() if name)
+    return Verdict(ErrorClass.RECORD_REFUSED, _condition(sqlstate) + (f" of {of}" if of else ""), sqlstate)
+
+
+def _index(error: psycopg.Error) -> int | None:
+    """The row of the COPY, by `COPY table, line 3, column x: ...`, whose words are those of the server's language."""
+    found = re.search(r"^COPY .*?, \S+ (\d+)(?:, |: |$)", error.diag.context or "", re.MULTILINE)
+    return None if found is None else int(found[1]) - 1

@@ -1,0 +1,120 @@
+"""PostgreSQL as a kind of sink: all of its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from sinkpipeline.cells.ledger import CellLedger
+from sinkpipeline.cells.session import CellClaim
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Ids
+from sinkpipeline.core.limits import TopicLimits
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import Source
+from sinkpipeline.core.task_ports import LetterBox, RecordReader, Sender
+from sinkpipeline.postgresql.cells import PostgresqlCells
+from sinkpipeline.postgresql.client import Client
+from sinkpipeline.postgresql.settings import SinkSettings
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+from sinkpipeline.postgresql.target import TABLE_LIMITS, PostgresqlPlace, PostgresqlTarget, oid_of
+from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.worker import Worker
+
+
+def settings_of(plan: BatchPlan) -> SinkSettings:
+    """A plan of this kind has this kind's settings."""
+    if not isinstance(plan.settings, SinkSettings):
+        raise TypeError(f"settings of another kind: {type(plan.settings).__name__}")
+    return plan.settings
+
+
+class PostgresqlClaim(CellClaim):
+    """A cell that is in the table of the start, for rows of the table of the start."""
+
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, client: Client, cells: PostgresqlCells) -> None:
+        settings = settings_of(plan)
+        super().__init__(cells, settings.id, plan.run, partition)
+        self._ids = {
+            settings.table.label: (PostgresqlTarget(settings, client).id, plan.data_topic_id),
+            f"{settings.progress_schema}.progress": (
+                PostgresqlPlace(settings.progress_schema, client).id,
+                plan.progress_topic_id,
+            ),
+        }
+
+    @override
+    def _check(self) -> None:
+        """Leaves it to the driver to decide about tables that are not the ones of the start any more."""
+        for name, (found, expected) in self._ids.items():
+            if found() != expected:
+                raise SinkPipelineError(
+                    Reason.TOPICS_CHANGED, f"table {name} was dropped or re-created", "the sink starts again"
+                )
+        super()._check()
+
+
+class PostgresqlKind:
+    """A `SinkKind`."""
+
+    def claim(
+        self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True
+    ) -> PostgresqlClaim:
+        settings = settings_of(plan)
+        client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
+        statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
+        cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements if rows else None)
+        return PostgresqlClaim(plan, partition, client, cells)
+
+    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
+        raise NotImplementedError("AtLeastOnce is not served for this kind")
+
+    def letter_box(self, plan: BatchPlan, worker: Worker) -> LetterBox:
+        raise NotImplementedError("dead letters are not served for this kind")
+
+    def reader(self, plan: BatchPlan, partition: SourcePartition) -> RecordReader:
+        raise NotImplementedError("dead letters are not served for this kind")
+
+    def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:  # noqa: ARG002
+        """Nobody configures what a table takes."""
+        return TABLE_LIMITS, None
+
+    def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
+        return False
+
+
+POSTGRESQL = PostgresqlKind()
+
+
+@dataclass
+class PostgresqlPorts:
+    """One PostgreSQL sink; of one thread at a time."""
+
+    settings: SinkSettings
+    source: Source
+    source_ids: Callable[[Collection[str]], Mapping[str, str | None]]
+    """Of topics of the source, as they are now."""
+    client: Client
+
+    @property
+    def kind(self) -> PostgresqlKind:
+        return POSTGRESQL
+
+    @property
+    def target(self) -> PostgresqlTarget:
+        return PostgresqlTarget(self.settings, self.client)
+
+    @property
+    def ledger(self) -> CellLedger:
+        schema = self.settings.progress_schema
+        cells = PostgresqlCells(self.client, CellStatements(schema))
+        return CellLedger(cells, self.settings.id, PostgresqlPlace(schema, self.client))
+
+    def ids(self, topics: Collection[str]) -> Ids:
+        place = PostgresqlPlace(self.settings.progress_schema, self.client)
+        return Ids(self.source_ids(topics), self.target.id(), place.id())
+
+    def renew_clients(self) -> None:
+        self.client.close()

@@ -1,0 +1,96 @@
+"""What one PostgreSQL sink is told: where its server is, its table, how rows get there. Holds no secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Paths of PEM files; without authorities, those of the image."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """One database, and as whom."""
+
+    servers: str
+    """host:port, several separated by commas: the one that takes writes is used."""
+    database: str
+    user: str
+    password_file: str | None = None
+    tls: Tls | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Of the table."""
+
+    name: str
+    type: str
+    """As SQL spells it, such as numeric(10,2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsert:
+    """A row replaces the one with its key."""
+
+    key: tuple[str, ...]
+    deletes: bool = False
+    """Whether a row may say that the one with its key goes."""
+    order_type: str | None = None
+    """Of what orders the changes of a key, so that an older one never replaces a newer one; None: the last commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, and how rows get into it."""
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    upsert: Upsert | None = None
+    """None: rows are appended."""
+
+    @property
+    def label(self) -> str:
+        """For a person, and by which it is requested."""
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """One PostgreSQL sink."""
+
+    id: SinkId
+    owner: Owner
+    source: Any
+    """The source's own settings."""
+    group_id: str
+    connection: Connection
+    table: Table
+    progress_schema: str = "sinkpipeline"
+    refuse_existing_data: bool = False
+    adopt: Owner | None = None
+    dead_letter: Any = None
+    """None where a record that can't be delivered stops the sink."""
+
+    @property
+    def exactly_once(self) -> bool:
+        return True
+
+    @property
+    def data(self) -> TopicRequest:
+        """Its columns are what can differ from the manifest."""
+        columns = {f"column {each.name}": each.type for each in self.table.columns}
+        return TopicRequest(name=self.table.label, config=MappingProxyType(columns))

@@ -1,0 +1,212 @@
+"""The SQL of a sink, as text: pure, so that what is checked at a start is what a commit runs.
+
+Those of the cells have parameters, so a `%` in a name is doubled there.
+
+    commit   compare and set the cell ─► COPY into the table                                            Append
+             compare and set the cell ─► COPY into our own temporary table ─► delete, insert or update  Upsert
+                                                        └─► the order table says which change wins      with an order
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinkpipeline.postgresql.settings import Table, Upsert
+
+NUMBER, DELETED, ORDER, WON = "sinkpipeline_n", "sinkpipeline_deleted", "sinkpipeline_order", "sinkpipeline_won"
+"""Columns of the temporary table, behind those of the target."""
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def joined(names: tuple[str, ...] | list[str], prefix: str = "") -> str:
+    return ", ".join(prefix + quoted(name) for name in names)
+
+
+@dataclass(frozen=True)
+class CellStatements:
+    """Of the table of cells."""
+
+    schema: str
+
+    @property
+    def table(self) -> str:
+        return self.name.replace("%", "%%")
+
+    @property
+    def name(self) -> str:
+        return f"{quoted(self.schema)}.progress"
+
+    @property
+    def create(self) -> tuple[str, ...]:
+        # Rows are written again and again: some room on each page keeps them there.
+        return (
+            f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}",
+            (
+                f"CREATE TABLE {self.name} (key text PRIMARY KEY, value json NOT NULL, version bigint NOT NULL) "
+                "WITH (fillfactor = 50)"
+            ),
+        )
+
+    @property
+    def read(self) -> str:
+        return f"SELECT key, value::text, version FROM {self.table} WHERE key = ANY(%s::text[])"
+
+    @property
+    def insert(self) -> str:
+        """Only where there is none. In the order of keys: so two that write the same wait, and don't deadlock."""
+        return (
+            f"INSERT INTO {self.table} (key, value, version) SELECT * FROM unnest(%s::text[], %s::json[], %s::bigint[])"
+            " AS new (key, value, version) ORDER BY key ON CONFLICT (key) DO NOTHING RETURNING key"
+        )
+
+    @property
+    def update(self) -> str:
+        return (
+            f"UPDATE {self.table} AS cell SET value = new.value, version = new.version"
+            " FROM unnest(%s::text[], %s::json[], %s::bigint[], %s::bigint[]) AS new (key, value, version, was)"
+            " WHERE cell.key = new.key AND cell.version = new.was RETURNING cell.key"
+        )
+
+    @property
+    def delete(self) -> str:
+        return f"DELETE FROM {self.table} WHERE key = ANY(%s::text[])"
+
+
+@dataclass(frozen=True)
+class TableStatements:
+    """Of the table of rows."""
+
+    table: Table
+    progress_schema: str
+    oid: str = "0"
+    """Of the table: another table of the same name has an order of its own."""
+
+    @property
+    def name(self) -> str:
+        return f"{quoted(self.table.schema)}.{quoted(self.table.name)}"
+
+    @property
+    def create(self) -> str:
+        columns = [f"{quoted(each.name)} {each.type}" for each in self.table.columns]
+        if self.table.upsert is not None:
+            columns.append(f"PRIMARY KEY ({joined(self.table.upsert.key)})")
+        return f"CREATE TABLE {self.name} ({', '.join(columns)})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.table.columns)
+
+    @property
+    def append(self) -> str:
+        return f"COPY {self.name} ({joined(self.columns)}) FROM STDIN"
+
+    # Upsert
+
+    @property
+    def staging(self) -> str:
+        """A table of the session's own."""
+        return f'pg_temp."sinkpipeline_{self.oid}"'
+
+    @property
+    def order_table(self) -> str:
+        return f'{quoted(self.progress_schema)}."order_{self.oid}"'
+
+    @property
+    def create_order(self) -> str | None:
+        """By key, what ordered the newest change, also of a row that is deleted by now."""
+        upsert = self.table.upsert
+        if upsert is None or upsert.order_type is None:
+            return None
+        types = {each.name: each.type.replace("%", "%%") for each in self.table.columns}
+        key = ", ".join(f"{quoted(name)} {types[name]}" for name in upsert.key)
+        order = f"{quoted(ORDER)} {upsert.order_type} NOT NULL"
+        return f"CREATE TABLE IF NOT EXISTS {self.order_table} ({key}, {order}, PRIMARY KEY ({joined(upsert.key)}))"
+
+    def stage(self, upsert: Upsert) -> tuple[str, ...]:
+        """Makes the temporary table, with the columns as they are; once in a session."""
+        extra = [f"0::bigint AS {NUMBER}"]
+        source = f"{self.name} AS t"
+        if upsert.deletes:
+            extra.append(f"false AS {DELETED}")
+        if upsert.order_type is not None:
+            extra.append(f"o.{ORDER}")
+            source += f", {self.order_table} AS o"
+        extra.append(f"false AS {WON}")
+        # A deletion has a key, and nothing else that counts: only these may not be missing.
+        needed = [*upsert.key, *([ORDER] if upsert.order_type is not None else [])]
+        constraints = ", ".join(f"ALTER COLUMN {quoted(name)} SET NOT NULL" for name in needed)
+        columns = ", ".join([joined(self.columns, "t."), *extra])
+        return (
+            (
+                f"CREATE TEMPORARY TABLE {self.staging} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {source} "
+                "WITH NO DATA"
+            ),
+            f"ALTER TABLE {self.staging} {constraints}, ALTER COLUMN {WON} SET DEFAULT false",
+        )
+
+    def fill(self, upsert: Upsert) -> str:
+        columns = [NUMBER, *self.columns, *([DELETED] if upsert.deletes else [])]
+        if upsert.order_type is not None:
+            columns.append(ORDER)
+        return f"COPY {self.staging} ({joined(columns)}) FROM STDIN"
+
+    def merge(self, upsert: Upsert) -> tuple[str, ...]:
+        """Of several changes of a key the last one counts, or the newest by their order."""
+        key = joined(upsert.key)
+        newest = f"{ORDER} DESC, {NUMBER} DESC" if upsert.order_type is not None else f"{NUMBER} DESC"
+        last = f"SELECT DISTINCT ON ({key}) {NUMBER}, {key}" + (f", {ORDER}" if upsert.order_type is not None else "")
+        last += f" FROM {self.staging} ORDER BY {key}, {newest}"
+        steps = []
+        if upsert.order_type is None:
+            steps.append(
+                f"UPDATE {self.staging} AS b SET {WON} = true FROM ({last}) AS l WHERE b.{NUMBER} = l.{NUMBER}"
+            )
+        else:
+            # Its rows are locked from here on: no other partition changes one of these keys before we end.
+            won = (
+                f"INSERT INTO {self.order_table} AS o ({key}, {ORDER}) SELECT {key}, {ORDER} FROM ({last}) AS l "
+                f"ON CONFLICT ({key}) DO UPDATE SET {ORDER} = EXCLUDED.{ORDER} WHERE o.{ORDER} <= EXCLUDED.{ORDER} "
+                f"RETURNING {key}"
+            )
+            same = " AND ".join(f"w.{quoted(name)} = l.{quoted(name)}" for name in upsert.key)
+            steps.append(
+                f"WITH l AS ({last}), w AS ({won}) UPDATE {self.staging} AS b SET {WON} = true "
+                f"FROM l JOIN w ON {same} WHERE b.{NUMBER} = l.{NUMBER}"
+            )
+        if upsert.deletes:
+            same = " AND ".join(f"t.{quoted(name)} = b.{quoted(name)}" for name in upsert.key)
+            steps.append(
+                f"DELETE FROM {self.name} AS t USING {self.staging} AS b WHERE {same} AND b.{WON} AND b.{DELETED}"
+            )
+        steps.append(
+            self.upsert(upsert, f"FROM {self.staging} WHERE {WON}" + (f" AND NOT {DELETED}" if upsert.deletes else ""))
+        )
+        return tuple(steps)
+
+    def upsert(self, upsert: Upsert, rows: str) -> str:
+        key = joined(upsert.key)
+        others = [name for name in self.columns if name not in upsert.key]
+        changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in others)
+        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        columns = joined(self.columns)
+        rows = f"SELECT {columns} {rows} ORDER BY {key}"
+        return f"INSERT INTO {self.name} ({columns}) {rows} ON CONFLICT ({key}) DO {action}"
+
+    @property
+    def any_row(self) -> str:
+        """Whether there is one."""
+        return f"SELECT EXISTS (SELECT FROM {self.name})"
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Fail as a commit would where a table, a column, a unique key or a right is missing; and do nothing."""
+        if self.table.upsert is None:
+            nothing = ", ".join(["NULL"] * len(self.table.columns))
+            return (f"EXPLAIN INSERT INTO {self.name} ({joined(self.columns)}) SELECT {nothing} WHERE false",)
+        found = [self.upsert(self.table.upsert, f"FROM {self.name} WHERE false")]
+        if self.table.upsert.deletes:
+            found.append(f"DELETE FROM {self.name} WHERE false")
+        return tuple(f"EXPLAIN {each}" for each in found)

@@ -1,0 +1,183 @@
+"""The table of rows, and the table of cells, as a start finds or makes them.
+
+An id is made of the server's, the database's and the table's own: a table of the same name, or the same table in a
+copy of the database, is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.ports import Creation, InDoubt, Letters
+from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
+from sinkpipeline.postgresql.settings import SinkSettings
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+
+_ID = (
+    "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid"
+    " FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()"
+)
+_COLUMNS = (
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid = coalesce(to_regtype(m.type), 0)"
+    " FROM unnest(%s::text[], %s::text[]) AS m (name, type) JOIN pg_attribute AS a ON a.attname = m.name"
+    " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped"
+)
+# Who may only insert may not look at a row: then a table that takes up room is one that holds data.
+_MAY_SELECT = "SELECT has_table_privilege(%s::oid, 'SELECT')"
+_TAKES_ROOM = "SELECT coalesce(sum(pg_relation_size(relid)), 0) > 0 FROM pg_partition_tree(%s::oid::regclass)"
+_ROW_BYTES = 1_000_000_000
+"""Of one value."""
+TABLE_LIMITS = TopicLimits(partitions=1, message_bytes=_ROW_BYTES)
+
+
+def _id(work: Work, name: str) -> str | None:
+    [(found,)] = work.rows(_ID, (name,))
+    return None if found is None else str(found)
+
+
+def oid_of(topic_id: str) -> str:
+    return topic_id.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class PostgresqlTarget:
+    """The table of one sink."""
+
+    settings: SinkSettings
+    client: Client
+
+    @property
+    def _statements(self) -> TableStatements:
+        return TableStatements(self.settings.table, self.settings.progress_schema)
+
+    def check_names(self) -> None:
+        table, schema = self.settings.table, self.settings.progress_schema
+        if table.schema == schema:
+            raise SinkPipelineError(
+                Reason.MANIFEST_INVALID,
+                f"table {table.label} is in the schema of the progress",
+                "name another schema for the table, or another progressSchema",
+            )
+
+    def describe(self, source: Mapping[str, str]) -> Topic | None:  # noqa: ARG002 - a table is not what is read
+        table = self.settings.table
+        with self.client.reading() as work:
+            found = _id(work, self._statements.name)
+            if found is None:
+                return None
+            asked = {each.name: each.type for each in table.columns}
+            types = work.rows(_COLUMNS, (list(asked), list(asked.values()), oid_of(found)))
+            config = {f"column {name}": asked[name] if same else is_there for name, is_there, same in types}
+            [(readable,)] = work.rows(_MAY_SELECT, (oid_of(found),))
+            if readable:
+                [(holds_data,)] = work.rows(self._statements.any_row)
+            else:
+                [(holds_data,)] = work.rows(_TAKES_ROOM, (oid_of(found),))
+        return Topic(
+            name=table.label,
+            id=found,
+            partitions=1,
+            replication_factor=1,
+            config=MappingProxyType(config),
+            holds_data=holds_data,
+        )
+
+    def id(self) -> str | None:
+        with self.client.reading() as work:
+            return _id(work, self._statements.name)
+
+    def create(self) -> Creation:
+        return _created(self.client, (self._statements.create,), lambda: self.describe({}))
+
+    def prepare_letters(self, source: Mapping[str, str]) -> Letters:  # noqa: ARG002 - they are not served yet
+        return Letters(topic=None, limits=UNKNOWN, drift=())
+
+    def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - only its table is ours alone
+        """Every statement of a commit is tried on no row: what is missing is told at the start."""
+        statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(target.id))
+        order = statements.create_order
+        if order is not None:
+            with self.client.reading() as work:
+                [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (statements.order_table,))
+                if not there:
+                    work.run(order)
+        with self.client.reading() as work:
+            for statement in statements.checks:
+                work.rows(statement)
+
+    def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any table
+        return TABLE_LIMITS
+
+    def limits(self) -> TopicLimits | None:
+        return None if self.id() is None else TABLE_LIMITS
+
+    def letter_limits(self) -> TopicLimits | None:
+        return None
+
+    def lost(self, what: str) -> SinkPipelineError:
+        return data_topic_lost(self.settings.table.label, what)
+
+    def delete(self) -> None:
+        """With what orders its changes."""
+        found = self.id()
+        if found is None:
+            return
+        statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(found))
+        with self.client.reading() as work:
+            work.run(f"DROP TABLE IF EXISTS {statements.name}")
+            if statements.create_order is not None:
+                work.run(f"DROP TABLE IF EXISTS {statements.order_table}")
+
+
+@dataclass(frozen=True)
+class PostgresqlPlace:
+    """The table of cells, which all sinks of a database may share."""
+
+    schema: str
+    client: Client
+
+    @property
+    def _statements(self) -> CellStatements:
+        return CellStatements(self.schema)
+
+    def describe(self, source: Mapping[str, str]) -> Topic | None:  # noqa: ARG002 - a table is not what is read
+        found = self.id()
+        return None if found is None else self._topic(found)
+
+    def id(self) -> str | None:
+        with self.client.reading() as work:
+            return _id(work, self._statements.name)
+
+    def create(self) -> Creation:
+        return _created(self.client, self._statements.create, lambda: self.describe({}))
+
+    def _topic(self, found: str) -> Topic:
+        return Topic(name=f"{self.schema}.progress", id=found, partitions=1, replication_factor=1)
+
+
+def _created(client: Client, statements: tuple[str, ...], look: Callable[[], Topic | None]) -> Creation:
+    """Whoever is asked twice, and answers once, may have made it for somebody else."""
+    trouble: InDoubt | None = None
+    is_ours = True
+    try:
+        with client.transaction() as work:
+            for statement in statements:
+                work.create(statement)
+    except AlreadyThere:
+        is_ours = False
+    except InDoubt as doubt:
+        trouble, is_ours = doubt, False
+    there = look()
+    if there is None:
+        fact = "it is gone again" if trouble is None else str(trouble)
+        raise (None if trouble is None else trouble.told) or _not_created(fact) from trouble
+    return Creation(topic=there, is_ours=is_ours)
+
+
+def _not_created(fact: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.TOPICS_CHANGED, f"a table was not created: {fact}", "none; it is tried again")

@@ -1,0 +1,216 @@
+"""Rows that the server refuses for what they are, alone and among others; and what is no row's fault."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.deadletter import SourceRecord, parse
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import NoDeadLetter
+from sinkpipeline.core.records import Row
+from sinkpipeline.postgresql.cells import PostgresqlCells
+from sinkpipeline.postgresql.client import Client
+from sinkpipeline.postgresql.kind import PostgresqlClaim, PostgresqlKind
+from sinkpipeline.postgresql.settings import SinkSettings, Upsert
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+from sinkpipeline.postgresql.target import oid_of
+from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.worker import Worker
+from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.starts import refusal
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    drop: bool = False
+
+
+class _Box:
+    name = "letters"
+
+    def failure(self) -> NoDeadLetter | None:
+        return None
+
+
+class _Records:
+    def __init__(self, partition: SourcePartition) -> None:
+        self._partition = partition
+
+    def read(self, offset: int) -> SourceRecord | None:
+        return SourceRecord(
+            partition=self._partition, offset=offset, key=None, value=b"raw", headers=None, timestamp=-1
+        )
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class WithLetters(PostgresqlKind):
+    """The kind, with a dead-letter topic in memory: theirs is not served yet."""
+
+    sent: list[Row] = field(default_factory=list)
+    commits: int = 0
+
+    def claim(
+        self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True
+    ) -> PostgresqlClaim:
+        settings = plan.settings
+        assert rows
+        assert isinstance(settings, SinkSettings)
+        client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
+        statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
+        cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements, self.sent.extend)
+        return PostgresqlClaim(plan, partition, client, cells)
+
+    def letter_box(self, plan: BatchPlan, worker: Worker) -> _Box:  # noqa: ARG002
+        return _Box()
+
+    def reader(self, plan: BatchPlan, partition: SourcePartition) -> _Records:  # noqa: ARG002
+        return _Records(partition)
+
+    @property
+    def letters(self) -> list[tuple[int, str]]:
+        """Offset and code of each."""
+        found = [parse(value, key, headers) for value, key, _, _, headers in self.sent]
+        return [(letter.record.offset, letter.verdict.code) for letter in found]
+
+
+BAD = {"22P02": "no number", "22003": "9" * 30, "23514": "-1", "23502": None}
+"""Texts of column `off`, by the code with which the server refuses them."""
+
+
+def write(sink: SqlSink, kind: WithLetters | None, offsets: range, bad: dict[int, str | None]) -> Receipt:
+    """One batch, in which some rows have other texts."""
+    driver = sink.driver()
+    plan = driver.delivery.begin({P0: OffsetRange(offsets.start, offsets.stop)})
+    if kind is not None:
+        settings = replace(sink.settings, dead_letter=_Wanted())
+        plan = replace(plan, kind=kind, settings=settings)
+    writer = ExactlyOnceWriter(plan, P0, driver.worker)
+    writer.write(batch(offsets, [("0", bad.get(each, str(each)), "secret") for each in offsets]))
+    writer.finish()
+    return writer.receipt()
+
+
+def constrained(sink: SqlSink) -> None:
+    sink.driver()
+    sink.sql(f"ALTER TABLE {sink.table} ADD CHECK (off >= 0), ALTER COLUMN off SET NOT NULL")
+
+
+@pytest.mark.parametrize("code", BAD)
+@pytest.mark.parametrize("among", [1, 12])
+def test_a_refused_row_is_a_dead_letter_and_the_others_are_delivered(sink: SqlSink, code: str, among: int) -> None:
+    constrained(sink)
+    kind = WithLetters()
+    at = among // 2
+    receipt = write(sink, kind, range(among), {at: BAD[code]})
+    assert kind.letters == [(at, code)]
+    assert sink.delivered()[P0] == [each for each in range(among) if each != at]
+    assert receipt.progress is not None
+    assert (receipt.progress.next, receipt.progress.rows, receipt.progress.dead) == (among, among - 1, 1)
+    assert receipt.commits <= 2, "the server has told which row it was"
+    assert all("secret" not in str(header) and "no number" not in str(header) for header in kind.sent[0][4] or ())
+
+
+def test_rows_that_are_refused_at_the_commit_are_found_by_halves(sink: SqlSink) -> None:
+    sink.driver()
+    sink.sql(f"ALTER TABLE {sink.table} ADD CONSTRAINT once UNIQUE (off) DEFERRABLE INITIALLY DEFERRED")
+    sink.sql(f"INSERT INTO {sink.table} (off) VALUES (103), (109)")
+    kind = WithLetters()
+    write(sink, kind, range(12), {3: "103", 9: "109"})
+    assert kind.letters == [(3, "23505"), (9, "23505")]
+    assert sink.sql(f"SELECT count(*) FROM {sink.table}") == [(12,)]
+
+
+@pytest.mark.parametrize("text", ["a\0b", b"\xff".decode("latin-1")], ids=["NUL", "fine"])
+def test_text_that_no_column_can_hold(sink: SqlSink, text: str) -> None:
+    sink.driver()
+    kind = WithLetters()
+    driver = sink.driver()
+    plan = driver.delivery.begin({P0: OffsetRange(0, 3)})
+    plan = replace(plan, kind=kind, settings=replace(sink.settings, dead_letter=_Wanted()))
+    writer = ExactlyOnceWriter(plan, P0, driver.worker)
+    values: Collection[tuple[str, str, str]] = [("0", "0", "v"), ("0", "1", text), ("0", "2", "v\\.\n\t")]
+    writer.write(batch(range(3), values))
+    writer.finish()
+    assert kind.letters == ([(1, "22021")] if "\0" in text else [])
+    assert sink.sql(f"SELECT value FROM {sink.table} WHERE off = 2") == [("v\\.\n\t",)]
+
+
+def test_without_dead_letters_the_sink_stops_at_the_row(sink: SqlSink) -> None:
+    constrained(sink)
+    error = refusal(lambda: write(sink, None, range(12), {5: "no number"}), Reason.RECORD_REFUSED)
+    assert "offset 5 was refused: invalid_text_representation" in error.message
+    assert "no number" not in error.message
+    assert sink.delivered()[P0] == []
+
+
+def test_rows_that_are_refused_by_a_merge(sink: SqlSink) -> None:
+    sink.upsert = Upsert(key=("part", "off"))
+    constrained(sink)
+    kind = WithLetters()
+    receipt = write(sink, kind, range(12), {2: "-1", 7: "no number", 11: None})
+    assert receipt.progress is not None
+    assert receipt.progress.dead == 3
+    assert kind.letters == [(2, "23514"), (7, "22P02"), (11, "23502")]
+    assert len(sink.delivered()[P0]) == 9
+
+
+def test_two_partitions_that_would_deadlock_come_through(sink: SqlSink, caplog: pytest.LogCaptureFixture) -> None:
+    """Each changes, in every commit, the keys that the other one changes, in another order."""
+    sink.upsert = Upsert(key=("off",), deletes=True)
+    sink.ends = {P0: 40, P1: 40}
+    driver = sink.driver(step=40)
+    sink.sql(
+        f'CREATE FUNCTION "{sink.name}"() RETURNS trigger LANGUAGE plpgsql AS '
+        "'BEGIN PERFORM pg_sleep(0.02); RETURN coalesce(NEW, OLD); END'"
+    )
+    sink.sql(
+        f'CREATE TRIGGER slow AFTER UPDATE OR DELETE ON {sink.table} FOR EACH ROW EXECUTE FUNCTION "{sink.name}"()'
+    )
+    sink.sql(f"INSERT INTO {sink.table} (part, off) SELECT 9, n FROM generate_series(0, 9) n")
+    plan = driver.delivery.begin({each: OffsetRange(0, 40) for each in sink.ends})
+
+    def drive(partition: SourcePartition) -> None:
+        worker = Worker()
+        sink.workers.append(worker)
+        writer = ExactlyOnceWriter(plan, partition, worker)
+        # What one deletes the other one inserts: a transaction deletes first, so their orders differ.
+        turn = partition.partition
+        changes = [(str(turn), str(each % 10), "v", "t" if (each + turn) % 2 else "f") for each in range(40)]
+        writer.write(batch(range(40), changes))
+        writer.finish()
+        assert writer.receipt().progress is not None
+
+    threads = [threading.Thread(target=drive, args=(each,)) for each in sink.ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert driver.starter.start().progress.rows == 80
+    assert "deadlock_detected" in caplog.text
+
+
+def test_a_table_that_is_not_what_the_manifest_says_is_refused_at_the_start(sink: SqlSink) -> None:
+    sink.sql(f"CREATE TABLE {sink.table} (part int, other text)")
+    error = refusal(sink.driver, Reason.SINK_REFUSED)
+    assert 'column "off"' in error.message
+    sink.sql(f"DROP TABLE {sink.table}; CREATE TABLE {sink.table} (part int, off bigint, value text)")
+    sink.upsert = Upsert(key=("off",))
+    assert "unique" in refusal(sink.driver, Reason.SINK_REFUSED).message
+    sink.upsert = None
+    assert sink.driver().started.drift == ()
+
+
+def test_a_column_of_another_type_is_told(sink: SqlSink) -> None:
+    sink.sql(f"CREATE TABLE {sink.table} (part int, off numeric(20,0), value text)")
+    told = sink.driver().started.drift
+    assert told == (f"{sink.schema}.orders has column off=numeric(20,0), the manifest says bigint",)

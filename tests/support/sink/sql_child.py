@@ -1,0 +1,83 @@
+"""A driver of a PostgreSQL sink in a process of its own, which a test may kill: ADDRESS NAME STEP IDLE_TIMEOUT_MS."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.postgresql import client
+from sinkpipeline.sinks import delivery, takeover, transactional
+from support.sink.sql_sink import SqlSink
+
+_DEADLINE_S = 60.0
+
+
+class Child:
+    """The process; it holds at a failpoint that was asked for."""
+
+    def __init__(self, sink: SqlSink, directory: Path, *failpoints: str, step: int = 4, idle_ms: int = 60_000) -> None:
+        self._directory = directory
+        for name in failpoints:
+            (directory / name).touch()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms)],
+            env={**os.environ, "SINKPIPELINE_FAILPOINT_DIR": str(directory)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_at(self, failpoint: str) -> None:
+        self._until((self._directory / f"{failpoint}.{self._process.pid}").exists)
+
+    def release(self, failpoint: str) -> None:
+        (self._directory / f"{failpoint}.{self._process.pid}").unlink()
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self.end()
+
+    def end(self) -> dict[str, Any]:
+        """What it says at last."""
+        try:
+            told, _ = self._process.communicate(timeout=_DEADLINE_S)
+        finally:
+            self._process.kill()
+            self._process.communicate()
+        return dict(json.loads(told)) if told else {}
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + _DEADLINE_S
+        while not condition():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"it never came there: {self.end()}")
+            time.sleep(0.01)
+
+
+def main() -> None:
+    address, name, step, idle_ms = sys.argv[1:]
+    takeover._MAX_DELAY_S, transactional._MAX_DELAY_S, delivery._ANNOUNCED_S = 0.11, 0.02, 0.0
+    sink = SqlSink(address, name=name)
+    told = "done"
+    try:
+        driver = sink.driver(int(step))
+        client.IDLE_TIMEOUT_MS = int(idle_ms)
+        driver.drain()
+    except SinkPipelineError as error:
+        told = error.reason.value
+        if error.reason is not Reason.SUPERSEDED:
+            told = str(error)
+    finally:
+        sink.close()
+    print(json.dumps({"told": told}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from sinkpipeline.postgresql.lines import row, text
+from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "expected"),
+    [
+        ("22P02", Meaning.RECORD),
+        ("23505", Meaning.RECORD),
+        ("40001", Meaning.AGAIN),
+        ("40P01", Meaning.AGAIN),
+        ("40002", Meaning.RECORD),
+        ("25P03", Meaning.AGAIN),
+        ("25006", Meaning.OUTAGE),
+        ("57P01", Meaning.OUTAGE),
+        ("57014", Meaning.AGAIN),
+        ("53100", Meaning.FULL),
+        ("53300", Meaning.OUTAGE),
+        ("42501", Meaning.REFUSED),
+        ("28P01", Meaning.CREDENTIALS),
+        ("XX000", Meaning.UNKNOWN),
+        (None, Meaning.OUTAGE),
+    ],
+)
+def test_a_code_goes_before_its_class(sqlstate: str | None, expected: Meaning) -> None:
+    assert meaning(sqlstate) is expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ('FATAL:  password authentication failed for user "x"', Meaning.CREDENTIALS),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1"', Meaning.CREDENTIALS),
+        ("SSL error: certificate verify failed", Meaning.CREDENTIALS),
+        ('FATAL:  database "shop" does not exist', Meaning.REFUSED),
+        ("Connection refused", Meaning.OUTAGE),
+        ("FATAL:  the database system is starting up", Meaning.OUTAGE),
+    ],
+)
+def test_what_is_said_of_a_connection_that_was_not_made(said: str, expected: Meaning) -> None:
+    assert meaning_of_connecting(said) is expected
+
+
+def test_a_line_is_one_line_whatever_stands_in_it() -> None:
+    rows = [row(["a\tb\nc\r\\.", None]), row([b"\\N", ""])]
+    assert text(rows, numbered=False) == b"a\\tb\\nc\\r\\\\.\t\\N\n\\\\N\t\n"
+    assert text(rows, numbered=True).startswith(b"0\ta\\t")
