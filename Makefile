@@ -50,14 +50,16 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them. Half of
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
-PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What is left for test-rest waits more than it computes.
+REST_WORKERS ?= 6
+PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/kafka
 
 test: servers lint helm prometheus ## What check does, and every capability once on its real part
-	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
+	$(PYTEST) $(WORKERS) --stage test --costs build/costs/test.json $(TESTS)
 
 test-rest: servers helm prometheus ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
@@ -65,7 +67,7 @@ test-all: test ## Every test; on a cluster where the machine allows one
 # In no other target: it fetches a Spark of its own.
 test-spark-4.0: install ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
 	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
-	build/spark-4.0/bin/python -m pytest --stage test -m each_spark tests/e2e
+	build/spark-4.0/bin/python -m pytest -m each_spark tests/e2e
 
 # A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
 e2e-if-possible:

@@ -51,6 +51,12 @@ def test_what_is_produced_can_be_consumed(kafka: LocalKafka) -> None:
     assert consume(kafka.bootstrap_servers, "local-kafka-round-trip", 2) == [b"a", b"b"]
 
 
+def test_a_broker_starts_from_an_archive_of_its_classes(kafka: LocalKafka) -> None:
+    [broker] = kafka.pids.values()
+    if psutil.LINUX:
+        assert str(local_kafka.archive()) in {each.path for each in psutil.Process(broker).memory_maps()}
+
+
 def test_a_topic_is_not_created_by_asking_for_it(kafka: LocalKafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "allow.auto.create.topics": True})
     admin.list_topics("local-kafka-unknown", timeout=DEADLINE)
