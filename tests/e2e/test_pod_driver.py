@@ -37,6 +37,7 @@ STILL_S = 6.0
 SLOW_RECORDS = 2000
 
 
+@pytest.mark.thorough("a driver that the operator asks from its start to its end is in tests/kube/test_with_spark")
 def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
     kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

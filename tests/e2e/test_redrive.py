@@ -41,6 +41,7 @@ def records() -> list[Whole]:
     ]
 
 
+@pytest.mark.thorough("200 letters and kills, with Spark; tests/kafka/test_redrive has each point of a kill")
 @pytest.mark.each_spark
 def test_each_letter_once_also_when_it_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     chance = random.Random(SEED)

@@ -49,6 +49,9 @@ class Names:
         return sink(name, topic=self.data(name), progressTopic={"name": self.progress(progress or name)}, **more)
 
 
+@pytest.mark.thorough(
+    "six sinks with Spark; each topic that goes is in tests/kafka/test_topic_faults, and told in tests/kube"
+)
 def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, names = kafka.bootstrap_servers, Names(unique("running"))
     source = Stream(servers, f"{names.pipeline}-in", partitions=2).create()

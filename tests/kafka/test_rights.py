@@ -358,7 +358,7 @@ def test_a_right_that_is_missing_for_at_least_once_rows(secured: Secured) -> Non
 
 
 @pytest.mark.parametrize("resource", ["source", "data", "progress"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("each kind of topic; a hidden topic of a pattern is below")
 def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, secured: Secured) -> None:
     """Kafka shows neither. Taken for missing, it would be lost, created again, or started anew."""
     secured.grant(secured.rights("run", creating=True))

@@ -36,6 +36,7 @@ def test_a_namespace_that_comes_later_is_served(lab_everywhere: OperatorLab, nam
     lab.until(lambda: lab.cluster.get("pods", there)["items"] == [], "its driver is gone")
 
 
+@pytest.mark.thorough("one end of a pipeline among those of tests/kube/test_operator")
 def test_a_namespace_goes_whose_secrets_went_before_its_pipelines(
     lab_everywhere: OperatorLab, namespace: str, name: str
 ) -> None:

@@ -229,7 +229,7 @@ POINTS = (
 
 
 @pytest.mark.parametrize(("point", "told"), POINTS)
-@pytest.mark.thorough("an operator of its own for each point", after=2)
+@pytest.mark.thorough("an operator of its own for each point", after=1)
 def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, told: str) -> None:
     lab, (before, happen, end) = new_lab(), STORIES[told]
     story = Story(lab, name)

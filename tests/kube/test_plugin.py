@@ -137,6 +137,7 @@ def test_logs_and_dead_letters_come_from_the_drivers_pod(lab: OperatorLab, kubec
     assert asked[1][-1] == "0:1"
 
 
+@pytest.mark.thorough("tests/kube/test_actions has the reset, tests/unit/test_plugin_asking what is shown and asked")
 def test_a_reset_is_shown_confirmed_and_waited_for(
     lab: OperatorLab, kubectl: Plugin, api_server: Cluster, kafka: LocalKafka, name: str
 ) -> None:

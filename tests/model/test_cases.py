@@ -44,6 +44,7 @@ def test_a_case_passes_and_shows_its_mutation(case: Callable[[], None], mutation
         case()
 
 
+@pytest.mark.thorough("looks for a mutation that the case above shows; it is about make hunt")
 def test_what_a_hunt_prints_can_be_kept_as_a_case() -> None:
     [broken] = [each for each in MUTATIONS if each.name == "ids_by_task_index"]
     with broken.applied():

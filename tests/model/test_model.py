@@ -26,9 +26,9 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
 @pytest.mark.parametrize(
     ("machine", "runs"),
     [
-        (Protocol, 300),
-        (DeadLetters, 200),
-        (Everything, 400),
+        (Protocol, 200),
+        (DeadLetters, 140),
+        (Everything, 270),
         (AtLeastOnce, 100),
         (OldAnswers, 30),
         (TwoNames, 10),

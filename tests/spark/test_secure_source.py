@@ -149,6 +149,9 @@ def test_only_the_token_endpoint_of_the_manifest_may_be_asked(
     assert read(spark, connection, topic) == 3
 
 
+@pytest.mark.thorough(
+    "waits for two tokens; tests/kafka/test_oauthbearer renews one, and Spark comes in with one above"
+)
 def test_spark_renews_its_token(
     spark: SparkSession, secure_kafka: SecureKafka, ways_in: dict[str, tuple[str, Connection]]
 ) -> None:

@@ -161,7 +161,7 @@ def test_a_batch_that_always_fails_opens_the_circuit_however_long_it_takes(
 
 
 def test_a_batch_that_fails_each_day_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(HOUR_S, commits_s=HOUR_S)
+    world = World(HOUR_S, commits_s=HOUR_S, ends_after=3 * FailurePolicy().max_consecutive_failures)
     assert life(world, monkeypatch).report.state is SinkState.SUSPENDED
     assert world.starts == world.ends_after + 1
 
