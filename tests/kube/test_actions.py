@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator
 
@@ -270,7 +271,7 @@ def restricted(
     """A pipeline that has delivered, where the API server admits pods only that keep the profile "restricted"."""
 
     def make(*, bad: Collection[int] = ()) -> Suspended:
-        lab = new_lab("--resync", "1")
+        lab = new_lab("--resync", "1", "--log-format", "json")
         enforce = "pod-security.kubernetes.io/enforce=restricted"
         lab.cluster.kubectl("label", "namespace", lab.namespace, enforce)
         lab.start()
@@ -306,7 +307,7 @@ def test_a_reset_without_access_to_kafka(restricted: Callable[..., Suspended], a
 def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
     pipeline = restricted(bad=[3, 5, 7])
     lab = pipeline.lab
-    with JobPods(api_server, lab.namespace):
+    with JobPods(api_server, lab.namespace) as pods:
         action = lab.ask(pipeline=name, sink="copy", action="Purge", upTo={"beforeOffsets": ["0:2"]})
         shown = lab.until_asked(action, "AwaitingConfirmation")
         assert "2 PENDING letters" in shown["preview"]
@@ -314,6 +315,9 @@ def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_ser
         lab.confirm(action)
         lab.until_asked(action, "Succeeded")
     assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 1
+    lines = [json.loads(line) for line in pods.log.splitlines()]
+    assert {line["pipeline"] for line in lines} == {f"{lab.namespace}/{name}"}
+    assert "2 PENDING letters" in lines[0]["message"]
 
 
 @pytest.mark.thorough("starts Spark; tests/kafka has what a redrive does")

@@ -180,7 +180,9 @@ def job_template(order: Order, container: str, config: str, *, like: str) -> dic
     given: dict[str, Any] = next((each for each in spec.pop("containers", None) or () if each.get("name") == like), {})
     kept = {key: given[key] for key in ("env", "envFrom", "volumeMounts") if key in given}
     users = {**users, "spec": {**spec, "containers": [{"name": container, **kept}]}}
-    return cast("dict[str, Any]", merged(users, _template(order, container, volumes)))
+    ours = _template(order, container, volumes)
+    ours["spec"]["containers"][0] |= _log_lines(order)
+    return cast("dict[str, Any]", merged(users, ours))
 
 
 def _users(order: Order) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class JobPods:
         log = directory / "log"
         env = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ},
+            **{each["name"]: each["value"] for each in container.get("env", ()) if "value" in each},
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         started = dt.datetime.now(dt.timezone.utc)

@@ -26,8 +26,9 @@ from sinkpipeline.cli.dlq.purging import told as told_of_purge
 from sinkpipeline.cli.dlq.redriving import Done, check_ids, deliver_letters, return_letters
 from sinkpipeline.cli.dlq.redriving import told as told_of_redrive
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, find_topic, missing, with_letters
-from sinkpipeline.cli.endings import one_line, told
+from sinkpipeline.cli.endings import told
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.pod.pod_log import pod_log, tell, tell_error
 from sinkpipeline.cli.pod.termination import DEFAULT
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
@@ -46,6 +47,8 @@ from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.return_to_source import check_returnable
 from sinkpipeline.kafka.settings import SinkSettings
+
+_LOG = logging.getLogger("sinkpipeline.action")
 
 PREVIEW, CARRY_OUT = "preview", "carryOut"
 _LIMIT_BYTES = 4096
@@ -89,7 +92,7 @@ def act(config: Path, order: Path, secrets_dir: Path | None, termination_log: Pa
     except BaseException as raised:  # noqa: BLE001 - whatever it is, it is told
         error = told(raised)
         _write(termination_log, {"error": error.to_dict()})
-        say(one_line(error), err=True)
+        tell_error(_LOG, error)
         sys.exit(error.reason.exit_code)
 
 
@@ -98,10 +101,10 @@ def _answer(pipeline: SinkPipeline, order: _Order, secrets_dir: Path | None) -> 
     work = _WORK[order.spec.action](pipeline, sinks, order)
     if order.do == PREVIEW:
         preview = work.preview()
-        say(preview.text)
+        tell(_LOG, preview.text)
         return {"preview": preview.to_dict()}
     done = work.carry_out()
-    say(done)
+    tell(_LOG, done)
     return {"done": done}
 
 
@@ -259,7 +262,7 @@ def _counts(summary: Summary) -> str:
 
 def _show(summary: Summary) -> None:
     if summary.settled % _TELL_EVERY == 0:
-        say(f"redrove {summary.settled} of {summary.settled + summary.pending} letters", err=True)
+        _LOG.info("redrove %d of %d letters", summary.settled, summary.settled + summary.pending)
 
 
 def _write(path: Path, answer: Mapping[str, Any]) -> None:
@@ -281,7 +284,7 @@ def _write(path: Path, answer: Mapping[str, Any]) -> None:
         finally:
             os.close(file)
     except OSError as error:
-        say(f"the answer can't be written to {path}: {error}", err=True)
+        _LOG.error("the answer can't be written to %s: %s", path, error)
 
 
 def _cut(value: Any, length: int) -> Any:
@@ -291,12 +294,12 @@ def _cut(value: Any, length: int) -> Any:
 
 
 def main() -> None:
-    logging.getLogger("sinkpipeline.kafka").addHandler(logging.NullHandler())
-    try:
-        act.main(standalone_mode=False)
-    except click.ClickException as error:
-        say(error.format_message(), err=True)
-        sys.exit(ExitCode.MANIFEST)
+    with pod_log():
+        try:
+            act.main(standalone_mode=False)
+        except click.ClickException as error:
+            say(error.format_message(), err=True)
+            sys.exit(ExitCode.MANIFEST)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import re
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,16 @@ from typing import Any
 import click
 
 from sinkpipeline.cli.display import Lines
-from sinkpipeline.cli.endings import CUT_SHORT, one_line, told
+from sinkpipeline.cli.endings import CUT_SHORT, told
 from sinkpipeline.cli.main import check_master
 from sinkpipeline.cli.manifest_file import read_manifest
+from sinkpipeline.cli.pod.pod_log import pod_log, tell_error
 from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.termination import DEFAULT, TerminationLog
 from sinkpipeline.cli.pod.vitals import Vitals
-from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
-from sinkpipeline.core.log_lines import PIPELINE, RUN, Json, Plain, is_json
+from sinkpipeline.core.log_lines import PIPELINE, RUN
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
@@ -147,34 +146,10 @@ def read_resume(path: Path, identity: str) -> Resume:
     return parse(document, identity)
 
 
-@contextmanager
-def _logging() -> Iterator[None]:
-    """All to stderr, which is the pod's log; of the Kafka client only what is a warning."""
-    handler = logging.StreamHandler()
-    plain = Plain("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(Json(os.environ) if is_json(os.environ) else plain)
-    handler.addFilter(lambda record: record.levelno >= logging.INFO or record.exc_info is not None)
-    logger = logging.getLogger("sinkpipeline")
-    logger.setLevel(logging.DEBUG)
-    logger.handlers, logger.propagate = [handler], False
-    # Python's own warnings, and of libraries what nobody else handles.
-    logging.captureWarnings(capture=True)
-    logging.getLogger().addHandler(handler)
-    chatter = logging.getLogger("sinkpipeline.kafka")
-    chatter.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.handlers, logger.propagate = [], True
-        logging.captureWarnings(capture=False)
-        logging.getLogger().removeHandler(handler)
-        chatter.setLevel(logging.NOTSET)
-
-
 def run(arguments: Sequence[str]) -> int:
     """The exit code; the last words are written in any case, and the last line on stderr has the reason."""
     log = TerminationLog()
-    with _logging():
+    with pod_log():
         try:
             drive.main(list(arguments), prog_name="main.py", standalone_mode=False, obj=log)
         except BaseException as raised:  # noqa: BLE001 - whatever it is, it is told
@@ -182,16 +157,9 @@ def run(arguments: Sequence[str]) -> int:
             if error.reason is Reason.INTERNAL_ERROR:
                 _LOG.debug("ended by a bug", exc_info=True)
             log.failed(error)
-            _tell(error)
+            tell_error(_LOG, error)
             return error.reason.exit_code
     return ExitCode.DONE
-
-
-def _tell(error: SinkPipelineError) -> None:
-    if is_json(os.environ):
-        _LOG.error("%s", one_line(error), extra={"reason": error.reason.value})
-    else:
-        say(one_line(error), err=True)
 
 
 def main() -> None:
