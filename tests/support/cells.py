@@ -56,7 +56,11 @@ class Store:
         self._settle()
         return {key: self.cells.get(key, Cell(None, None)) for key in keys}
 
-    def put(self, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
+    def metas(self) -> Mapping[str, Cell]:
+        self._settle()
+        return dict(self.cells)
+
+    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
         def effect() -> Mapping[str, Version]:
             for key, (_, version) in () if self.tears else cells.items():
                 self._check(key, version)
@@ -80,11 +84,11 @@ class Store:
 
         return self._do("commit", effect)
 
-    def delete(self, keys: Collection[str]) -> None:
-        self._do("delete", lambda: [self.cells.pop(key, None) for key in keys])
-
-    def _write(self, key: str, value: bytes, version: Version) -> Version:
+    def _write(self, key: str, value: bytes | None, version: Version) -> Version:
         self._check(key, version)
+        if value is None:
+            self.cells.pop(key, None)
+            return None
         self.cells[key] = Cell(value, next(self._versions))
         return self.cells[key].version
 
@@ -223,7 +227,7 @@ class MemoryTarget:
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(TABLE.name, what)
 
-    def delete(self) -> None:
+    def delete(self, target: str) -> None:  # noqa: ARG002 - there is one
         self.table = None
         self.store.rows.clear()
 

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
+import psycopg
 import pytest
 
+from sinkpipeline.core.ports import InDoubt, RecordRefused
+from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.lines import row, text
+from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
 
 
@@ -22,6 +28,8 @@ from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_conne
         ("53300", Meaning.OUTAGE),
         ("42501", Meaning.REFUSED),
         ("28P01", Meaning.CREDENTIALS),
+        ("2BP01", Meaning.REFUSED),
+        ("P0001", Meaning.RECORD),
         ("XX000", Meaning.UNKNOWN),
         (None, Meaning.OUTAGE),
     ],
@@ -49,3 +57,17 @@ def test_a_line_is_one_line_whatever_stands_in_it() -> None:
     rows = [row(["a\tb\nc\r\\.", None]), row([b"\\N", ""])]
     assert text(rows, numbered=False) == b"a\\tb\\nc\\r\\\\.\t\\N\n\\\\N\t\n"
     assert text(rows, numbered=True).startswith(b"0\ta\\t")
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "counts_for_nothing"), [("23505", True), ("40001", True), ("08006", False), ("XX000", False)]
+)
+def test_an_answer_to_a_commit_ends_the_doubt_only_if_it_is_the_servers_own(
+    sqlstate: str, counts_for_nothing: bool
+) -> None:
+    """A pooler that has lost the server keeps our connection, and says so in the server's place."""
+    client = Client(Connection(servers="localhost:1", database="d", user="u"))
+    client._session = Mock(broken=False, closed=False)
+    error = psycopg.errors.lookup(sqlstate)("it said so")
+    told = client._told(error, committing=True)
+    assert (told.aborted if isinstance(told, InDoubt) else isinstance(told, RecordRefused)) is counts_for_nothing

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
-from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, encode_cell, meta_in
+from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, encode_cell, meta_in, metas_in
 from sinkpipeline.cells.session import CLAIM_ATTEMPTS
 from sinkpipeline.cells.store import Cell, Cells, Moved, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -104,6 +104,8 @@ class CellHold:
         self._meta_version: Version = None
         self._meta: Meta | None = None
         self._fenced = Progress()
+        self._claimed: set[str] = set()
+        """The keys of all partitions that were fenced, also of those that had no progress."""
         self.closed = False
 
     def take(self) -> None:
@@ -130,7 +132,7 @@ class CellHold:
         return replace(self._fenced, meta=meta_in(found, self._sink))
 
     def metas(self) -> Mapping[str, Meta | None]:
-        return {} if self._meta is None else {self._sink.meta_key: self._meta}
+        return metas_in(self._cells.metas())
 
     def read_no_more(self) -> None:
         pass
@@ -162,50 +164,52 @@ class CellHold:
         seen = self._reading.of(partitions, faults)
         # What `meta` does not list was put by a start that did not come to its end: nobody has gone on from there.
         found = {each: state for each, state in seen.progress.partitions.items() if each in listed}
-        cells: dict[str, tuple[bytes, Version]] = {}
+        cells: dict[str, tuple[bytes | None, Version]] = {}
         for each in partitions:
             key = self._sink.partition_key(each)
-            value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=found.get(each)))
-            cells[key] = value, seen.versions[key]
+            cells[key] = _cell(run, found.get(each)), seen.versions[key]
         try:
             self._cells.put(cells)
         except Moved:
             return False
         states.update(found)
+        self._claimed |= cells.keys()
         return True
 
     def write(self, progress: Progress) -> None:
         """What stands there must be ours, and no further than what is written: a late task may have come further."""
         keys = {self._sink.partition_key(each): each for each in sorted(progress.partitions)}
-        cells: dict[str, tuple[bytes, Version]] = {}
+        cells: dict[str, tuple[bytes | None, Version]] = {}
         if keys:
             run = self._owned(progress.meta).run
-            seen = self._reading.of(keys.values(), {})
+            seen = self._ours(keys.values(), run)
             for key, partition in keys.items():
                 new, old = progress.partitions[partition], seen.progress.partitions.get(partition)
-                if seen.runs.get(key, run) != run or (
-                    old is not None and old.epoch == new.epoch and is_before(new.next, old.next)
-                ):
+                if old is not None and old.epoch == new.epoch and is_before(new.next, old.next):
                     raise Fenced(f"{self._sink}: somebody else has written {key}")
-                value = encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=new))
-                cells[key] = value, seen.versions[key]
+                cells[key] = _cell(run, new), seen.versions[key]
         self._put(cells, progress.meta)
 
     def replace(self, found: Progress, new: Progress) -> None:
         """The partitions that are forgotten go last: until `meta` lists them no more, they are missed."""
-        gone = [self._sink.partition_key(each) for each in found.partitions.keys() - new.partitions.keys()]
-        seen = self._reading.of(new.partitions, {})
         run = self._owned(new.meta).run
-        cells = {
-            key: (encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=state)), seen.versions[key])
-            for key, state in ((self._sink.partition_key(each), new.partitions[each]) for each in new.partitions)
-        }
-        self._put(cells, new.meta)
-        self._cells.delete(gone)
+        gone = found.partitions.keys() - new.partitions.keys()
+        versions = self._ours({*new.partitions, *gone}, run).versions
+        cells: dict[str, tuple[bytes | None, Version]] = {}
+        for each, state in new.partitions.items():
+            key = self._sink.partition_key(each)
+            cells[key] = _cell(run, state), versions[key]
+        forgotten = [self._sink.partition_key(each) for each in sorted(gone)]
+        self._put(cells, new.meta, {key: versions[key] for key in forgotten})
 
     def remove(self, found: Progress) -> None:
-        keys = [self._sink.partition_key(each) for each in found.partitions]
-        self._cells.delete([*keys, *found.faults, self._sink.meta_key])
+        """Each if it is as it was fenced, and `meta` last: what somebody else has taken since stays, all of it."""
+        keys = {self._sink.partition_key(each) for each in found.partitions} | found.faults.keys() | self._claimed
+        partitions = filter(None, map(self._sink.parse_partition_key, sorted(keys)))
+        versions = self._ours(partitions, self._owned().run).versions
+        cells = {key: (None, version) for key, version in versions.items() if version is not None}
+        self._put_all({**cells, self._sink.meta_key: (None, self._meta_version)})
+        self._meta, self._meta_version = None, None
 
     def deliver(
         self, rows: Iterable[tuple[Into, Iterable[Row]]], progress: Mapping[SourcePartition, PartitionProgress]
@@ -228,15 +232,40 @@ class CellHold:
             raise ValueError("a sink is announced before anything else of it is written")
         return meta
 
-    def _put(self, cells: Mapping[str, tuple[bytes, Version]], meta: Meta | None) -> None:
-        """`meta` last, also where it has not changed: so nothing is written by who was overtaken."""
+    def _ours(self, partitions: Iterable[SourcePartition], run: str) -> _Seen:
+        """Their cells as they are, of which nobody else has taken one."""
+        seen = self._reading.of(partitions, {})
+        for key, found in seen.runs.items():
+            if found != run:
+                raise Fenced(f"{self._sink}: somebody else has written {key}")
+        return seen
+
+    def _put(
+        self,
+        cells: Mapping[str, tuple[bytes | None, Version]],
+        meta: Meta | None,
+        gone: Mapping[str, Version] = MappingProxyType({}),
+    ) -> None:
+        """`meta` last, also where it has not changed: so nothing is written by who was overtaken.
+
+        `gone`: cells that are removed behind it.
+        """
         meta = self._owned(meta)
         key = self._sink.meta_key
+        removed = {each: (None, version) for each, version in gone.items() if version is not None}
+        versions = self._put_all({**cells, key: (encode_meta(meta), self._meta_version), **removed})
+        self._meta_version, self._meta = versions[key], meta
+
+    def _put_all(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
         try:
-            versions = self._cells.put({**cells, key: (encode_meta(meta), self._meta_version)})
+            return self._cells.put(cells)
         except Moved as moved:
             raise Fenced(f"{self._sink}: {moved.key} is another one than it was") from moved
-        self._meta_version, self._meta = versions[key], meta
+
+
+def _cell(run: str, progress: PartitionProgress | None) -> bytes:
+    """With a claim that nobody had."""
+    return encode_cell(PartitionCell(run=run, claim=str(uuid.uuid4()), progress=progress))
 
 
 class Place(Protocol):
@@ -252,12 +281,15 @@ class Place(Protocol):
 class CellFollower:
     """Sees a newer driver in `meta`."""
 
-    def __init__(self, reading: _Reading, position: int) -> None:
-        self._reading = reading
+    def __init__(self, cells: Cells, sink: SinkId, position: int) -> None:
+        self._cells = cells
+        self._sink = sink
         self.position = position
 
     def poll(self) -> Progress:
-        return Progress(meta=self._reading.all().progress.meta)
+        """One cell: who writes another one without having announced himself finds it moved, or we do."""
+        key = self._sink.meta_key
+        return Progress(meta=meta_in(self._cells.read([key])[key], self._sink))
 
     def close(self) -> None:
         pass
@@ -303,8 +335,7 @@ class CellLedger:
         return self.observe(), True
 
     def metas(self) -> Mapping[str, Meta | None]:
-        meta = self.observe().meta
-        return {} if meta is None else {self.sink.meta_key: meta}
+        return metas_in(self.cells.metas())
 
     def hold(self, *, source_topics: int) -> CellHold:  # noqa: ARG002 - no limit of a record
         hold = CellHold(self.cells, self.sink, tells_faults=self.tells_faults)
@@ -312,7 +343,7 @@ class CellLedger:
         return hold
 
     def follow(self, end: int) -> CellFollower:
-        return CellFollower(self._reading, end)
+        return CellFollower(self.cells, self.sink, end)
 
     def with_faults(self) -> CellLedger:
         return replace(self, tells_faults=True)

@@ -10,11 +10,13 @@ store that goes back may count up to the same version again, and would let a lat
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sinkpipeline.cells.store import Cell
+from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
-from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.naming import SinkId, is_meta_key
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
 from sinkpipeline.core.progress_records import decode_meta, decode_partition, encode_partition
 
@@ -49,6 +51,18 @@ def decode_cell(value: bytes, where: str) -> PartitionCell:
 
 NO_META = b"{}"
 """Of a sink that somebody has held, and nobody has announced."""
+
+
+def metas_in(found: Mapping[str, Cell]) -> dict[str, Meta | None]:
+    """By key, those of sinks that somebody has announced; None is unreadable."""
+    metas: dict[str, Meta | None] = {}
+    for key, cell in found.items():
+        if is_meta_key(key) and cell.value not in (None, NO_META):
+            try:
+                metas[key] = decode_meta(cell.value, key)
+            except SinkPipelineError:
+                metas[key] = None
+    return metas
 
 
 def meta_in(found: Cell, sink: SinkId) -> Meta | None:

@@ -12,7 +12,11 @@ from typing import Protocol, TypeAlias
 from sinkpipeline.core.records import Row
 
 Version: TypeAlias = int | None
-"""Of a cell; None where there is none yet."""
+"""Of a cell; None where there is none yet.
+
+It means something only while the store keeps what it has told. Where a store that goes back would give one twice, it is
+good on the connection on which it was read: on another one a write is refused as `InDoubt`, which does not count.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,11 @@ class Cells(Protocol):
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         """For certain: what this tells was committed, and nothing that was committed before is missing."""
 
-    def put(self, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
-        """Writes cells in this order, each if it has that version still, and tells the new ones.
+    def metas(self) -> Mapping[str, Cell]:
+        """By key, the `meta` of every sink whose cells are kept in the same place; what else is told is passed over."""
+
+    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+        """Writes cells in this order, each if it has that version still, and tells the new ones; None removes a cell.
 
         Where not all of it is written at once, a crash leaves the first of them: so `meta` comes last.
 
@@ -58,6 +65,3 @@ class Cells(Protocol):
             Moved: the cell has another version.
             RecordRefused: a row is refused for what it is; `index` counts the rows, None where nobody knows which.
         """
-
-    def delete(self, keys: Collection[str]) -> None:
-        """Those that are there."""

@@ -302,4 +302,9 @@ class Target(Protocol):
     def lost(self, what: str) -> SinkPipelineError:
         """DataTopicLost: why."""
 
-    def delete(self) -> None: ...
+    def delete(self, target: str) -> None:
+        """The one with this id; another one stays, where that can be told.
+
+        Raises:
+            SinkPipelineError: also TopicsChanged, where it is another one by now.
+        """

@@ -72,5 +72,5 @@ class KafkaTarget:
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.data.name, what)
 
-    def delete(self) -> None:
+    def delete(self, target: str) -> None:  # noqa: ARG002 - a broker deletes by name
         self.admin.delete_topic(self.settings.data.name)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from sinkpipeline.cells.store import Cell, Moved, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.lines import text
-from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+from sinkpipeline.postgresql.statements import STAGED, CellStatements, TableStatements
 from sinkpipeline.sinks.failpoints import failpoint
 
 Letters = Callable[[Sequence[Row]], None]
@@ -42,7 +43,12 @@ class PostgresqlCells:
             }
         return {key: found.get(key, NO_CELL) for key in keys}
 
-    def put(self, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
+    def metas(self) -> Mapping[str, Cell]:
+        with self._client.reading() as work:
+            found = work.rows(self._cells.metas)
+        return {key: Cell(value.encode(), version) for key, value, version in found}
+
+    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
         with self._client.transaction() as work:
             return self._put(work, cells)
 
@@ -63,22 +69,23 @@ class PostgresqlCells:
             failpoint("sql-before-commit")
         return new
 
-    def delete(self, keys: Collection[str]) -> None:
-        with self._client.transaction() as work:
-            work.run(self._cells.delete, (list(keys),))
-
-    def _put(self, work: Work, cells: Mapping[str, tuple[bytes, Version]]) -> Mapping[str, Version]:
-        versions = {key: secrets.randbits(_VERSION_BITS) for key in sorted(cells)}
-        written: set[str] = set()
-        for statement, keys in (
-            (self._cells.insert, [key for key in versions if cells[key][1] is None]),
-            (self._cells.update, [key for key in versions if cells[key][1] is not None]),
-        ):
-            if keys:
-                columns = [keys, [cells[key][0].decode() for key in keys], [versions[key] for key in keys]]
-                if statement == self._cells.update:
-                    columns.append([cells[key][1] for key in keys])
-                written.update(key for (key,) in work.rows(statement, columns))
+    def _put(self, work: Work, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+        """All at once, so their order doesn't count."""
+        steps: dict[str, list[tuple[Any, ...]]] = {}
+        versions: dict[str, Version] = {}
+        for key, (value, was) in sorted(cells.items()):
+            versions[key] = new = None if value is None else secrets.randbits(_VERSION_BITS)
+            if value is None:
+                steps.setdefault(self._cells.remove, []).append((key, was))
+            elif was is None:
+                steps.setdefault(self._cells.insert, []).append((key, value.decode(), new))
+            else:
+                steps.setdefault(self._cells.update, []).append((key, value.decode(), new, was))
+        written = {
+            key
+            for statement, each in steps.items()
+            for (key,) in work.rows(statement, [list(column) for column in zip(*each, strict=True)])
+        }
         for key in cells:
             if key not in written:
                 raise Moved(key)
@@ -87,13 +94,17 @@ class PostgresqlCells:
     def _write(self, work: Work, to: TableStatements, rows: Sequence[Row]) -> None:
         upsert = to.table.upsert
         if upsert is None:
-            copied = work.copy(to.append, text(rows, numbered=False))
+            copied = work.copy(to.append, text(rows, numbered=False), to.table.name)
         else:
+            # From here on its columns stay as they are.
+            work.run(to.lock)
             self._stage(work, to)
-            copied = work.copy(to.fill(upsert), text(rows, numbered=True))
+            copied = work.copy(to.fill(upsert), text(rows, numbered=True), to.staging_name)
         if copied != len(rows):
             raise SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{len(rows)} rows became {copied} lines", "report it with the log file"
+                Reason.SINK_REFUSED,
+                f"table {to.table.label} took {copied} of {len(rows)} rows: a trigger of it leaves rows out",
+                "leave them out with transform.where in place of the trigger",
             )
         if upsert is not None:
             for statement in to.merge(upsert):
@@ -103,8 +114,10 @@ class PostgresqlCells:
         """A temporary table goes with its session, and with the transaction that made it and did not count."""
         if to.table.upsert is None:
             return
-        [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (to.staging,))
-        if not there:
+        [(there, differs)] = work.rows(STAGED, (to.staging, to.oid, to.staging))
+        if there and differs:
+            work.run(f"DROP TABLE {to.staging}")
+        if not there or differs:
             for statement in to.stage(to.table.upsert):
                 work.run(statement)
 

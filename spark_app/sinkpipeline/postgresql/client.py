@@ -11,10 +11,13 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
+from typing_extensions import override
 
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -23,6 +26,7 @@ from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
 
 _LOG = logging.getLogger("sinkpipeline.postgresql")
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10
 SILENCE_S = 30
@@ -30,16 +34,37 @@ SILENCE_S = 30
 LOCK_TIMEOUT_MS = 30_000
 IDLE_TIMEOUT_MS = 60_000
 """A writer that is frozen in a transaction must let go of its cell."""
+ANSWER_S = 300.0
+"""How long one answer is waited for. A server that is frozen keeps its connections, as its machine answers for it."""
 
+_KNOWS_LINE = frozenset({"22", "23", "P0"})
+"""Classes of what is found out while a line is read, or its row is put into an index."""
 _ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
 """Of a creation; the third where two create at once."""
 
 _BEGIN = (
     "BEGIN; SET LOCAL lock_timeout = {lock}; SET LOCAL idle_in_transaction_session_timeout = {idle}; "
+    # What a text means, and which rows are there, is not for a role's defaults to say.
+    "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL intervalstyle = 'postgres'; "
+    "SET LOCAL row_security = off; "
     # An answer to a commit says that it is on the disk, whatever a role's default is.
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
+
+
+class _Session(psycopg.Connection[Any]):
+    """A connection that waits for no answer for ever; it is closed then."""
+
+    @override
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        try:
+            return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
+        except psycopg.Error as error:
+            if error.sqlstate is None and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                # Nothing that it may still say is an answer to what is asked next.
+                self.pgconn.finish()
+            raise
 
 
 class AlreadyThere(Exception):
@@ -69,10 +94,19 @@ class Work:
                 raise AlreadyThere from error
             raise
 
-    def copy(self, statement: str, lines: bytes) -> int:
-        """Copies lines in; how many rows that made."""
-        with self._cursor.copy(statement.encode()) as copy:
-            copy.write(lines)
+    def copy(self, statement: str, lines: bytes, into: str) -> int:
+        """Copies lines into a table of this name; how many rows that made.
+
+        Raises:
+            RecordRefused: `index` is that of the line.
+        """
+        try:
+            with self._cursor.copy(statement.encode()) as copy:
+                copy.write(lines)
+        except psycopg.Error as error:
+            if error.sqlstate is None or meaning(error.sqlstate) is not Meaning.RECORD:
+                raise
+            raise RecordRefused(_verdict(error), index=_index(error, into)) from error
         return self._cursor.rowcount
 
 
@@ -147,7 +181,7 @@ class Client:
         if self._session is None or self._session.closed:
             # One that can't be made leaves none.
             self._session = None
-            self._session = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
+            self._session = _Session.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
             self.made += 1
         return self._session
 
@@ -198,12 +232,14 @@ class Client:
             self._roll_back()
         what = meaning_of_connecting(str(error)) if session is None else meaning(error.sqlstate)
         told = self._as_error(error, what)
-        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not (lost and committing), told=told)
+        # A pooler answers too, where it has lost the server: only what a server says of its own work ends a doubt.
+        unknown = committing and (lost or what in (Meaning.OUTAGE, Meaning.UNKNOWN))
+        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not unknown, told=told)
         if lost and what not in (Meaning.CREDENTIALS, Meaning.REFUSED):
             return InDoubt(str(doubt), aborted=doubt.aborted, told=told or self._unreachable(error))
         match what:
             case Meaning.RECORD:
-                return RecordRefused(_verdict(error), index=_index(error))
+                return RecordRefused(_verdict(error))
             case Meaning.CREDENTIALS | Meaning.REFUSED if told is not None and doubt.aborted:
                 return told
             case _:
@@ -285,7 +321,14 @@ def _verdict(error: psycopg.Error) -> Verdict:
     return Verdict(ErrorClass.RECORD_REFUSED, _condition(sqlstate) + (f" of {of}" if of else ""), sqlstate)
 
 
-def _index(error: psycopg.Error) -> int | None:
-    """The row of the COPY, by `COPY table, line 3, column x: ...`, whose words are those of the server's language."""
-    found = re.search(r"^COPY .*?, \S+ (\d+)(?:, |: |$)", error.diag.context or "", re.MULTILINE)
-    return None if found is None else int(found[1]) - 1
+def _index(error: psycopg.Error, into: str) -> int | None:
+    """The row of the COPY, by `COPY table, line 3, column x: ...`, whose words are those of the server's language.
+
+    None where it is not certain: the context quotes what a row holds, and a row that is too large for its page is
+    found only when others were read behind it.
+    """
+    if (error.sqlstate or "")[:2] not in _KNOWS_LINE:
+        return None
+    line = rf"^COPY {re.escape(into)}, \S+ (\d+)(?:[,:] .*)?$"
+    lines = re.findall(line, error.diag.context or "", re.MULTILINE)
+    return int(lines[0]) - 1 if len(lines) == 1 else None

@@ -34,6 +34,7 @@ _CODES = {
     "55P03": Meaning.AGAIN,  # lock_not_available
     "57014": Meaning.AGAIN,  # query_canceled, as by statement_timeout
     "57P04": Meaning.REFUSED,  # database_dropped
+    "P0001": Meaning.RECORD,  # raise_exception: a trigger of the table says no
 }
 _CLASSES = {
     "08": Meaning.OUTAGE,
@@ -41,6 +42,8 @@ _CLASSES = {
     "22": Meaning.RECORD,
     "23": Meaning.RECORD,
     "28": Meaning.CREDENTIALS,
+    # Such as a view on a table that is to be dropped.
+    "2B": Meaning.REFUSED,
     "3D": Meaning.REFUSED,
     "3F": Meaning.REFUSED,
     "40": Meaning.AGAIN,

@@ -9,12 +9,23 @@ Those of the cells have parameters, so a `%` in a name is doubled there.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 
 from sinkpipeline.postgresql.settings import Table, Upsert
 
 NUMBER, DELETED, ORDER, WON = "sinkpipeline_n", "sinkpipeline_deleted", "sinkpipeline_order", "sinkpipeline_won"
 """Columns of the temporary table, behind those of the target."""
+
+STAGED = (
+    "SELECT to_regclass(%s) IS NOT NULL, EXISTS (SELECT FROM pg_attribute AS s"
+    " LEFT JOIN pg_attribute AS t ON t.attrelid = %s::oid AND t.attname = s.attname AND NOT t.attisdropped"
+    " WHERE s.attrelid = to_regclass(%s) AND s.attnum > 0 AND s.attname NOT LIKE 'sinkpipeline\\_%%'"
+    " AND (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (s.atttypid, s.atttypmod, s.attcollation))"
+)
+"""Whether a temporary table is there, and whether its columns are others than those of the target by now."""
+_MAY_BE_NAN = re.compile(r"\s*(real|float|double|numeric|decimal)", re.IGNORECASE)
 
 
 def quoted(name: str) -> str:
@@ -71,8 +82,16 @@ class CellStatements:
         )
 
     @property
-    def delete(self) -> str:
-        return f"DELETE FROM {self.table} WHERE key = ANY(%s::text[])"
+    def remove(self) -> str:
+        return (
+            f"DELETE FROM {self.table} AS cell USING unnest(%s::text[], %s::bigint[]) AS old (key, was)"
+            " WHERE cell.key = old.key AND cell.version = old.was RETURNING cell.key"
+        )
+
+    @property
+    def metas(self) -> str:
+        """Of all sinks; it has no parameters."""
+        return f"SELECT key, value::text, version FROM {self.name} WHERE key LIKE '%/meta'"
 
 
 @dataclass(frozen=True)
@@ -106,9 +125,20 @@ class TableStatements:
     # Upsert
 
     @property
+    def lock(self) -> str:
+        """What a merge takes anyway."""
+        return f"LOCK TABLE ONLY {self.name} IN ROW EXCLUSIVE MODE"
+
+    @property
     def staging(self) -> str:
         """A table of the session's own."""
-        return f'pg_temp."sinkpipeline_{self.oid}"'
+        return f"pg_temp.{quoted(self.staging_name)}"
+
+    @property
+    def staging_name(self) -> str:
+        """By all that makes it: a session may have others, which merge into the same table in another way."""
+        definition = repr((self.table, self.progress_schema))
+        return f"sinkpipeline_{self.oid}_{hashlib.sha256(definition.encode()).hexdigest()[:16]}"
 
     @property
     def order_table(self) -> str:
@@ -120,10 +150,13 @@ class TableStatements:
         upsert = self.table.upsert
         if upsert is None or upsert.order_type is None:
             return None
-        types = {each.name: each.type.replace("%", "%%") for each in self.table.columns}
-        key = ", ".join(f"{quoted(name)} {types[name]}" for name in upsert.key)
-        order = f"{quoted(ORDER)} {upsert.order_type} NOT NULL"
-        return f"CREATE TABLE IF NOT EXISTS {self.order_table} ({key}, {order}, PRIMARY KEY ({joined(upsert.key)}))"
+        # Keys that are equal in the table must be so here.
+        key = joined(upsert.key)
+        return (
+            f"CREATE TABLE {self.order_table} AS SELECT {key}, NULL::{upsert.order_type} AS {quoted(ORDER)}"
+            f" FROM {self.name} WITH NO DATA; ALTER TABLE {self.order_table} ADD PRIMARY KEY ({key}),"
+            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL"
+        )
 
     def stage(self, upsert: Upsert) -> tuple[str, ...]:
         """Makes the temporary table, with the columns as they are; once in a session."""
@@ -138,6 +171,9 @@ class TableStatements:
         # A deletion has a key, and nothing else that counts: only these may not be missing.
         needed = [*upsert.key, *([ORDER] if upsert.order_type is not None else [])]
         constraints = ", ".join(f"ALTER COLUMN {quoted(name)} SET NOT NULL" for name in needed)
+        if upsert.order_type is not None and _MAY_BE_NAN.match(upsert.order_type):
+            # It is greater than every number, so nothing would ever be newer.
+            constraints += f", ADD CONSTRAINT {ORDER} CHECK ({ORDER} <> 'NaN')"
         columns = ", ".join([joined(self.columns, "t."), *extra])
         return (
             (

@@ -6,6 +6,7 @@ copy of the database, is another one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from sinkpipeline.core.ports import Creation, InDoubt, Letters
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
 from sinkpipeline.postgresql.settings import SinkSettings
-from sinkpipeline.postgresql.statements import CellStatements, TableStatements
+from sinkpipeline.postgresql.statements import ORDER, CellStatements, TableStatements
 
 _ID = (
     "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid"
@@ -30,6 +31,20 @@ _COLUMNS = (
 # Who may only insert may not look at a row: then a table that takes up room is one that holds data.
 _MAY_SELECT = "SELECT has_table_privilege(%s::oid, 'SELECT')"
 _TAKES_ROOM = "SELECT coalesce(sum(pg_relation_size(relid)), 0) > 0 FROM pg_partition_tree(%s::oid::regclass)"
+# Of a table and its partitions: r and p are tables, u is emptied by a crash, and what is elsewhere commits elsewhere.
+_UNSOUND = (
+    "SELECT c.oid::regclass::text, c.relkind IN ('r', 'p') FROM pg_class AS c"
+    " WHERE (c.oid = %s::oid OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass)))"
+    " AND (c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p') ORDER BY 1 LIMIT 1"
+)
+_ORDER_DIFFERS = (
+    "SELECT o.attname, format_type(o.atttypid, o.atttypmod) FROM pg_attribute AS o"
+    " LEFT JOIN pg_attribute AS t ON t.attrelid = %s::oid AND t.attname = o.attname AND NOT t.attisdropped"
+    " WHERE o.attrelid = to_regclass(%s) AND o.attnum > 0 AND NOT o.attisdropped AND CASE WHEN o.attname = %s"
+    " THEN o.atttypid IS DISTINCT FROM to_regtype(%s)::oid"
+    " ELSE o.attname <> ALL(%s::text[])"
+    " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
+)
 _ROW_BYTES = 1_000_000_000
 """Of one value."""
 TABLE_LIMITS = TopicLimits(partitions=1, message_bytes=_ROW_BYTES)
@@ -100,15 +115,33 @@ class PostgresqlTarget:
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - only its table is ours alone
         """Every statement of a commit is tried on no row: what is missing is told at the start."""
         statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(target.id))
-        order = statements.create_order
-        if order is not None:
-            with self.client.reading() as work:
-                [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (statements.order_table,))
-                if not there:
-                    work.run(order)
+        with self.client.reading() as work:
+            for name, oid in ((target.name, oid_of(target.id)), (place.name, oid_of(place.id))):
+                _check_sound(work, name, oid)
+        self._take_order(statements)
         with self.client.reading() as work:
             for statement in statements.checks:
                 work.rows(statement)
+
+    def _take_order(self, statements: TableStatements) -> None:
+        order, upsert = statements.create_order, self.settings.table.upsert
+        if order is None or upsert is None:
+            return
+        with contextlib.suppress(AlreadyThere), self.client.reading() as work:
+            [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (statements.order_table,))
+            if not there:
+                work.create(order)
+        with self.client.reading() as work:
+            # The length of a text, and the like, makes no other order.
+            plain = (upsert.order_type or "").partition("(")[0]
+            asked = (statements.oid, statements.order_table, ORDER, plain, list(upsert.key))
+            for name, is_there in work.rows(_ORDER_DIFFERS, asked):
+                raise SinkPipelineError(
+                    Reason.SINK_REFUSED,
+                    f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
+                    f'newer ones, has column "{name}" {is_there}, and the table or the manifest says otherwise',
+                    "alter that column too; or, if no older change can come any more, drop that table: it is made anew",
+                )
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any table
         return TABLE_LIMITS
@@ -122,16 +155,36 @@ class PostgresqlTarget:
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.table.label, what)
 
-    def delete(self) -> None:
+    def delete(self, target: str) -> None:
         """With what orders its changes."""
-        found = self.id()
-        if found is None:
-            return
-        statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(found))
+        statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(target))
         with self.client.reading() as work:
-            work.run(f"DROP TABLE IF EXISTS {statements.name}")
+            if _id(work, statements.name) is None:
+                return
+            # Nobody makes it another one between the look and the end of it.
+            work.run(f"LOCK TABLE {statements.name} IN ACCESS EXCLUSIVE MODE")
+            if _id(work, statements.name) != target:
+                raise SinkPipelineError(
+                    Reason.TOPICS_CHANGED,
+                    f"table {self.settings.table.label} was dropped or re-created",
+                    "none; it is tried again",
+                )
+            work.run(f"DROP TABLE {statements.name}")
             if statements.create_order is not None:
                 work.run(f"DROP TABLE IF EXISTS {statements.order_table}")
+
+
+def _check_sound(work: Work, name: str, oid: str) -> None:
+    """That what is committed there stays, and is committed with the rest."""
+    for found, is_table in work.rows(_UNSOUND, (oid, oid)):
+        fact = "is UNLOGGED: a server that crashes empties it" if is_table else "is no table of this server"
+        raise SinkPipelineError(
+            Reason.SINK_REFUSED,
+            f"{name}: {found} {fact}",
+            f"make it a table that keeps what it has: ALTER TABLE {found} SET LOGGED"
+            if is_table
+            else "name a table, of which no partition is a foreign one",
+        )
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class SinkRemoval(SinkTakeover):
                 "none; it is told, and then tried again",
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
-        self.target.delete()
+        self.target.delete(found)
         return None
 
     @override

@@ -29,7 +29,11 @@ class Child:
             (directory / name).touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms)],
-            env={**os.environ, "SINKPIPELINE_FAILPOINT_DIR": str(directory)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "SINKPIPELINE_FAILPOINT_DIR": str(directory),
+            },
             stdout=subprocess.PIPE,
             text=True,
         )
