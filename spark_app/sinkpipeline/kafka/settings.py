@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sinkpipeline.core import topic_pattern
+from sinkpipeline.core import manifest, topic_pattern
 from sinkpipeline.core.manifest import StartFrom, StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
@@ -29,6 +29,18 @@ class RegistrySettings:
     reader: str | None = None
     """The reader's schema."""
     id_bytes: int = 4
+    path: str = "decode.schemaRegistry"
+    """In the manifest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingSettings:
+    """Where the schema is that a part of each row is written with."""
+
+    part: manifest.EncodedPart
+    registry: RegistrySettings
+    """With the schema's subject."""
+    auto_register: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +92,8 @@ class SinkSettings:
     exactly_once: bool = True
     refuse_existing_data: bool = False
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    encodings: tuple[EncodingSettings, ...] = ()
+    """Of its key and its value, where a registry has their schemas."""
     adopt: Owner | None = None
     """Another owner whose progress may be taken over."""
 

@@ -63,7 +63,7 @@ def avro_columns(spark: SparkSession, reader: str) -> StructType:
         decoded = source_frame(spark).select(from_avro("value", reader, _STRICT).alias("value"))
         kind = decoded.schema["value"].dataType
     except (PySparkException, Py4JError) as error:
-        raise _unsupported(f"Spark can't read the schema: {_words(error)}") from error
+        raise _unsupported(f"Spark can't read the schema: {java_words(error)}") from error
     if not isinstance(kind, StructType):
         raise _unsupported(f"the schema is {kind.simpleString()}, and no record")
     return kind
@@ -130,7 +130,7 @@ def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ())
             parser.parse(each)
         return str(parser.parse(text).toString())
     except Py4JJavaError as error:
-        raise _unsupported(f"the schema can't be read: {_words(error)}") from error
+        raise _unsupported(f"the schema can't be read: {java_words(error)}") from error
 
 
 def given_schema(spark: SparkSession, text: str, path: str) -> str:
@@ -170,7 +170,7 @@ def _unsupported(fact: str) -> SinkPipelineError:
     )
 
 
-def _words(error: Exception) -> str:
+def java_words(error: Exception) -> str:
     """What Java says, without its class and stack."""
     cause = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage())

@@ -98,7 +98,8 @@ def _registry_fault(decode: Decode) -> Fault | None:
     if form not in _FRAMED:
         return Fault("remove it, or use json or avro", _no_meaning(form), ("schemaRegistry",))
     if form is DecodeFormat.JSON and not registry.only_frames:
-        at = ("schemaRegistry", "reader" if registry.subject is None else "subject")
+        given = {"subject": registry.subject, "subjectNameStrategy": registry.subject_name_strategy}
+        at = ("schemaRegistry", next((name for name, each in given.items() if each is not None), "reader"))
         return Fault("remove it: decode.schema has the columns", _no_meaning(form), at)
     return None
 
