@@ -211,7 +211,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".identity",
         ),
         Rule(
-            "!has(self.decode) || self.decode.format != 'avro' || !has(self.decode.schemaRegistry) || "
+            "!has(self.decode) || !has(self.decode.schemaRegistry) || "
+            "self.decode.format != 'avro' && (self.decode.format != 'json' || has(self.decode.schema)) || "
             "has(self.decode.schemaRegistry.subject) || "
             "has(self.decode.schemaRegistry.subjectNameStrategy) && "
             "self.decode.schemaRegistry.subjectNameStrategy == 'RecordName' || "
@@ -262,8 +263,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **_log_in("spec.source.kafka.auth.sasl"),
     "spec.decode": (
         Rule(
-            "!(self.format in ['json', 'csv']) || has(self.schema)",
-            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
+            "!(self.format in ['json', 'csv']) || has(self.schema) || "
+            "self.format == 'json' && has(self.schemaRegistry)",
+            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json may have '
+            "schemaRegistry instead",
             ".schema",
         ),
         Rule(
@@ -288,11 +291,17 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),
         Rule(
-            "self.format != 'json' || !has(self.schemaRegistry) || "
+            "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schema) || "
             "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject) && "
             "!has(self.schemaRegistry.subjectNameStrategy)",
-            "reader and subject have no meaning for format json: decode.schema has the columns",
+            "reader and subject have no meaning for format json beside schema, which has the columns",
             ".schemaRegistry",
+        ),
+        Rule(
+            "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schemaRegistry.reader) || "
+            "!has(self.schemaRegistry.reader.schema)",
+            "for format json give decode.schema, a Spark DDL schema, and no Avro schema",
+            ".schemaRegistry.reader.schema",
         ),
     ),
     **_registry(

@@ -33,7 +33,7 @@ class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
     `schema` has the record's columns: for `json` and `csv` as DDL, for `avro` the reader's schema as JSON, absent for
-    `text` and `raw`, and of `avro` with a registry until that was asked. ValueError otherwise.
+    `text` and `raw`, and with a registry until that was asked. ValueError otherwise.
     """
 
     decode_format: DecodeFormat
@@ -44,7 +44,7 @@ class RowPlan:
     delimiter: str = ","
     """Between the fields of `csv`."""
     known: Known | None = None
-    """The writers' schemas that are known, where values are framed; of `json` only frames are looked at."""
+    """The writers' schemas that are known, where values are framed."""
     where_at: str = "spec.transform"
     """In which transform of the manifest `where` stands, and in which one `select`."""
     select_at: str = "spec.transform"
@@ -53,7 +53,7 @@ class RowPlan:
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
-        from_registry = self.decode_format == "avro" and self.known is not None
+        from_registry = self.known is not None and self.known.asked
         if has_schema == (self.schema is None) and not (from_registry and self.schema is None):
             raise ValueError(
                 f"decode format {self.decode_format} {'needs a' if self.schema is None else 'has no'} schema"
@@ -92,7 +92,7 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         schema=decode.schema_text,
         on_null=decode.on_null.value,
         delimiter="," if decode.csv is None else decode.csv.delimiter,
-        known=None if registry is None else Known(id_bytes=registry.id_format.size),
+        known=None if registry is None else Known(id_bytes=registry.id_format.size, asked=decode.asks_registry),
         where=transform.where,
         select=row_select(transform.select),
     )

@@ -100,6 +100,7 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
         version=registry.reader_version,
         reader=None if registry.reader is None else registry.reader.schema_text,
         id_bytes=registry.id_format.size,
+        decode_format="json" if decode.format is manifest.DecodeFormat.JSON else "avro",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from sinkpipeline.core import manifest, topic_pattern
 from sinkpipeline.core.manifest import StartFrom, StartingOffsets
@@ -29,6 +30,8 @@ class RegistrySettings:
     reader: str | None = None
     """The reader's schema."""
     id_bytes: int = 4
+    decode_format: Literal["avro", "json"] = "avro"
+    """What the schemas are of, where they are readers' and writers'."""
     path: str = "decode.schemaRegistry"
     """In the manifest."""
 

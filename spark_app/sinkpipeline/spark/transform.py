@@ -190,7 +190,11 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     refused = F.lit(None).cast(StringType())
     if plan.known is not None:
         df, content = _unframed(df, plan.known, schema)
-        refused = framing.frame_error(framed, plan.known.id_bytes)
+        refused = (
+            framing.known_error(framed, plan.known)
+            if plan.known.asked
+            else framing.frame_error(framed, plan.known.id_bytes)
+        )
     if plan.decode_format == "json":
         found = df.select("*", decode.parse_json(content, schema, corrupt).alias(parsed))
         fits = decode.json_error(content, F.col(parsed), schema, corrupt)

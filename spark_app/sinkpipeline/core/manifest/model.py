@@ -95,7 +95,7 @@ class Spec(Part):
 
 
 def _subject_faults(source: KafkaSource, decode: Decode) -> Iterator[Fault]:
-    registry = decode.schema_registry if decode.format is DecodeFormat.AVRO else None
+    registry = decode.schema_registry if decode.asks_registry else None
     if registry is not None and registry.means_subject_of_topic and len(source.topics or ()) != 1:
         wrong = "is missing, and the source does not name exactly one topic"
         yield Fault("name the subject of the reader's schema", wrong, ("decode", "schemaRegistry", "subject"))
