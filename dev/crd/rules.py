@@ -159,6 +159,49 @@ def _log_in(sasl: str) -> dict[str, tuple[Rule, ...]]:
     }
 
 
+_OF_RECORD = "has(self.subjectNameStrategy) && self.subjectNameStrategy != 'TopicName'"
+
+
+def _registry(registry: str, *more: Rule) -> dict[str, tuple[Rule, ...]]:
+    return {
+        registry: (
+            Rule(
+                "self.url.startsWith('https://') || !has(self.auth) || !has(self.auth.tls)",
+                "tls has no meaning for http: write https in url",
+                ".auth.tls",
+            ),
+            Rule(
+                "!has(self.subject) || !has(self.subjectNameStrategy)",
+                "give subject or subjectNameStrategy, not both",
+                ".subjectNameStrategy",
+            ),
+            Rule(
+                f"has(self.recordName) || !({_OF_RECORD})",
+                "subjectNameStrategy RecordName and TopicRecordName need recordName",
+                ".recordName",
+            ),
+            *more,
+        ),
+        f"{registry}.auth": (
+            Rule("!has(self.basic) || !has(self.bearer)", "give basic or bearer, not both", ".bearer"),
+        ),
+        f"{registry}.auth.basic.username": _bytes(256),
+    }
+
+
+def _encoded(part: str) -> Rule:
+    selects = f"has({{0}}) && has({{0}}.select) ? has({{0}}.select.{part}) : "
+    own, all_sinks = (
+        selects.format("s.transform"),
+        f"has(self.transform) && has(self.transform.select) && has(self.transform.select.{part})",
+    )
+    return Rule(
+        f"self.sinks.all(s, !has(s.kafka.encode) || !has(s.kafka.encode.{part}) || ({own}{all_sinks}))",
+        f"kafka.encode.{part} has nothing to encode: give the STRUCT in select.{part}",
+        ".sinks",
+    )
+
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "": (NAME,),
     "spec": (
@@ -168,13 +211,18 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".identity",
         ),
         Rule(
-            "!has(self.decode) || self.decode.format != 'avro' || !has(self.decode.schemaRegistry) || "
+            "!has(self.decode) || !has(self.decode.schemaRegistry) || "
+            "self.decode.format != 'avro' && (self.decode.format != 'json' || has(self.decode.schema)) || "
             "has(self.decode.schemaRegistry.subject) || "
+            "has(self.decode.schemaRegistry.subjectNameStrategy) && "
+            "self.decode.schemaRegistry.subjectNameStrategy == 'RecordName' || "
             "has(self.decode.schemaRegistry.reader) && has(self.decode.schemaRegistry.reader.schema) || "
             "has(self.source.kafka.topics) && size(self.source.kafka.topics) == 1",
             "name the subject of the reader's schema: the source does not name exactly one topic",
             ".decode.schemaRegistry.subject",
         ),
+        _encoded("key"),
+        _encoded("value"),
         *_not_read("kafka.topic", "write to a topic that is not read: this would never end"),
         *_not_read("kafka.progressTopic", "keep progress in a topic that is not read", name=_progress_topic("s.kafka")),
         *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
@@ -215,8 +263,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **_log_in("spec.source.kafka.auth.sasl"),
     "spec.decode": (
         Rule(
-            "!(self.format in ['json', 'csv']) || has(self.schema)",
-            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"',
+            "!(self.format in ['json', 'csv']) || has(self.schema) || "
+            "self.format == 'json' && has(self.schemaRegistry)",
+            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json may have '
+            "schemaRegistry instead",
             ".schema",
         ),
         Rule(
@@ -241,23 +291,29 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),
         Rule(
-            "self.format != 'json' || !has(self.schemaRegistry) || "
-            "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject)",
-            "reader and subject have no meaning for format json: decode.schema has the columns",
+            "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schema) || "
+            "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject) && "
+            "!has(self.schemaRegistry.subjectNameStrategy)",
+            "reader and subject have no meaning for format json beside schema, which has the columns",
             ".schemaRegistry",
         ),
-    ),
-    "spec.decode.schemaRegistry": (
         Rule(
-            "self.url.startsWith('https://') || !has(self.auth) || !has(self.auth.tls)",
-            "tls has no meaning for http: write https in url",
-            ".auth.tls",
+            "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schemaRegistry.reader) || "
+            "!has(self.schemaRegistry.reader.schema)",
+            "for format json give decode.schema, a Spark DDL schema, and no Avro schema",
+            ".schemaRegistry.reader.schema",
         ),
     ),
-    "spec.decode.schemaRegistry.auth": (
-        Rule("!has(self.basic) || !has(self.bearer)", "give basic or bearer, not both", ".bearer"),
+    **_registry(
+        "spec.decode.schemaRegistry",
+        Rule(
+            f"!has(self.recordName) || {_OF_RECORD}",
+            "recordName has a meaning for subjectNameStrategy RecordName and TopicRecordName only",
+            ".recordName",
+        ),
     ),
-    "spec.decode.schemaRegistry.auth.basic.username": _bytes(256),
+    **_registry("spec.sinks[].kafka.encode.key.schemaRegistry"),
+    **_registry("spec.sinks[].kafka.encode.value.schemaRegistry"),
     "spec.decode.schemaRegistry.reader.schema": (
         *_bytes(MAX_SCHEMA_BYTES),
         Rule(f"self.matches({_text(_OBJECT)})", AVRO_OF_A_RECORD),

@@ -66,6 +66,10 @@ class LocalRegistry:
         found = self._ask(f"/subjects/{subject}/versions", body)
         return int(found["id"])
 
+    def compatibility(self, subject: str, level: str) -> None:
+        """Which versions a subject takes from now on; Apicurio takes all, unless it is told."""
+        self._ask(f"/config/{subject}", {"compatibility": level}, "PUT")
+
     def _signal(self, which: int) -> None:
         if self._process is not None:
             os.kill(self._process.pid, which)
@@ -81,9 +85,9 @@ class LocalRegistry:
         if self._process is None or self._process.exit_code is not None:
             raise RuntimeError("the registry ended" + (f": {self._process.log_tail()}" if self._process else ""))
 
-    def _ask(self, path: str, body: Any = None) -> Any:
+    def _ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": _CONTENT})  # noqa: S310 - our own
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": _CONTENT}, method=method)  # noqa: S310 - our own
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - likewise
             return json.load(answer)
 

@@ -1,4 +1,4 @@
-"""Avro of many schemas with a registry: one comes while it runs, the driver is killed, and each record has one end."""
+"""Avro and JSON with a registry: a schema comes while it runs, all is killed, and each record has one end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEED = 20261123
 PARTITIONS = 4
 BAD = 0.01
 VERSIONS = 5
-SELECT = {"key": "CAST(id AS STRING)", "value": "CAST(CONCAT(id, ' ', note) AS STRING)"}
+SELECT = {"key": "CAST(id AS STRING)", "value": "CONCAT(id, ' ', COALESCE(note, 'none'))"}
 
 
 def version(number: int, name: str) -> Any:
@@ -36,6 +36,54 @@ def version(number: int, name: str) -> Any:
     return avro.record(("id", "long"), *notes, *more, name=name)
 
 
+class InAvro:
+    """Records of Avro, and one of another schema than any of theirs."""
+
+    kind = "AVRO"
+    own_bad = "MalformedAvro"
+
+    def schema(self, number: int, name: str) -> Any:
+        return version(number, name)
+
+    def alien(self, name: str) -> Any:
+        return avro.record(("other", "string"), name=name)
+
+    def value(self, number: int, schema: Any, fields: dict[str, Any]) -> bytes:
+        return avro.framed(number, schema, fields)
+
+    def of_alien(self, number: int, schema: Any) -> bytes:
+        return avro.framed(number, schema, {"other": "x"})
+
+
+class InJson:
+    """Records of JSON, and one of a schema that is none of JSON."""
+
+    kind = "JSON"
+    own_bad = "MalformedJson"
+
+    def schema(self, number: int, name: str) -> Any:
+        more = {f"more{each}": {"type": ["integer", "null"]} for each in range(3, number + 1)}
+        notes = {"note": {"type": "string"}} if number > 1 else {}
+        return {
+            "type": "object",
+            "title": name,
+            "properties": {"id": {"type": "integer"}, **notes, **more},
+            "required": ["id"],
+            # What a record of Avro has, so that both are asked alike.
+            "fields": [{"name": each} for each in ("id", *notes, *more)],
+        }
+
+    def alien(self, name: str) -> Any:
+        return avro.record(("other", "string"), name=name)
+
+    def value(self, number: int, schema: Any, fields: dict[str, Any]) -> bytes:
+        known = {name: each for name, each in fields.items() if name in schema["properties"]}
+        return avro.frame(number) + json.dumps(known).encode()
+
+    def of_alien(self, number: int, _schema: Any) -> bytes:
+        return avro.frame(number) + b'{"id": 1}'
+
+
 @dataclass
 class World:
     """What is in the source, and what has to become of it."""
@@ -43,6 +91,7 @@ class World:
     registry: LocalRegistry
     subject: str
     chance: random.Random
+    form: InAvro | InJson
     schemas: dict[int, tuple[int, Any]] = field(default_factory=dict)
     """By version: id and schema."""
     good: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -52,14 +101,15 @@ class World:
     sizes: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.alien = avro.record(("other", "string"), name=self.subject.replace("-", "_"))
+        self.alien = self.form.alien(self.subject.replace("-", "_"))
         self.alien_id = self.registry.register(f"{self.subject}-alien", self.alien)
         for number in range(1, VERSIONS + 1):
             self.register(number)
 
     def register(self, number: int) -> None:
-        schema = version(number, self.subject.replace("-", "_"))
-        self.schemas[number] = self.registry.register(self.subject, schema), avro.parsed(schema)
+        schema = self.form.schema(number, self.subject.replace("-", "_"))
+        schema_id = self.registry.register(self.subject, schema, kind=self.form.kind)
+        self.schemas[number] = schema_id, avro.parsed(schema) if self.form.kind == "AVRO" else schema
 
     @property
     def rows(self) -> int:
@@ -86,15 +136,15 @@ class World:
     def _value(self, which: int, number: int) -> bytes:
         schema_id, schema = self.schemas[which]
         more = {each["name"]: number for each in schema["fields"] if each["name"].startswith("more")}
-        return avro.framed(schema_id, schema, {"id": number, "note": f"n{number}", **more})
+        return self.form.value(schema_id, schema, {"id": number, "note": f"n{number}", **more})
 
     def _bad(self, at: int) -> bytes:
         kinds: dict[str, Callable[[], bytes]] = {
             "ShortFrame": lambda: bytes(self.chance.randrange(5)),
             "WrongMagicByte": lambda: b'{"id": 1}',
             "UnknownSchema": lambda: avro.frame(900_000_000 + self.chance.randrange(3)) + b"x",
-            "MalformedAvro": lambda: self._value(5, 7)[:-1],
-            "IncompatibleSchema": lambda: avro.framed(self.alien_id, self.alien, {"other": "x"}),
+            self.form.own_bad: lambda: self._value(5, 7)[:-1],
+            "IncompatibleSchema": lambda: self.form.of_alien(self.alien_id, self.alien),
         }
         kind = self.chance.choice(sorted(kinds))
         value = kinds[kind]()
@@ -103,13 +153,17 @@ class World:
 
 
 @pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
-@pytest.mark.parametrize(("by_tasks", "count"), [(True, 100_000), (False, 4000)], ids=["tasks", "small batches"])
+@pytest.mark.parametrize(
+    ("form", "by_tasks", "count"),
+    [(InAvro(), True, 100_000), (InAvro(), False, 4000), (InJson(), True, 100_000)],
+    ids=["tasks", "small batches", "json"],
+)
 def test_every_record_has_one_end_whatever_schema_it_names(
-    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, by_tasks: bool, count: int
+    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, form: InAvro | InJson, by_tasks: bool, count: int
 ) -> None:
     name, servers = topics.unique("avro"), kafka.bootstrap_servers
     source, data, dead = f"{name}-in", f"{name}-out", f"{name}-dead"
-    world = World(registry, f"{source}-value", random.Random(SEED))
+    world = World(registry, f"{source}-value", random.Random(SEED), form)
     topics.create_topic(servers, source, partitions=PARTITIONS)
     world.feed(servers, source, range(count // 2))
     letters = {"topic": {"name": dead, "partitions": 1, "replicationFactor": 1}}
@@ -117,7 +171,7 @@ def test_every_record_has_one_end_whatever_schema_it_names(
         servers,
         name,
         [source],
-        decode={"format": "avro", "schemaRegistry": {"url": registry.url}},
+        decode={"format": form.kind.lower(), "schemaRegistry": {"url": registry.url}},
         transform={"where": "id >= 0", "select": SELECT},
         trigger={"interval": "0s", "maxOffsetsPerTrigger": max(500, count // 20)},
         sinks=[{**sink(name), "deadLetter": letters}],

@@ -83,6 +83,27 @@ def test_a_reader_that_is_not_there_is_told(registry: LocalRegistry, version: st
     assert caught.value.reason is Reason.SCHEMA_NOT_FOUND
 
 
+def test_a_schema_is_registered_once_and_refused_where_it_is_not_compatible(registry: LocalRegistry) -> None:
+    asked, subject, first = registry_at(registry), unique("written"), order()
+    assert asked.id_of(subject, "AVRO", avro.text(first)) is None
+    asked.check_fits(subject, "AVRO", avro.text(first))
+    number = asked.register(subject, "AVRO", avro.text(first))
+    assert asked.id_of(subject, "AVRO", avro.text(first)) == number == asked.register(subject, "AVRO", avro.text(first))
+    registry.compatibility(subject, "BACKWARD")
+    fits, other = (
+        {**first, "fields": [*first["fields"], {"name": "n", "type": kind, **more}]}
+        for kind, more in (
+            ("long", {"default": 0}),
+            ("long", {}),
+        )
+    )
+    asked.check_fits(subject, "AVRO", avro.text(fits))
+    for refused in (asked.check_fits, asked.register):
+        with pytest.raises(SinkPipelineError, match=subject) as caught:
+            refused(subject, "AVRO", avro.text(other))
+        assert caught.value.reason is Reason.SCHEMA_REFUSED
+
+
 Answer = tuple[int, str]
 Asked = tuple[str, str | None]
 """A path, and by whom."""
@@ -107,6 +128,8 @@ def served() -> Iterator[Serve]:
                 self.end_headers()
                 self.wfile.write(answer[1].encode())
 
+            do_POST = do_GET  # noqa: N815 - http.server's own name
+
             def log_message(self, *_: Any) -> None:
                 pass
 
@@ -121,6 +144,25 @@ def served() -> Iterator[Serve]:
     for each in servers:
         each.shutdown()
         each.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((200, '{"id": null}'), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        ((200, '{"id": "7"}'), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        ((200, "[]"), Reason.SCHEMA_REGISTRY_UNREACHABLE),
+        ((401, "{}"), Reason.AUTHENTICATION_FAILED),
+        ((403, "{}"), Reason.AUTHORIZATION_FAILED),
+        ((422, '{"error_code": 42201, "message": "no"}'), Reason.SCHEMA_REFUSED),
+    ],
+)
+def test_an_answer_to_a_registration_is_an_id_or_told(served: Serve, answer: Answer, reason: Reason) -> None:
+    url, _ = served(answer)
+    asked = Registry(RegistrySettings(url=url, path="sinks[0].kafka.encode.value.schemaRegistry"))
+    with pytest.raises(SinkPipelineError) as caught:
+        asked.register("orders", "AVRO", avro.text(order()))
+    assert caught.value.reason is reason
 
 
 ERROR = '{"error_code": %d, "message": "no"}'

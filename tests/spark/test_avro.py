@@ -173,7 +173,7 @@ def test_without_a_known_schema_every_frame_is_asked_for(spark: SparkSession) ->
 
 def test_ids_of_eight_bytes(spark: SparkSession) -> None:
     frame = avro.frame(1, size=8)
-    plan = RowPlan("avro", avro.text(V1), known=Known(8, (Writer(frame, avro.text(V1)),)), where="id = 1")
+    plan = RowPlan("avro", avro.text(V1), known=Known(8, writers=(Writer(frame, avro.text(V1)),)), where="id = 1")
     good, short = rows(spark, plan, [avro.framed(1, V1, {"id": 1}, size=8), avro.frame(1)])
     assert (good.error, word(short)) == (None, "ShortFrame")
 
@@ -199,12 +199,56 @@ def test_a_schema_is_made_whole_by_those_that_it_refers_to(spark: SparkSession) 
 
 
 def test_json_behind_a_frame(spark: SparkSession) -> None:
-    plan = RowPlan("json", "id BIGINT NOT NULL", select=RowSelect(value="CAST(id AS STRING)"), known=Known())
+    plan = RowPlan("json", "id BIGINT NOT NULL", select=RowSelect(value="CAST(id AS STRING)"), known=Known(asked=False))
     values = [avro.frame(77) + b'{"id": 5}', b'{"id": 5}', avro.frame(77) + b"[]", avro.frame(1) + b"{}", None]
     found = rows(spark, plan, values)
     words = [None, "WrongMagicByte", "MalformedJson", "MissingField", "NullValue"]
     assert [word(each) for each in found] == words
     assert bytes(found[0].value) == b"5"
+
+
+JSON_SCHEMA = """{"type": "object", "required": ["id"], "properties": {
+    "id": {"type": "integer"}, "note": {"type": ["string", "null"]}, "part": {"$ref": "#/definitions/part"}},
+    "definitions": {"part": {"type": "object", "required": ["n"], "properties": {"n": {"type": "number"}}}}}"""
+OF_JSON = RegistrySettings(url="", subject="orders-value", version="7", decode_format="json")
+
+
+def test_json_with_the_columns_of_a_registry(spark: SparkSession) -> None:
+    found = {avro.frame(1): Found(JSON_SCHEMA, "JSON"), avro.frame(2): Found(avro.text(V1), "AVRO")}
+    fake = avro.Registry(found, latest=None, reader_found=Found(JSON_SCHEMA, "JSON"))
+    schemas = Schemas(spark, fake, OF_JSON)
+    plan = RowPlan("json", select=RowSelect(value="concat(id, coalesce(note, '-'), part.n)"), known=Known())
+    analyse(spark, schemas.plan(plan))
+    cases = [
+        (avro.frame(1) + b'{"id": 5, "note": null, "part": {"n": 1.5}, "more": 1}', None),
+        (avro.frame(1) + b'{"id": "x"}', "WrongType"),
+        (avro.frame(1) + b'{"id": 1, "part": {}}', "MissingField"),
+        (avro.frame(1) + b"[]", "MalformedJson"),
+        (avro.frame(2) + b'{"id": 5}', "IncompatibleSchema"),
+        (avro.frame(3) + b'{"id": 5}', "UnknownSchema"),
+        (b'{"id": 5}', "WrongMagicByte"),
+        (b"\0\0", "ShortFrame"),
+    ]
+    values: list[bytes | None] = [value for value, _ in cases]
+    before = output_rows(source(spark, values), schemas.plan(plan)).collect()
+    assert [pending(each.error) for each in before[:6]] == [avro.frame(n) for n in (1, 1, 1, 1, 2, 3)]
+    schemas.learn([frame for each in before if (frame := pending(each.error))])
+    rows = output_rows(source(spark, values), schemas.plan(plan)).collect()
+    assert [word(each) for each in rows] == [kind for _, kind in cases]
+    assert bytes(rows[0].value) == b"5-1.5"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Found('{"type": "object"}', "JSON"), "not of one object"),
+        (Found(avro.text(V1), "AVRO"), "it is AVRO, and no JSON Schema"),
+    ],
+)
+def test_a_schema_of_json_without_columns_is_refused(spark: SparkSession, found: Found, words: str) -> None:
+    with pytest.raises(SinkPipelineError, match=words) as caught:
+        Schemas(spark, avro.Registry({}, latest=None, reader_found=found), OF_JSON)
+    assert caught.value.reason is Reason.SCHEMA_UNSUPPORTED
 
 
 # What a driver learns.

@@ -56,9 +56,11 @@ class Registry:
     latest: Schema
     asked: list[frozenset[bytes]] = field(default_factory=list)
     away: bool = False
+    reader_found: Found | None = None
+    """Where it is not `latest`, in Avro."""
 
     def reader(self, subject: str, version: str) -> FoundReader:
-        return FoundReader(Found(text(self.latest), "AVRO"), subject, 2, int(version))
+        return FoundReader(self.reader_found or Found(text(self.latest), "AVRO"), subject, 2, int(version))
 
     def writers(self, frames: Sequence[bytes]) -> Answers:
         self.asked.append(frozenset(frames))

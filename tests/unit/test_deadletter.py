@@ -212,7 +212,7 @@ def test_every_stage_has_its_classes() -> None:
             *("MalformedCsv", "MalformedAvro", "ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
         },
         Stage.TRANSFORM: {"EvaluationFailed"},
-        Stage.SERIALIZE: {"PartitionOutOfRange", "InvalidHeader"},
+        Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},
     }
 

@@ -47,6 +47,7 @@ from support.resource.manifests import (
     Steps,
     changed,
     complete,
+    encoded,
     places_of,
     registry,
     sink,
@@ -400,10 +401,33 @@ def test_two_kinds_are_not_one_sink() -> None:
     assert problem.path == "spec.sinks[0].nats"
 
 
-def test_strategies_of_subjects_are_not_served() -> None:
-    decode = registry(subjectNameStrategy="RecordName")
-    (problem,) = problems_of(changed(smallest(), (("spec", "decode"), decode)))
-    assert (problem.path, problem.reason) == ("spec.decode.schemaRegistry.subjectNameStrategy", Reason.NOT_SERVED)
+@pytest.mark.parametrize(
+    ("fields", "subject"),
+    [
+        ({}, "orders-value"),
+        ({"subject": "mine"}, "mine"),
+        ({"subjectNameStrategy": "TopicName"}, "orders-value"),
+        ({"subjectNameStrategy": "RecordName", "recordName": "a.B"}, "a.B"),
+        ({"subjectNameStrategy": "TopicRecordName", "recordName": "a.B"}, "orders-a.B"),
+    ],
+)
+def test_how_a_subject_is_called(fields: dict[str, Any], subject: str) -> None:
+    pipeline = parse_manifest(changed(smallest(), (("spec", "decode"), registry(**fields))))
+    of_source = pipeline.spec.decode.schema_registry
+    assert of_source is not None
+    assert of_source.subject_of("orders", "value") == subject
+    encode = parse_manifest(changed(smallest(), (SINK, encoded("key", **fields)))).spec.sinks[0].kafka.encode
+    assert encode is not None
+    [(part, each)] = encode.parts()
+    assert each.schema_registry.subject_of("orders", part) == subject.replace("value", "key")
+
+
+def test_a_subject_of_a_record_alone_needs_no_topic() -> None:
+    by_pattern = changed(smallest(), ((*KAFKA, "topics"), REMOVE), ((*KAFKA, "topicPattern"), "orders-[0-9]"))
+    for strategy, problems in (("RecordName", 0), ("TopicRecordName", 1)):
+        decode = registry(subjectNameStrategy=strategy, recordName="a.B")
+        document = changed(by_pattern, (("spec", "decode"), decode))
+        assert len(problems_of(document) if problems else [parse_manifest(document)][1:]) == problems
 
 
 @pytest.mark.parametrize(
@@ -416,6 +440,7 @@ def test_strategies_of_subjects_are_not_served() -> None:
         (("spec", "decode"), registry(auth={"basic": PASSWORD}), "spec.decode.schemaRegistry: the password"),
         (("spec", "decode"), registry(url="https://r:1", auth={"basic": PASSWORD}), None),
         (("spec", "decode"), AVRO, None),
+        (SINK, encoded(auth={"basic": PASSWORD}), "spec.sinks[0].kafka.encode.value.schemaRegistry: the password"),
     ],
 )
 def test_credentials_that_are_sent_in_clear_are_told(steps: Steps, value: Any, told: str | None) -> None:

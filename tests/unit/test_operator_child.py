@@ -17,7 +17,7 @@ from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_di
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import violations
-from support.resource.manifests import KAFKA, changed, smallest, tokens
+from support.resource.manifests import KAFKA, SINK, changed, encoded, smallest, tokens
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
@@ -117,6 +117,8 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     avro = {"format": "avro", "schemaRegistry": {"url": "https://registry:8081", "auth": auth}}
     with_registry = {"ca": frozenset({"ca.crt"}), "kafka-user": frozenset({"password", "registry"})}
     assert secret_keys(pipeline(decode=avro)) == with_registry
+    written = changed(smallest(), (SINK, encoded(url="https://r:1", auth={**auth, "tls": {}})))
+    assert secret_keys(parse_manifest(written)) == {"kafka-user": frozenset({"registry"})}
     by_token = changed(smallest(), ((*KAFKA, "auth"), {"tls": {}, "sasl": tokens()}))
     assert secret_keys(parse_manifest(by_token)) == {"oauth": frozenset({"secret", "ca.crt"})}
     digest = secret_digest({"password": "c2VjcmV0"})

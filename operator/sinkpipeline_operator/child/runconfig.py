@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sinkpipeline.core.manifest import KafkaConnection, SchemaRegistry, SinkPipeline, Tls
+from sinkpipeline.core.manifest import KafkaConnection, RegistrySubject, SinkPipeline, Tls
 
 _RESTARTS_NOBODY = ("open_metrics", "log_json")
 HASH_LENGTH = 10
@@ -85,10 +85,17 @@ def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     """The keys of each Secret that the manifest refers to, by the Secret's name."""
     keys: dict[str, set[str]] = {}
     connections = (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks))
-    of_registry = _of_registry(pipeline.spec.decode.schema_registry)
-    for name, key in chain(*map(_references, connections), of_registry):
+    for name, key in chain(*map(_references, connections), *map(_of_registry, _registries(pipeline))):
         keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
+
+
+def _registries(pipeline: SinkPipeline) -> Iterator[RegistrySubject]:
+    if pipeline.spec.decode.schema_registry is not None:
+        yield pipeline.spec.decode.schema_registry
+    for sink in pipeline.spec.sinks:
+        if sink.kafka.encode is not None:
+            yield from (each.schema_registry for _, each in sink.kafka.encode.parts())
 
 
 def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:
@@ -114,8 +121,8 @@ def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:
         yield tls.cert_secret_ref.name, tls.cert_secret_ref.key_key
 
 
-def _of_registry(registry: SchemaRegistry | None) -> Iterator[tuple[str, str]]:
-    auth = None if registry is None else registry.auth
+def _of_registry(registry: RegistrySubject) -> Iterator[tuple[str, str]]:
+    auth = registry.auth
     if auth is None:
         return
     yield from _of_tls(auth.tls)

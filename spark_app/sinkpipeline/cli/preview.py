@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sinkpipeline.kafka.purify import preflight
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.spark.brief_session import brief_session
+from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
@@ -56,6 +57,10 @@ def preview(asked: Request) -> None:
     ) as spark:
         schemas = schemas_of(spark, settings.source.registry)
         analyse(spark, planned(plan, schemas))
+        encoder = Encoder(spark, settings.encodings, registers=False)
+        plan = replace(plan, encodings=encoder.plan(planned(plan, schemas)).encodings)
+        for line in encoder.told:
+            say(line, err=True)
         rows = preview_rows(spark, settings, plan, outlook, asked.limit, schemas)
     if asked.output == "json":
         say(json.dumps([_document(row, settings) for row in rows], indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kafka.purify import Finding, purify
 from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.spark.brief_session import brief_session
+from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
@@ -37,10 +38,9 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     for warning in credentials_in_clear(pipeline):
         say(f"warning: {warning}")
     errors: list[SinkPipelineError] = []
-    registry: RegistrySettings | None = None
+    sinks: list[SinkSettings] = []
     if not offline:
         sinks = resolve_sinks(pipeline, secrets_dir)
-        registry = sinks[0].source.registry
         for finding in purify(sinks):
             say(f"sink {finding.sink.sink}: {finding.plan}")
             for line in finding.begins:
@@ -53,7 +53,7 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     if errors:
         say("expressions: not checked", err=True)
         raise errors[0]
-    left_out = _check_expressions(pipeline, registry)
+    left_out = _check_expressions(pipeline, sinks, say)
     say("expressions: valid" if left_out is None else f"expressions: {left_out}")
 
 
@@ -61,7 +61,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
     """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
     errors: list[tuple[str | None, SinkPipelineError]] = []
     findings: list[Finding] = []
-    registry: RegistrySettings | None = None
+    sinks: list[SinkSettings] = []
     left_out: str | None = None
     in_clear: list[str] = []
     try:
@@ -70,7 +70,6 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
         if not offline:
             try:
                 sinks = resolve_sinks(pipeline, secrets_dir)
-                registry = sinks[0].source.registry
                 findings = list(purify(sinks))
             except SinkPipelineError as error:
                 errors.append(("spec", error))
@@ -81,7 +80,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
                 if each.error is not None
             ]
         try:
-            left_out = _check_expressions(pipeline, registry)
+            left_out = _check_expressions(pipeline, sinks)
         except SinkPipelineError as error:
             # Of expressions each has a path of its own; what else is wrong is of the columns.
             errors.append((None if error.reason is Reason.SPARK_FAILED else "spec.decode", error))
@@ -124,8 +123,11 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
     return {"path": path, "reason": reason, "message": message, "remedy": remedy}
 
 
-def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None) -> str | None:
-    """Why they are not checked; None where they were, and are valid. `registry`: as far as it may be asked."""
+def _check_expressions(
+    pipeline: SinkPipeline, sinks: Sequence[SinkSettings], tell: Callable[[str], None] = lambda _: None
+) -> str | None:
+    """Why they are not checked; None where they were, and are valid. `sinks`: none where nothing may be asked."""
+    registry = sinks[0].source.registry if sinks else None
     if registry is None and pipeline.spec.decode.asks_registry:
         return "not checked: their columns are in the schema registry"
     with brief_session(
@@ -136,5 +138,11 @@ def _check_expressions(pipeline: SinkPipeline, registry: RegistrySettings | None
         say=lambda line: say(line, err=True),
     ) as spark:
         schemas = schemas_of(spark, registry)
-        analyse(spark, *(planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)))
+        plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
+        analyse(spark, *plans)
+        for sink, rows in zip(sinks, plans, strict=bool(sinks)):
+            encoder = Encoder(spark, sink.encodings, registers=False)
+            encoder.plan(rows)
+            for line in encoder.told:
+                tell(f"sink {sink.id.sink}: {line}")
     return None

@@ -58,6 +58,7 @@ class ErrorClass(str, enum.Enum):
     UNKNOWN_SCHEMA = "UnknownSchema"
     INCOMPATIBLE_SCHEMA = "IncompatibleSchema"
     EVALUATION_FAILED = "EvaluationFailed"
+    ENCODING_FAILED = "EncodingFailed"
     PARTITION_OUT_OF_RANGE = "PartitionOutOfRange"
     INVALID_HEADER = "InvalidHeader"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -69,7 +70,7 @@ class ErrorClass(str, enum.Enum):
         match self:
             case ErrorClass.EVALUATION_FAILED:
                 return Stage.TRANSFORM
-            case ErrorClass.PARTITION_OUT_OF_RANGE | ErrorClass.INVALID_HEADER:
+            case ErrorClass.ENCODING_FAILED | ErrorClass.PARTITION_OUT_OF_RANGE | ErrorClass.INVALID_HEADER:
                 return Stage.SERIALIZE
             case ErrorClass.RECORD_TOO_LARGE | ErrorClass.INVALID_TIMESTAMP | ErrorClass.RECORD_REFUSED:
                 return Stage.WRITE

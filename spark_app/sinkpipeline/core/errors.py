@@ -77,6 +77,7 @@ class Reason(str, enum.Enum):
     IDENTITY_IN_USE = "IdentityInUse"
     SCHEMA_NOT_FOUND = "SchemaNotFound"
     SCHEMA_UNSUPPORTED = "SchemaUnsupported"
+    SCHEMA_REFUSED = "SchemaRefused"
     TOO_MANY_SCHEMAS = "TooManySchemas"
     RECORD_UNDECODABLE = "RecordUndecodable"
     RECORD_REFUSED = "RecordRefused"
@@ -147,6 +148,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.SINK_REFUSED
             | Reason.SCHEMA_NOT_FOUND
             | Reason.SCHEMA_UNSUPPORTED
+            | Reason.SCHEMA_REFUSED
         ):
             return _HEALS
         case (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
 
+from sinkpipeline.core.encoding import Encoding, encodings_of
 from sinkpipeline.core.schemas import Known
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
     `schema` has the record's columns: for `json` and `csv` as DDL, for `avro` the reader's schema as JSON, absent for
-    `text` and `raw`, and of `avro` with a registry until that was asked. ValueError otherwise.
+    `text` and `raw`, and with a registry until that was asked. ValueError otherwise.
     """
 
     decode_format: DecodeFormat
@@ -43,27 +44,30 @@ class RowPlan:
     delimiter: str = ","
     """Between the fields of `csv`."""
     known: Known | None = None
-    """The writers' schemas that are known, where values are framed; of `json` only frames are looked at."""
+    """The writers' schemas that are known, where values are framed."""
     where_at: str = "spec.transform"
     """In which transform of the manifest `where` stands, and in which one `select`."""
     select_at: str = "spec.transform"
+    encodings: tuple[Encoding, ...] = ()
+    """Of parts of `select`, each a STRUCT there."""
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
-        from_registry = self.decode_format == "avro" and self.known is not None
+        from_registry = self.known is not None and self.known.asked
         if has_schema == (self.schema is None) and not (from_registry and self.schema is None):
             raise ValueError(
                 f"decode format {self.decode_format} {'needs a' if self.schema is None else 'has no'} schema"
             )
 
-    def expressions(self) -> Iterator[tuple[str, str]]:
-        """Every expression that is set, as (path in the manifest, SQL text)."""
+    def expressions(self) -> Iterator[tuple[str, str, str]]:
+        """Every expression that is set, as (path in the manifest, SQL text, what it is for)."""
         if self.where is not None:
-            yield f"{self.where_at}.where", self.where
+            yield f"{self.where_at}.where", self.where, "where"
+        encoded = {each.part for each in self.encodings}
         for name in (each.name for each in fields(self.select)):
             text = getattr(self.select, name)
             if text is not None:
-                yield f"{self.select_at}.select.{name}", text
+                yield f"{self.select_at}.select.{name}", text, "encoded" if name in encoded else name
 
 
 def row_select(select: Select | None) -> RowSelect:
@@ -88,22 +92,23 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         schema=decode.schema_text,
         on_null=decode.on_null.value,
         delimiter="," if decode.csv is None else decode.csv.delimiter,
-        known=None if registry is None else Known(id_bytes=registry.id_format.size),
+        known=None if registry is None else Known(id_bytes=registry.id_format.size, asked=decode.asks_registry),
         where=transform.where,
         select=row_select(transform.select),
     )
 
 
 def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
-    """The plan of one sink: what it transforms itself stands in place of what the pipeline does."""
-    index, own = next((at, each.transform) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
+    """The plan of one sink, with its encodings: what it transforms itself stands in place of what the pipeline does."""
+    index, of_sink = next((at, each) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
+    own, place = of_sink.transform, f"spec.sinks[{index}]"
+    rows = replace(rows, encodings=encodings_of(of_sink.kafka, place))
     if own is None:
         return rows
-    place = f"spec.sinks[{index}].transform"
     if own.where is not None:
-        rows = replace(rows, where=own.where, where_at=place)
+        rows = replace(rows, where=own.where, where_at=f"{place}.transform")
     if own.select is not None:
-        rows = replace(rows, select=row_select(own.select), select_at=place)
+        rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")
     return rows
 
 

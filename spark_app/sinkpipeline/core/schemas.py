@@ -50,6 +50,8 @@ class Known:
     """What is known of the frames of a source."""
 
     id_bytes: int = 4
+    asked: bool = True
+    """Whether the registry is asked for what frames name; else frames are only looked at."""
     writers: tuple[Writer, ...] = ()
     unusable: tuple[Writer, ...] = ()
     """Schemas that can't be decoded with, of another kind or not Avro: no record of theirs can be decoded."""

@@ -31,13 +31,15 @@ _SCHEMA_NOT_FOUND = 40403
 _NOT_FOUND = {40401, 40402, _SCHEMA_NOT_FOUND}
 """The registry's own words for what it doesn't have; any other 404 is of somebody else, such as a proxy."""
 _NO_SUCH_PAGE = 404
+_REFUSALS = {409, 422}
+"""The statuses of a registry that will not have a schema: it is not compatible, or not right."""
 _LAST_NUMBER = 2**31 - 1
 """Registries count in Java's int."""
 _LAST_LONG = 2**63 - 1
 _SHORT_FRAME = 5
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """What the client raises for an answer that is no JSON, or another one than a registry's."""
-_CHECK = "check decode.schemaRegistry.url, and that the registry runs"
+_RIGHTS = {"tell": "read subjects and schemas", "take": "register schemas, or set autoRegister: false"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Registry:
             SinkPipelineError: SchemaNotFound too.
         """
         what = f"subject {subject}, version {version}"
-        with self._client() as client, _asking(what):
+        with self._client() as client, self._asking(what):
             try:
                 found = client.get_version(subject, "latest" if version == "latest" else int(version))
                 schema = _whole(client, _checked(found.schema))
@@ -99,12 +101,58 @@ class Registry:
                     raise SinkPipelineError(
                         Reason.SCHEMA_NOT_FOUND,
                         f"the registry has no {what}: {reason_of(str(error.error_message))}",
-                        "register it, or correct decode.schemaRegistry",
+                        f"register it, or correct {self.settings.path}",
                     ) from error
                 raise
             number, at = int(found.schema_id or 0), int(found.version or 0)
         self._has_answered = True
         return FoundReader(schema=schema, subject=subject, version=at, id=number)
+
+    def id_of(self, subject: str, kind: str, text: str) -> int | None:
+        """The id of a schema that the subject has; None where it doesn't have it."""
+        with self._client() as client, self._asking(f"a schema of subject {subject}"):
+            try:
+                return _id(client.lookup_schema(subject, Schema(text, kind)).schema_id)
+            except SchemaRegistryError as error:
+                if error.error_code in _NOT_FOUND:
+                    return None
+                raise
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """The id of the schema, a version of the subject from now on.
+
+        Raises:
+            SinkPipelineError: SchemaRefused too.
+        """
+        with self._client() as client, self._asking(f"a new version of subject {subject}", "take"):
+            try:
+                return _id(client.register_schema(subject, Schema(text, kind)))
+            except SchemaRegistryError as error:
+                if error.http_status_code in _REFUSALS:
+                    raise self._schema_refused(subject, str(error.error_message)) from error
+                raise
+
+    def check_fits(self, subject: str, kind: str, text: str) -> None:
+        """Raises what `register` would, as far as that can be known, and registers nothing."""
+        with self._client() as client, self._asking(f"whether a schema fits subject {subject}"):
+            try:
+                fits = client.test_compatibility(subject, Schema(text, kind))
+            except SchemaRegistryError as error:
+                if error.error_code in _NOT_FOUND:
+                    return
+                if error.http_status_code in _REFUSALS:
+                    raise self._schema_refused(subject, str(error.error_message)) from error
+                raise
+        if not fits:
+            raise self._schema_refused(subject, "it is not compatible with the latest version")
+
+    def _schema_refused(self, subject: str, words: str) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.SCHEMA_REFUSED,
+            f"{self.settings.path}: the registry refuses the schema for subject {subject}: {reason_of(words)}",
+            "change what select gives so that it fits the subject's versions, name another subject, or change the "
+            "subject's compatibility in the registry",
+        )
 
     def writers(self, frames: Sequence[bytes]) -> Answers:
         """The schemas that frames name, asked for in this order for as long as a round may take.
@@ -131,7 +179,7 @@ class Registry:
         number = number_of(frame)
         if number is not None and number > (_LAST_NUMBER if len(frame) == _SHORT_FRAME else _LAST_LONG):
             return None
-        with _asking(f"the schema with {name_of(frame)}"):
+        with self._asking(f"the schema with {name_of(frame)}"):
             try:
                 schema = _checked(_of_frame(client, frame))
             except SchemaRegistryError as error:
@@ -162,12 +210,42 @@ class Registry:
         return self._has_answered
 
     @contextmanager
+    def _asking(self, what: str, to_do: str = "tell") -> Iterator[None]:
+        check = f"check {self.settings.path}.url, and that the registry runs"
+        try:
+            yield
+        except SchemaRegistryError as error:
+            raise self._refused(what, to_do, error) from error
+        except httpx.LocalProtocolError:
+            # Its text quotes a header, and headers hold credentials.
+            raise _unreachable(f"the schema registry can't be asked for {what}: LocalProtocolError", check) from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            text = type(error).__name__ + (f": {error}" if str(error) else "")
+            fact = f"the schema registry does not answer when asked for {what}: {reason_of(text)}"
+            raise _unreachable(fact, check) from error
+        except _UNREADABLE as error:
+            raise _unreachable(f"the schema registry gave no answer that can be read for {what}", check) from error
+
+    def _refused(self, what: str, to_do: str, error: SchemaRegistryError) -> SinkPipelineError:
+        words, path = reason_of(str(error.error_message)), self.settings.path
+        fact = f"the schema registry refused to {to_do} {what}: {words} (HTTP {error.http_status_code})"
+        match error.http_status_code:
+            case 401:
+                remedy = f"check {path}.auth, and the Secrets it names"
+                return SinkPipelineError(Reason.AUTHENTICATION_FAILED, fact, remedy)
+            case 403:
+                remedy = f"grant the user of {path}.auth to {_RIGHTS[to_do]}"
+                return SinkPipelineError(Reason.AUTHORIZATION_FAILED, fact, remedy)
+            case _:
+                return _unreachable(fact, f"check {path}.url, and that the registry runs")
+
+    @contextmanager
     def _client(self) -> Iterator[SchemaRegistryClient]:
         try:
             client = SchemaRegistryClient(self._configuration())
         except (OSError, ValueError) as error:
             fact = f"the schema registry can't be asked: {type(error).__name__}"
-            raise _unreachable(fact, "check decode.schemaRegistry.url and auth") from error
+            raise _unreachable(fact, f"check {self.settings.path}.url and auth") from error
         with client:
             yield client
 
@@ -217,6 +295,13 @@ def _checked(schema: Schema) -> Schema:
     return schema
 
 
+def _id(number: object) -> int:
+    """Raises ValueError where it is none: rows would name another schema."""
+    if not isinstance(number, int) or not 0 < number <= _LAST_NUMBER:
+        raise ValueError("no id")
+    return number
+
+
 def _found(schema: Schema, references: tuple[str, ...] = ()) -> Found:
     return Found(str(schema.schema_str), schema.schema_type or "AVRO", references)
 
@@ -236,41 +321,10 @@ def _add_references(client: SchemaRegistryClient, schema: Schema, found: dict[tu
             found[key] = str(referred.schema_str)
 
 
-@contextmanager
-def _asking(what: str) -> Iterator[None]:
-    try:
-        yield
-    except SchemaRegistryError as error:
-        raise _refused(what, error) from error
-    except httpx.LocalProtocolError:
-        # Its text quotes a header, and headers hold credentials.
-        raise _unreachable(f"the schema registry can't be asked for {what}: LocalProtocolError", _CHECK) from None
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        text = type(error).__name__ + (f": {error}" if str(error) else "")
-        fact = f"the schema registry does not answer when asked for {what}: {reason_of(text)}"
-        raise _unreachable(fact, _CHECK) from error
-    except _UNREADABLE as error:
-        raise _unreachable(f"the schema registry gave no answer that can be read for {what}", _CHECK) from error
-
-
 def _is_of_all(error: SinkPipelineError) -> bool:
     """Whether the next question would fare no better: nobody answers, or not us."""
     cause = error.__cause__
     return error.reason is Reason.AUTHENTICATION_FAILED or isinstance(cause, (httpx.TransportError, OSError))
-
-
-def _refused(what: str, error: SchemaRegistryError) -> SinkPipelineError:
-    words = reason_of(str(error.error_message))
-    fact = f"the schema registry refused to tell {what}: {words} (HTTP {error.http_status_code})"
-    match error.http_status_code:
-        case 401:
-            remedy = "check decode.schemaRegistry.auth, and the Secrets it names"
-            return SinkPipelineError(Reason.AUTHENTICATION_FAILED, fact, remedy)
-        case 403:
-            remedy = "grant the user of decode.schemaRegistry.auth to read subjects and schemas"
-            return SinkPipelineError(Reason.AUTHORIZATION_FAILED, fact, remedy)
-        case _:
-            return _unreachable(fact, _CHECK)
 
 
 def _unreachable(fact: str, remedy: str) -> SinkPipelineError:

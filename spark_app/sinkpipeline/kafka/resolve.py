@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,7 +23,13 @@ from sinkpipeline.kafka.connection import (
     read_token,
     secret_file,
 )
-from sinkpipeline.kafka.settings import DeadLetterSettings, RegistrySettings, SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import (
+    DeadLetterSettings,
+    EncodingSettings,
+    RegistrySettings,
+    SinkSettings,
+    SourceSettings,
+)
 
 FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
@@ -87,6 +94,18 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
     registry = decode.schema_registry
     if registry is None or not decode.asks_registry:
         return None
+    return replace(
+        _registry(registry, secrets_dir, "decode.schemaRegistry"),
+        subject=registry.subject_of(topics[0] if topics else None, "value"),
+        version=registry.reader_version,
+        reader=None if registry.reader is None else registry.reader.schema_text,
+        id_bytes=registry.id_format.size,
+        decode_format="json" if decode.format is manifest.DecodeFormat.JSON else "avro",
+    )
+
+
+def _registry(registry: manifest.RegistrySubject, secrets_dir: Path | None, path: str) -> RegistrySettings:
+    """Where it is, and who we are there."""
     auth = registry.auth or manifest.RegistryAuth.model_construct()
     password = None if auth.basic is None else auth.basic.password_secret_ref
     token = None if auth.bearer is None else auth.bearer.token_secret_ref
@@ -96,10 +115,27 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
         username=None if auth.basic is None else auth.basic.username,
         password_file=None if password is None else _checked(secrets_dir, password, read_password),
         token_file=None if token is None else _checked(secrets_dir, token, read_token),
-        subject=registry.subject or (f"{topics[0]}-value" if topics else None),
-        version=registry.reader_version,
-        reader=None if registry.reader is None else registry.reader.schema_text,
-        id_bytes=registry.id_format.size,
+        path=path,
+    )
+
+
+def resolve_encodings(kafka: manifest.KafkaSink, at: str, secrets_dir: Path | None) -> tuple[EncodingSettings, ...]:
+    """Of the sink that stands `at` this path.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
+    """
+    parts = () if kafka.encode is None else kafka.encode.parts()
+    return tuple(
+        EncodingSettings(
+            part=part,
+            registry=replace(
+                _registry(each.schema_registry, secrets_dir, f"{at}.kafka.encode.{part}.schemaRegistry"),
+                subject=each.schema_registry.subject_of(kafka.topic.name, part),
+            ),
+            auto_register=each.schema_registry.auto_register,
+        )
+        for part, each in parts
     )
 
 
@@ -146,8 +182,9 @@ def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> 
             exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
             refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
             properties=MappingProxyType(dict(sink.kafka.properties)),
+            encodings=resolve_encodings(sink.kafka, f"sinks[{index}]", secrets_dir),
         )
-        for sink in pipeline.spec.sinks
+        for index, sink in enumerate(pipeline.spec.sinks)
     ]
 
 

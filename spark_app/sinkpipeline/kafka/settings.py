@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
-from sinkpipeline.core import topic_pattern
+from sinkpipeline.core import manifest, topic_pattern
 from sinkpipeline.core.manifest import StartFrom, StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
@@ -29,6 +30,20 @@ class RegistrySettings:
     reader: str | None = None
     """The reader's schema."""
     id_bytes: int = 4
+    decode_format: Literal["avro", "json"] = "avro"
+    """What the schemas are of, where they are readers' and writers'."""
+    path: str = "decode.schemaRegistry"
+    """In the manifest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingSettings:
+    """Where the schema is that a part of each row is written with."""
+
+    part: manifest.EncodedPart
+    registry: RegistrySettings
+    """With the schema's subject."""
+    auto_register: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +95,8 @@ class SinkSettings:
     exactly_once: bool = True
     refuse_existing_data: bool = False
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    encodings: tuple[EncodingSettings, ...] = ()
+    """Of its key and its value, where a registry has their schemas."""
     adopt: Owner | None = None
     """Another owner whose progress may be taken over."""
 

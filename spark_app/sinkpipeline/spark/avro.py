@@ -17,10 +17,10 @@ from pyspark.sql.types import StructField, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.schemas import PENDING, Known, name_of
+from sinkpipeline.core.schemas import Known
 from sinkpipeline.spark.attempt import RESULT, attempt
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, source_frame
-from sinkpipeline.spark.framing import frame_error, literal
+from sinkpipeline.spark.framing import frame_error, incompatible, literal, pending_error, undecodable
 from sinkpipeline.spark.java import AVRO_LIMITS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def avro_columns(spark: SparkSession, reader: str) -> StructType:
         decoded = source_frame(spark).select(from_avro("value", reader, _STRICT).alias("value"))
         kind = decoded.schema["value"].dataType
     except (PySparkException, Py4JError) as error:
-        raise _unsupported(f"Spark can't read the schema: {_words(error)}") from error
+        raise _unsupported(f"Spark can't read the schema: {java_words(error)}") from error
     if not isinstance(kind, StructType):
         raise _unsupported(f"the schema is {kind.simpleString()}, and no record")
     return kind
@@ -93,28 +93,15 @@ def parse_framed(
 
 def framed_error(framed: Column, parsed: Column, known: Known) -> Column:
     """STRING: why a value, which is not null, is refused, or isn't decoded yet; null if it fits."""
-    error = frame_error(framed, known.id_bytes)
+    error = undecodable(frame_error(framed, known.id_bytes), framed, known)
     for each in known.writers:
         if each.misfit is not None:
             bad = parsed.isNull() & (framed == literal(each.frame))
-            error = error.when(bad, _incompatible(each.frame, each.misfit))
-    if known.unusable:
-        # One look for all, so that they cost a good row next to nothing.
-        why = F.lit(None).cast("string")
-        for each in known.unusable:
-            why = F.when(framed == literal(each.frame), _incompatible(each.frame, each.misfit or "")).otherwise(why)
-        error = error.when(framed.isin(*(literal(each.frame) for each in known.unusable)), why)
+            error = error.when(bad, incompatible(each.frame, each.misfit))
     if known.writers:
         writers = [literal(each.frame) for each in known.writers]
         error = error.when(parsed.isNull() & framed.isin(*writers), F.lit(_MALFORMED))
-    if known.missing:
-        unknown = ErrorClass.UNKNOWN_SCHEMA.error("the registry has no schema with the id in the value")
-        error = error.when(framed.isin(*(literal(each) for each in sorted(known.missing))), F.lit(unknown))
-    return error.when(parsed.isNull(), F.concat(F.lit(PENDING), F.hex(framed)))
-
-
-def _incompatible(frame: bytes, why: str) -> Column:
-    return F.lit(ErrorClass.INCOMPATIBLE_SCHEMA.error(reason_of(f"the writer's schema, {name_of(frame)}: {why}")))
+    return error.when(parsed.isNull(), pending_error(framed))
 
 
 def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ()) -> str:
@@ -130,7 +117,7 @@ def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ())
             parser.parse(each)
         return str(parser.parse(text).toString())
     except Py4JJavaError as error:
-        raise _unsupported(f"the schema can't be read: {_words(error)}") from error
+        raise _unsupported(f"the schema can't be read: {java_words(error)}") from error
 
 
 def given_schema(spark: SparkSession, text: str, path: str) -> str:
@@ -170,7 +157,7 @@ def _unsupported(fact: str) -> SinkPipelineError:
     )
 
 
-def _words(error: Exception) -> str:
+def java_words(error: Exception) -> str:
     """What Java says, without its class and stack."""
     cause = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage())

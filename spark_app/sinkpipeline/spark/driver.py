@@ -22,7 +22,7 @@ from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import row_plan, rows_of, rows_of_all
+from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -134,7 +134,7 @@ class Driver:
             self._runners = [
                 SinkRunner(
                     spark=spark,
-                    query=replace(query, rows=rows_of(rows, self.pipeline, sink.id.sink)),
+                    query=query.of_sink(spark, self.pipeline, sink),
                     starter=SinkStarter(
                         ports=clients.ports(sink),
                         remembered=Remembered(self.resume.memories.get(sink.id.sink)),

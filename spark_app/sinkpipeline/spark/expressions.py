@@ -137,13 +137,13 @@ def column_problems(schema: StructType) -> Iterator[Problem]:
             yield Problem(SCHEMA_PATH, f"column {each.name} has a default or is generated", "give a name and a type")
 
 
-def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str]]) -> list[Problem]:
-    """What is wrong with each (path, SQL text) on these columns."""
+def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str, str]]) -> list[Problem]:
+    """What is wrong with each (path, SQL text, what it is for) on these columns."""
     with _quiet():
-        return [problem for path, text in expressions for problem in _check(visible, path, text)]
+        return [problem for each in expressions for problem in _check(visible, *each)]
 
 
-def _check(visible: DataFrame, path: str, text: str) -> Iterator[Problem]:
+def _check(visible: DataFrame, path: str, text: str, purpose: str) -> Iterator[Problem]:
     try:
         if refusal := _unparsed_refusal(visible, text):
             yield Problem(path, *refusal, whatever_columns=True)
@@ -155,7 +155,7 @@ def _check(visible: DataFrame, path: str, text: str) -> Iterator[Problem]:
     if refusal := _refusal(visible, selected):
         yield Problem(path, *refusal)
         return
-    kind, rule = selected.schema[0].dataType, _TYPES[path.rpartition(".")[2]]
+    kind, rule = selected.schema[0].dataType, _TYPES[purpose]
     if not rule.accepts(kind):
         yield Problem(path, f"must be {rule.wanted}, is {_type_name(kind)}", rule.remedy)
 
@@ -307,11 +307,14 @@ def _is(*kinds: type[DataType]) -> Callable[[DataType], bool]:
     return lambda kind: isinstance(kind, kinds)
 
 
-_TEXT = _Rule(_is_text, "STRING or BINARY", "CAST(... AS STRING), or to_json(...) for a struct")
+_TEXT = _Rule(
+    _is_text, "STRING or BINARY", "CAST(... AS STRING); for a struct to_json(...), or kafka.encode in each of its sinks"
+)
 _TYPES = {
     "where": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
     "key": _TEXT,
     "value": _TEXT,
+    "encoded": _Rule(_is(StructType), "a STRUCT, as the sink encodes it", "struct(...), or named_struct('name', ...)"),
     "headers": _Rule(
         _is_headers,
         "MAP<STRING, STRING|BINARY> or ARRAY<STRUCT<key: STRING, value: STRING|BINARY>>",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.core.schemas import GUID_FRAME, HEADER
+from sinkpipeline.core.deadletter import ErrorClass, reason_of
+from sinkpipeline.core.schemas import GUID_FRAME, HEADER, PENDING, Known, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,6 +36,36 @@ def frame_error(framed: Column, id_bytes: int) -> Column:
     return F.when(
         wrong, _error(ErrorClass.WRONG_MAGIC_BYTE, "the value does not begin with the magic byte 0 or 1")
     ).when(size != right, _error(ErrorClass.SHORT_FRAME, "the value ends within the id of its schema"))
+
+
+def undecodable(error: Column, framed: Column, known: Known) -> Column:
+    """`error`, and why values whose frame is one cannot be decoded: there is no schema, or none of use."""
+    if known.unusable:
+        # One look for all, so that they cost a good row next to nothing.
+        why = F.lit(None).cast("string")
+        for each in known.unusable:
+            why = F.when(framed == literal(each.frame), incompatible(each.frame, each.misfit or "")).otherwise(why)
+        error = error.when(framed.isin(*(literal(each.frame) for each in known.unusable)), why)
+    if known.missing:
+        unknown = ErrorClass.UNKNOWN_SCHEMA.error("the registry has no schema with the id in the value")
+        error = error.when(framed.isin(*(literal(each) for each in sorted(known.missing))), F.lit(unknown))
+    return error
+
+
+def incompatible(frame: bytes, why: str) -> Column:
+    return F.lit(ErrorClass.INCOMPATIBLE_SCHEMA.error(reason_of(f"the writer's schema, {name_of(frame)}: {why}")))
+
+
+def pending_error(framed: Column) -> Column:
+    """STRING: that the value is not decoded yet, and what its frame is."""
+    return F.concat(F.lit(PENDING), F.hex(framed))
+
+
+def known_error(framed: Column, known: Known) -> Column:
+    """STRING: why a value, which is not null, is refused for its frame, or isn't decoded yet; null if that is known."""
+    error = undecodable(frame_error(framed, known.id_bytes), framed, known)
+    writers = framed.isin(*(literal(each.frame) for each in known.writers)) if known.writers else F.lit(False)
+    return error.when(~writers, pending_error(framed))
 
 
 def literal(content: bytes) -> Column:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,11 +22,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.rowplan import rows_of
 from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import BATCH, RECEIPT_SCHEMA, SINK, make_task
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from sinkpipeline.core.manifest import SinkPipeline
     from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.kafka.settings import SinkSettings
     from sinkpipeline.spark.schemas import Schemas
 
 _LOG = logging.getLogger("sinkpipeline.query")
@@ -73,10 +77,22 @@ class QuerySettings:
     """The most offsets of a batch that the driver delivers itself; 0: tasks deliver all."""
     schemas: Schemas | None = None
     """Where records name their schemas in a registry."""
+    encoder: Encoder | None = None
+    """Where rows are written with schemas of a registry."""
+
+    def of_sink(self, spark: SparkSession, pipeline: SinkPipeline, sink: SinkSettings) -> QuerySettings:
+        """With what that sink transforms and encodes itself."""
+        rows, encoder = rows_of(self.rows, pipeline, sink.id.sink), Encoder(spark, sink.encodings, registers=True)
+        return replace(self, rows=rows, encoder=encoder)
 
     def planned(self) -> RowPlan:
-        """With the schemas that are known now."""
-        return planned(self.rows, self.schemas)
+        """With the schemas that are known now.
+
+        Raises:
+            SinkPipelineError: as `Encoder.plan`.
+        """
+        rows = planned(self.rows, self.schemas)
+        return rows if self.encoder is None else self.encoder.plan(rows)
 
 
 class SinkQuery:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.json_columns import NoColumns, columns_of
 from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of
 from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
 from sinkpipeline.spark.expressions import ExpressionsInvalid
@@ -54,6 +55,79 @@ def asked_of(settings: RegistrySettings) -> Asked:
     return Registry(settings)
 
 
+class SchemaFormat(Protocol):
+    """What schemas of a registry mean for one format of records."""
+
+    def given(self, text: str) -> str:
+        """The reader's schema, as the manifest has it.
+
+        Raises:
+            ExpressionsInvalid: there are no columns for it.
+        """
+
+    def reader(self, found: Found) -> str:
+        """As a plan has it.
+
+        Raises:
+            SinkPipelineError: SchemaUnsupported.
+        """
+
+    def writer(self, frame: bytes, found: Found, reader: str) -> Writer:
+        """With an empty schema where no record of it can be decoded."""
+
+
+class AvroSchemas:
+    """Each value is read by its writer's schema."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Raises: NotServed."""
+        require_avro(spark)
+        self._spark = spark
+
+    def given(self, text: str) -> str:
+        return given_schema(self._spark, text, _READER_PATH)
+
+    def reader(self, found: Found) -> str:
+        return whole_schema(self._spark, found.text, found.references)
+
+    def writer(self, frame: bytes, found: Found, reader: str) -> Writer:
+        if found.kind != "AVRO":
+            return Writer(frame, "", f"it is {found.kind}, and not Avro")
+        try:
+            schema = whole_schema(self._spark, found.text, found.references)
+        except SinkPipelineError as error:
+            return Writer(frame, "", error.message)
+        return Writer(frame, schema, misfit(self._spark, reader, schema))
+
+
+class JsonSchemas:
+    """A value says itself what it holds: that its writer's schema is one of JSON is all that is asked of it."""
+
+    def given(self, text: str) -> str:
+        raise NotImplementedError("the manifest's types let no schema of JSON through that it gives itself")
+
+    def reader(self, found: Found) -> str:
+        if found.kind != "JSON":
+            raise _no_columns(f"it is {found.kind}, and no JSON Schema")
+        try:
+            return columns_of(found.text)
+        except NoColumns as error:
+            raise _no_columns(str(error)) from error
+
+    def writer(self, frame: bytes, found: Found, reader: str) -> Writer:  # noqa: ARG002 - whatever the reader's is
+        if found.kind != "JSON":
+            return Writer(frame, "", f"it is {found.kind}, and not JSON")
+        return Writer(frame, found.kind)
+
+
+def _no_columns(fact: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SCHEMA_UNSUPPORTED,
+        f"there are no columns for the reader's schema: {fact}",
+        "give the columns in decode.schema, as DDL, or register a schema that docs/manifest.md has columns for",
+    )
+
+
 class Schemas:
     """One for all sinks of a driver; any thread may ask."""
 
@@ -63,8 +137,8 @@ class Schemas:
         Raises:
             SinkPipelineError: SchemaNotFound, SchemaUnsupported, NotServed, SchemaRegistryUnreachable, ...
         """
-        require_avro(spark)
         self._spark = spark
+        self._format: SchemaFormat = JsonSchemas() if settings.decode_format == "json" else AvroSchemas(spark)
         self._registry = registry
         self.reader = self._find_reader(settings)
         self._is_latest = settings.reader is None and settings.version in (None, LATEST)
@@ -107,7 +181,7 @@ class Schemas:
                 if found is None:
                     missing.append(frame)
                     continue
-                writer = self._writer(frame, found)
+                writer = self._format.writer(frame, found, self.reader.schema)
                 (writers if writer.schema else unusable).append(writer)
             refused = self._known.no_room(writers) or answers.error
             # What was found before is kept, whatever comes of the rest.
@@ -118,24 +192,14 @@ class Schemas:
 
     def _find_reader(self, settings: RegistrySettings) -> Reader:
         if settings.reader is not None:
-            schema = given_schema(self._spark, settings.reader, _READER_PATH)
+            schema = self._format.given(settings.reader)
             return Reader(schema, ReaderInfo(fingerprint=_fingerprint(schema)))
         found = self._registry.reader(settings.subject or "", settings.version or LATEST)
-        schema = whole_schema(self._spark, found.schema.text, found.schema.references)
+        schema = self._format.reader(found.schema)
         fingerprint = _fingerprint(schema)
         return Reader(
             schema, ReaderInfo(subject=found.subject, version=found.version, id=found.id, fingerprint=fingerprint)
         )
-
-    def _writer(self, frame: bytes, found: Found) -> Writer:
-        """With an empty schema where no record of it can be decoded."""
-        if found.kind != "AVRO":
-            return Writer(frame, "", f"it is {found.kind}, and not Avro")
-        try:
-            schema = whole_schema(self._spark, found.text, found.references)
-        except SinkPipelineError as error:
-            return Writer(frame, "", error.message)
-        return Writer(frame, schema, misfit(self._spark, self.reader.schema, schema))
 
 
 def misfit_of_latest(error: ExpressionsInvalid, reader: ReaderInfo) -> SinkPipelineError:

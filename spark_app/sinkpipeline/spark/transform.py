@@ -17,6 +17,7 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark import avro, decode, framing
 from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.avro import avro_columns
+from sinkpipeline.spark.encode import NoSchema, encoded, encoding_error, own_schema
 from sinkpipeline.spark.expressions import (
     SCHEMA_PATH,
     SOURCE_COLUMNS,
@@ -34,7 +35,7 @@ from sinkpipeline.spark.expressions import (
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -93,15 +94,39 @@ def analyse(spark: SparkSession, plan: RowPlan, *others: RowPlan) -> None:
     if problems:
         # Without its columns no expression has a meaning.
         raise ExpressionsInvalid(problems)
-    error = _hidden("error", schema)
     try:
-        visible = _decoded(source, plan, schema, error).drop(error)
+        visible = _visible(source, plan, schema)
     except PySparkException as refused:
         # Spark reads the schema once more, with a column of ours.
         raise ExpressionsInvalid([schema_problem(refused)]) from refused
     expressions = dict.fromkeys(each for one in (plan, *others) for each in one.expressions())
     if problems := check_expressions(visible, expressions):
         raise ExpressionsInvalid(problems)
+    if problems := [problem for one in (plan, *others) for problem in _schema_problems(spark, one)]:
+        raise ExpressionsInvalid(problems)
+
+
+def _schema_problems(spark: SparkSession, plan: RowPlan) -> Iterator[Problem]:
+    """STRUCTs that there is no schema for."""
+    selected = selected_structs(spark, plan) if plan.encodings else {}
+    for each in plan.encodings:
+        try:
+            own_schema(selected[each.part], each)
+        except NoSchema as error:
+            remedy = f"give other types and names in select.{each.part}, or another format in {each.path}"
+            yield Problem(f"{plan.select_at}.select.{each.part}", str(error), remedy)
+
+
+def selected_structs(spark: SparkSession, plan: RowPlan) -> dict[str, DataFrame]:
+    """What is encoded, by part of the row: its STRUCT is the only column. The plan has passed `analyse`."""
+    visible = _visible(source_frame(spark), plan, _columns(spark, plan))
+    return {each.part: visible.select(F.expr(getattr(plan.select, each.part))) for each in plan.encodings}
+
+
+def _visible(source: DataFrame, plan: RowPlan, schema: StructType | None) -> DataFrame:
+    """What expressions see."""
+    error = _hidden("error", schema)
+    return _decoded(source, plan, schema, error).drop(error)
 
 
 def _columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
@@ -165,7 +190,11 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     refused = F.lit(None).cast(StringType())
     if plan.known is not None:
         df, content = _unframed(df, plan.known, schema)
-        refused = framing.frame_error(framed, plan.known.id_bytes)
+        refused = (
+            framing.known_error(framed, plan.known)
+            if plan.known.asked
+            else framing.frame_error(framed, plan.known.id_bytes)
+        )
     if plan.decode_format == "json":
         found = df.select("*", decode.parse_json(content, schema, corrupt).alias(parsed))
         fits = decode.json_error(content, F.col(parsed), schema, corrupt)
@@ -224,12 +253,26 @@ def _selected(
     spark = df.sparkSession
     tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
     failures = [F.when(asked[name] & F.col(of[name]).isNull(), _failure(f"select.{name}")) for name in typed]
-    return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
+    written: dict[str, str] = {each.part: _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
+    if not written:
+        return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
+    structs = {name: F.col(of[name]) for name in written}
+    encodings: dict[str, Column] = {
+        each.part: attempt(spark, encoded(result(structs[each.part]), each)) for each in plan.encodings
+    }
+    # What gave no STRUCT has failed before.
+    tried = tried.withColumns({written[name]: F.when(structs[name].isNotNull(), encodings[name]) for name in written})
+    failures += [
+        F.when(structs[name].isNotNull() & F.col(column).isNull(), F.lit(encoding_error(name)))
+        for name, column in written.items()
+    ]
+    return tried.withColumn(error, F.coalesce(F.col(error), *failures)), {**of, **written}
 
 
 def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
     """The expressions of `select`, cast to the types that `analyse` has seen to be safe."""
     found: dict[str, Column] = {}
+    encoded_parts = {each.part for each in plan.encodings}
     for name, text in ((each.name, getattr(plan.select, each.name)) for each in fields(plan.select)):
         if text is None:
             continue
@@ -240,6 +283,8 @@ def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
             case "timestamp":
                 is_time = df.select(expression).schema[0].dataType.typeName() == "timestamp"
                 found[name] = F.unix_millis(expression) if is_time else expression
+            case _ if name in encoded_parts:
+                found[name] = expression
             case _:
                 found[name] = expression.cast("int" if name == "partition" else "binary")
     return found

@@ -54,6 +54,7 @@ IN_WORDS = frozenset(
         Reason.SCHEMA_REGISTRY_UNREACHABLE,
         Reason.SCHEMA_NOT_FOUND,
         Reason.SCHEMA_UNSUPPORTED,
+        Reason.SCHEMA_REFUSED,
         Reason.TOO_MANY_SCHEMAS,
         Reason.PROGRESS_UNREADABLE,
         Reason.DEAD_LETTERS_UNREADABLE,

@@ -138,6 +138,14 @@ def registry(decode: dict[str, Any] | None = None, **registry: Any) -> dict[str,
     return {**AVRO, **(decode or {}), "schemaRegistry": {**AVRO["schemaRegistry"], **registry}}
 
 
+def encoded(part: str = "value", select: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
+    """`spec.sinks[0]` that encodes a part; `registry` are fields of its registry."""
+    selected = {part: "struct(id)"} if select is None else select
+    own = {"transform": {"select": selected}} if selected else {}
+    encode = {part: {"format": "avro", "schemaRegistry": {"url": "http://registry:8081", **registry}}}
+    return {**sink("copy", "orders-copy", encode=encode), **own}
+
+
 def places_of(value: object, steps: Steps = ()) -> list[Steps]:
     children: list[tuple[str | int, object]] = []
     if isinstance(value, dict):
@@ -205,6 +213,13 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), registry(auth={"bearer": _BOTH["bearer"]}, subject="a.b", reader={"version": "3"})),
     (("spec", "decode"), registry(reader={"schema": '\n {"type": "record"}'}, idFormat="Int64")),
     (("spec", "decode"), registry({"format": "json", "schema": "a INT"})),
+    (("spec", "decode"), registry(subjectNameStrategy="TopicRecordName", recordName="com.example.Order")),
+    (("spec", "decode"), registry(subjectNameStrategy="TopicName")),
+    (("spec", "decode"), registry({"format": "json"}, reader={"version": "3"}, subject="orders")),
+    (("spec", "decode"), registry({"format": "json"})),
+    (SINK, encoded(autoRegister=False, recordName="com.example.Order")),
+    (SINK, encoded("key", subjectNameStrategy="RecordName", recordName="Order")),
+    (SINK, encoded(url="https://r:1", auth={"tls": {}, "basic": _BOTH["basic"]}, subject="orders")),
     (("spec", "restartNonce"), 0),
     (("spec", "spark", "template"), {}),
     (("spec", "spark", "template"), {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {}, "spec": {}}),
@@ -503,8 +518,56 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         ("spec", "decode"),
         registry({"format": "json", "schema": "a INT"}, reader={"version": "1"}),
         "spec.decode.schemaRegistry.reader",
-        "no meaning for format json",
+        "stands beside decode.schema",
     ),
+    (
+        ("spec", "decode"),
+        registry({"format": "json", "schema": "a INT"}, subjectNameStrategy="TopicName"),
+        "spec.decode.schemaRegistry.subjectNameStrategy",
+        "stands beside decode.schema",
+    ),
+    (
+        ("spec", "decode"),
+        registry({"format": "json"}, reader={"schema": '{"type": "object"}'}),
+        "spec.decode.schemaRegistry.reader.schema",
+        "give decode.schema",
+    ),
+    (
+        ("spec", "decode"),
+        registry(subjectNameStrategy="RecordName"),
+        "spec.decode.schemaRegistry.recordName",
+        "is missing, and RecordName needs it",
+    ),
+    (
+        ("spec", "decode"),
+        registry(subject="orders", subjectNameStrategy="TopicName"),
+        "spec.decode.schemaRegistry.subjectNameStrategy",
+        "not both",
+    ),
+    (("spec", "decode"), registry(recordName="Order"), "spec.decode.schemaRegistry.recordName", "no meaning"),
+    (
+        ("spec", "decode"),
+        registry(subjectNameStrategy="RecordName", recordName="a-b"),
+        "spec.decode.schemaRegistry.recordName",
+        "full name of a record",
+    ),
+    (SINK, encoded(select={}), "spec.sinks[0].kafka.encode.value", "has nothing to encode"),
+    (SINK, encoded("key", select={"value": "id"}), "spec.sinks[0].kafka.encode.key", "has nothing to encode"),
+    (SINK, encoded(auth={"tls": {}}), "spec.sinks[0].kafka.encode.value.schemaRegistry.auth.tls", "no meaning"),
+    (SINK, encoded(auth=_BOTH), "spec.sinks[0].kafka.encode.value.schemaRegistry.auth.bearer", "not both"),
+    (
+        SINK,
+        encoded("key", subject="a", subjectNameStrategy="TopicName"),
+        "spec.sinks[0].kafka.encode.key.schemaRegistry.subjectNameStrategy",
+        "not both",
+    ),
+    (
+        SINK,
+        encoded(subjectNameStrategy="TopicRecordName"),
+        "spec.sinks[0].kafka.encode.value.schemaRegistry.recordName",
+        "is missing",
+    ),
+    ((*SINK, "kafka", "encode"), {}, "spec.sinks[0].kafka.encode", "is empty"),
     (
         ("spec",),
         {

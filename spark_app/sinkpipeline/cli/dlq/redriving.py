@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +30,7 @@ from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
+from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
@@ -118,6 +119,8 @@ def deliver_letters(
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
         schemas = schemas_of(session, redrive.settings.source.registry)
         analyse(session, planned(rows, schemas))
+        encoder = Encoder(session, redrive.settings.encodings, registers=True)
+        rows = replace(rows, encodings=encoder.plan(planned(rows, schemas)).encodings)
         redrive.transform = LetterTransform(session, rows, schemas)
         redrive.carry_out(survey)
 

@@ -3,6 +3,7 @@
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
 from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, OnNull, Select, SinkTransform, Transform
 from sinkpipeline.core.manifest.durations import Duration, parse_duration
+from sinkpipeline.core.manifest.encode import Encode, EncodedPart, EncodeFormat, EncodeRegistry, Encoding
 from sinkpipeline.core.manifest.kafka import (
     Auth,
     CertificateRef,
@@ -31,7 +32,9 @@ from sinkpipeline.core.manifest.registry import (
     IdFormat,
     ReaderSchema,
     RegistryAuth,
+    RegistrySubject,
     SchemaRegistry,
+    SubjectNameStrategy,
 )
 from sinkpipeline.core.manifest.sinks import (
     DEFAULT_PROGRESS_TOPIC,
@@ -73,6 +76,11 @@ __all__ = [
     "DeliveryGuarantee",
     "Driver",
     "Duration",
+    "Encode",
+    "EncodeFormat",
+    "EncodeRegistry",
+    "EncodedPart",
+    "Encoding",
     "Executor",
     "FailurePolicy",
     "IdFormat",
@@ -94,6 +102,7 @@ __all__ = [
     "ProgressTopic",
     "ReaderSchema",
     "RegistryAuth",
+    "RegistrySubject",
     "Sasl",
     "SaslMechanism",
     "SchemaRegistry",
@@ -108,6 +117,7 @@ __all__ = [
     "StartFrom",
     "StartingOffsets",
     "StringMap",
+    "SubjectNameStrategy",
     "Tls",
     "Transform",
     "Trigger",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
 from sinkpipeline.core.manifest.model import SinkPipeline
+from sinkpipeline.core.manifest.registry import RegistrySubject
 
 _SENT = {SaslMechanism.PLAIN: "the password", SaslMechanism.OAUTHBEARER: "the token"}
 """With SCRAM no password is sent."""
@@ -16,10 +17,17 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     yield from _to_brokers("spec.source.kafka.auth", pipeline.spec.source.kafka.auth)
     for index, sink in enumerate(pipeline.spec.sinks):
         yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
-    registry = pipeline.spec.decode.schema_registry
-    if registry is not None and not registry.is_encrypted and registry.auth is not None:
+    if pipeline.spec.decode.schema_registry is not None:
+        yield from _to_registry("spec.decode.schemaRegistry", pipeline.spec.decode.schema_registry)
+    for index, sink in enumerate(pipeline.spec.sinks):
+        for part, each in () if sink.kafka.encode is None else sink.kafka.encode.parts():
+            yield from _to_registry(f"spec.sinks[{index}].kafka.encode.{part}.schemaRegistry", each.schema_registry)
+
+
+def _to_registry(path: str, registry: RegistrySubject) -> Iterator[str]:
+    if not registry.is_encrypted and registry.auth is not None:
         what = "the password" if registry.auth.basic is not None else "the token"
-        yield f"spec.decode.schemaRegistry: {what} is sent without encryption; write https in url"
+        yield f"{path}: {what} is sent without encryption; write https in url"
 
 
 def _to_brokers(path: str, auth: Auth | None) -> Iterator[str]:

@@ -49,8 +49,8 @@ class Decode(Part):
     """json: one JSON object that fits `schema`; avro: one Avro record; csv: one line whose fields fit
     `schema`; text: UTF-8; raw: key and value are delivered as bytes."""
     schema_text: SchemaText | None = Field(default=None, alias="schema")
-    """For json and csv a Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`. For avro the Avro schema of all
-    records, as JSON, where there is no schemaRegistry. At most 65536 bytes."""
+    """For json and csv a Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`; json with schemaRegistry may be
+    without. For avro the Avro schema of all records, as JSON, where there is no schemaRegistry. At most 65536 bytes."""
     csv: Csv | None = None
     """For csv: how a line is cut into fields; left out, at commas."""
     schema_registry: SchemaRegistry | None = None
@@ -62,7 +62,8 @@ class Decode(Part):
     @property
     def asks_registry(self) -> bool:
         """Whether schemas are asked for; else frames are all that is looked at."""
-        return self.format is DecodeFormat.AVRO and self.schema_registry is not None
+        of_registry = self.format is DecodeFormat.AVRO or self.schema_text is None
+        return self.schema_registry is not None and of_registry
 
     @model_validator(mode="after")
     def _schema_fits_format(self) -> Self:
@@ -80,7 +81,9 @@ _FRAMED = (DecodeFormat.JSON, DecodeFormat.AVRO)
 def _schema_fault(decode: Decode) -> Fault | None:
     schema, form, at = decode.schema_text, decode.format, ("schema",)
     if form in _OF_DDL:
-        return None if schema is not None else Fault(_DDL, f"is missing, and format {form.value} needs it", at)
+        if schema is not None or (form is DecodeFormat.JSON and decode.schema_registry is not None):
+            return None
+        return Fault(_DDL, f"is missing, and format {form.value} needs it", at)
     if form is DecodeFormat.AVRO:
         if schema is not None and decode.schema_registry is not None:
             return Fault("make it schemaRegistry.reader.schema", "stands beside schemaRegistry", at)
@@ -97,10 +100,20 @@ def _registry_fault(decode: Decode) -> Fault | None:
         return None
     if form not in _FRAMED:
         return Fault("remove it, or use json or avro", _no_meaning(form), ("schemaRegistry",))
-    if form is DecodeFormat.JSON and not registry.only_frames:
-        at = ("schemaRegistry", "reader" if registry.subject is None else "subject")
-        return Fault("remove it: decode.schema has the columns", _no_meaning(form), at)
-    return None
+    return _json_fault(registry, decode.schema_text) if form is DecodeFormat.JSON else None
+
+
+def _json_fault(registry: SchemaRegistry, schema: str | None) -> Fault | None:
+    if schema is None:
+        if registry.reader is None or registry.reader.schema_text is None:
+            return None
+        at: tuple[str, ...] = ("schemaRegistry", "reader", "schema")
+        return Fault("give decode.schema, a Spark DDL schema", "is an Avro schema, and the format is json", at)
+    if registry.only_frames:
+        return None
+    given = {"subject": registry.subject, "subjectNameStrategy": registry.subject_name_strategy}
+    at = ("schemaRegistry", next((name for name, each in given.items() if each is not None), "reader"))
+    return Fault("remove it, or decode.schema, which has the columns", "stands beside decode.schema", at)
 
 
 def _csv_fault(decode: Decode) -> Fault | None:

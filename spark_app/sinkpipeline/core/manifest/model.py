@@ -84,17 +84,31 @@ class Spec(Part):
 
     @model_validator(mode="after")
     def _routes(self) -> Self:
-        faults = (*routing_faults(self.source.kafka, self.sinks), *_subject_faults(self.source.kafka, self.decode))
+        faults = (
+            *routing_faults(self.source.kafka, self.sinks),
+            *_subject_faults(self.source.kafka, self.decode),
+            *_encode_faults(self),
+        )
         if faults:
             raise fault_error(faults)
         return self
 
 
 def _subject_faults(source: KafkaSource, decode: Decode) -> Iterator[Fault]:
-    registry = decode.schema_registry if decode.format is DecodeFormat.AVRO else None
+    registry = decode.schema_registry if decode.asks_registry else None
     if registry is not None and registry.means_subject_of_topic and len(source.topics or ()) != 1:
         wrong = "is missing, and the source does not name exactly one topic"
         yield Fault("name the subject of the reader's schema", wrong, ("decode", "schemaRegistry", "subject"))
+
+
+def _encode_faults(spec: Spec) -> Iterator[Fault]:
+    for index, sink in enumerate(spec.sinks):
+        own = None if sink.transform is None else sink.transform.select
+        select = own or spec.transform.select
+        for part, _ in () if sink.kafka.encode is None else sink.kafka.encode.parts():
+            if select is None or getattr(select, part) is None:
+                right = f"give the STRUCT in select.{part} of the sink's transform, or of spec.transform"
+                yield Fault(right, "has nothing to encode", ("sinks", index, "kafka", "encode", part))
 
 
 class SinkPipeline(Part):

@@ -176,6 +176,14 @@ SubjectName = Annotated[
         "use the name of a subject, such as orders-value: at most 512 of a-z, A-Z, 0-9, ., _, :, /, ~, - and blanks",
     ),
 ]
+RecordName = Annotated[
+    str,
+    _Name(
+        r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*",
+        249,
+        "use the full name of a record, such as com.example.Order: words of a-z, A-Z, 0-9 and _ with dots between",
+    ),
+]
 SchemaVersion = Annotated[
     str, _Name(r"latest|[1-9][0-9]{0,8}", 9, 'use latest, or the number of a version in quotes, such as "3"')
 ]

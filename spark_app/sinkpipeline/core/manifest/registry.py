@@ -1,6 +1,7 @@
-"""Where the schemas of records are: `spec.decode.schemaRegistry`.
+"""Where the schemas of records are: `spec.decode.schemaRegistry`, and `schemaRegistry` of `encode`.
 
-Refused: addresses that hold a password, two ways to authenticate at once, and a reader's schema that is named twice.
+Refused: addresses that hold a password, two ways to authenticate at once, and a subject or a reader's schema that is
+named twice.
 """
 
 import enum
@@ -12,7 +13,14 @@ from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Part
 from sinkpipeline.core.manifest.kafka import SecretRef, Tls
-from sinkpipeline.core.manifest.names import ADDRESS_PATTERN, AvroText, SchemaVersion, SubjectName, UserName
+from sinkpipeline.core.manifest.names import (
+    ADDRESS_PATTERN,
+    AvroText,
+    RecordName,
+    SchemaVersion,
+    SubjectName,
+    UserName,
+)
 from sinkpipeline.core.manifest.problems import refuse
 
 _MAX_URL = 2048
@@ -99,20 +107,37 @@ class ReaderSchema(Part):
         return self
 
 
-class SchemaRegistry(Part):
-    """A registry that speaks the REST interface of Confluent's Schema Registry."""
+class SubjectNameStrategy(str, enum.Enum):
+    """How a subject is called after what it is for; the names are those of Confluent's serializers."""
+
+    TOPIC_NAME = "TopicName"
+    RECORD_NAME = "RecordName"
+    TOPIC_RECORD_NAME = "TopicRecordName"
+
+    @property
+    def of_topic(self) -> bool:
+        """Whether the name of the topic is in it."""
+        return self is not SubjectNameStrategy.RECORD_NAME
+
+    @property
+    def of_record(self) -> bool:
+        return self is not SubjectNameStrategy.TOPIC_NAME
+
+
+class RegistrySubject(Part):
+    """A registry that speaks the REST interface of Confluent's Schema Registry, and a subject there."""
 
     url: RegistryUrl
     """http or https, host, port, and a path where there is one: http://apicurio:8080/apis/ccompat/v7."""
     auth: RegistryAuth | None = None
     """How to authenticate; left out, as nobody."""
     subject: SubjectName | None = None
-    """The subject of the reader's schema; default <topic>-value, where the source has one topic."""
-    reader: ReaderSchema | None = None
-    """The schema whose fields are the columns; default {version: latest}."""
-    id_format: IdFormat = IdFormat.INT32
-    """How large the id is that a value begins with: Int32, as of Confluent's serializers; Int64, as of Apicurio's older
-    ones."""
+    """The subject of the schema; left out, it follows from subjectNameStrategy."""
+    subject_name_strategy: SubjectNameStrategy | None = None
+    """How the subject is called: TopicName (the default), <topic>-value or <topic>-key; RecordName, as the record;
+    TopicRecordName, <topic>-<record>."""
+    record_name: RecordName | None = None
+    """The full name of the record, such as com.example.Order."""
 
     @model_validator(mode="after")
     def _tls_has_a_meaning(self) -> Self:
@@ -120,19 +145,66 @@ class SchemaRegistry(Part):
             refuse("write https in url, or remove it", "has no meaning for http", ("auth", "tls"))
         return self
 
+    @model_validator(mode="after")
+    def _one_subject(self) -> Self:
+        if self.subject is not None and self.subject_name_strategy is not None:
+            refuse("give subject or subjectNameStrategy, not both", "stands beside subject", ("subjectNameStrategy",))
+        if self.strategy.of_record and self.record_name is None:
+            refuse("give the full name of the record", f"is missing, and {self.strategy.value} needs it", _RECORD_NAME)
+        return self
+
     @property
     def is_encrypted(self) -> bool:
         return self.url.startswith("https://")
 
     @property
+    def strategy(self) -> SubjectNameStrategy:
+        """Where no subject is given."""
+        return self.subject_name_strategy or SubjectNameStrategy.TOPIC_NAME
+
+    def subject_of(self, topic: str | None, part: str) -> str | None:
+        """The subject; `part` is key or value. None where it follows from a topic, and there is none."""
+        if self.subject is not None:
+            return self.subject
+        if self.strategy.of_topic and topic is None:
+            return None
+        match self.strategy:
+            case SubjectNameStrategy.TOPIC_NAME:
+                return f"{topic}-{part}"
+            case SubjectNameStrategy.RECORD_NAME:
+                return self.record_name
+            case SubjectNameStrategy.TOPIC_RECORD_NAME:
+                return f"{topic}-{self.record_name}"
+
+
+_RECORD_NAME = ("recordName",)
+
+
+class SchemaRegistry(RegistrySubject):
+    """Where the schemas of the source's records are."""
+
+    reader: ReaderSchema | None = None
+    """The schema whose fields are the columns; default {version: latest}."""
+    id_format: IdFormat = IdFormat.INT32
+    """How large the id is that a value begins with: Int32, as of Confluent's serializers; Int64, as of Apicurio's older
+    ones."""
+
+    @model_validator(mode="after")
+    def _names_a_record_for_something(self) -> Self:
+        if self.record_name is not None and not self.strategy.of_record:
+            right = "give subjectNameStrategy RecordName or TopicRecordName, or remove it"
+            refuse(right, "has no meaning here", _RECORD_NAME)
+        return self
+
+    @property
     def only_frames(self) -> bool:
         """Whether nothing is asked of it but how values are framed."""
-        return self.reader is None and self.subject is None
+        return self.reader is None and self.subject is None and self.subject_name_strategy is None
 
     @property
     def means_subject_of_topic(self) -> bool:
         """Whether the subject follows from the name of the topic."""
-        return self.subject is None and self.reader_version is not None
+        return self.subject is None and self.strategy.of_topic and self.reader_version is not None
 
     @property
     def reader_version(self) -> str | None:

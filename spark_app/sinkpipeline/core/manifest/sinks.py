@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.decode import SinkTransform
+from sinkpipeline.core.manifest.encode import Encode
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.problems import Fault, fault_error
@@ -123,6 +124,8 @@ class KafkaSink(Part):
     """The compacted topic with 1 partition that holds the sink's progress; several sinks may share it."""
     partitioner: Partitioner = Partitioner.MURMUR2
     """murmur2 of the key, as the Java clients do."""
+    encode: Encode | None = None
+    """How a STRUCT that select gives is written with a schema of a registry. Left out, rows are STRING or BINARY."""
     properties: Annotated[StringMap, Bounds(len(SINK), 249), AfterValidator(sink_properties)] = StringMap()
     """Allow-listed properties of the Kafka producer (librdkafka), such as compression.type or linger.ms; values in
     quotes. Credentials stand in Secrets, under auth."""

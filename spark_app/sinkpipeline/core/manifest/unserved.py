@@ -37,7 +37,6 @@ _FIELDS: Mapping[str, str] = {
             "subject",
         )
     },
-    "spec.decode.schemaRegistry.subjectNameStrategy": "give subject; without it, it is <topic>-value",
     **{
         f"{transform}.{name}": _STATEFUL
         for transform in ("spec.transform", "spec.sinks[].transform")

@@ -1,0 +1,130 @@
+"""The schemas that a sink writes with: asked for, or registered, once in a run and before its first row."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.spark.avro import whole_schema
+from sinkpipeline.spark.encode import NoSchema, check_avro, own_schema
+from sinkpipeline.spark.transform import selected_structs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sinkpipeline.core.encoding import Encoding
+    from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.kafka.registry import FoundReader
+    from sinkpipeline.kafka.settings import EncodingSettings, RegistrySettings
+
+_LOG = logging.getLogger("sinkpipeline.encoder")
+
+_UNREGISTERED = 0
+"""No registry gives it. Only a preview shows it."""
+
+
+class Asked(Protocol):
+    """What is asked of a registry."""
+
+    def reader(self, subject: str, version: str) -> FoundReader: ...
+
+    def id_of(self, subject: str, kind: str, text: str) -> int | None: ...
+
+    def register(self, subject: str, kind: str, text: str) -> int: ...
+
+    def check_fits(self, subject: str, kind: str, text: str) -> None: ...
+
+
+def asked_of(settings: RegistrySettings) -> Asked:
+    """The registry itself."""
+    # Only who has a registry pays for its client, a quarter of a second.
+    from sinkpipeline.kafka.registry import Registry  # noqa: PLC0415
+
+    return Registry(settings)
+
+
+class Encoder:
+    """Of one sink, for a run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Iterable[EncodingSettings],
+        *,
+        registers: bool,
+        ask: Callable[[RegistrySettings], Asked] = asked_of,
+    ) -> None:
+        """`registers`: whether rows are written; else a schema that isn't there yet is only compared."""
+        self._spark = spark
+        self._settings = {each.part: each for each in settings}
+        self._registers = registers
+        self._ask = ask
+        self._settled: tuple[Encoding, ...] | None = None
+        self.told: list[str] = []
+        """Which schemas these are, for people."""
+
+    def plan(self, rows: RowPlan) -> RowPlan:
+        """`rows`, which have their columns and have passed `analyse`, with the schemas of what is encoded.
+
+        Raises:
+            SinkPipelineError: SchemaRefused, SchemaNotFound, SchemaRegistryUnreachable, NotServed, ...
+        """
+        if not self._settings:
+            return rows
+        if self._settled is None:
+            selected = selected_structs(self._spark, rows)
+            self._settled = tuple(self._settle(each, selected[each.part]) for each in rows.encodings)
+        return replace(rows, encodings=self._settled)
+
+    def _settle(self, encoding: Encoding, selected: DataFrame) -> Encoding:
+        settings = self._settings[encoding.part]
+        registry, subject = self._ask(settings.registry), settings.registry.subject or ""
+        try:
+            if not settings.auto_register and encoding.format == "avro":
+                return self._as_latest(encoding, selected, registry.reader(subject, "latest"))
+            text, kind = own_schema(selected, encoding), encoding.format.upper()
+        except NoSchema as error:
+            raise _refused(encoding, str(error)) from error
+        number = registry.id_of(subject, kind, text)
+        if number is None and not settings.auto_register:
+            raise _not_found(encoding, subject, text)
+        if number is not None:
+            self._tell(encoding, f"id {number} of subject {subject}")
+        elif self._registers:
+            number = registry.register(subject, kind, text)
+            self._tell(encoding, f"id {number}, registered for subject {subject}")
+        else:
+            registry.check_fits(subject, kind, text)
+            number = _UNREGISTERED
+            self._tell(encoding, f"a run registers it for subject {subject}; its id is not known yet")
+        return encoding.settled(text, number)
+
+    def _as_latest(self, encoding: Encoding, selected: DataFrame, found: FoundReader) -> Encoding:
+        of = f"version {found.version} of subject {found.subject}"
+        if found.schema.kind != "AVRO":
+            raise _refused(encoding, f"{of} is {found.schema.kind}, and not Avro")
+        schema = whole_schema(self._spark, found.schema.text, found.schema.references)
+        try:
+            check_avro(selected, schema)
+        except NoSchema as error:
+            raise _refused(encoding, f"what select.{encoding.part} gives does not fit {of}: {error}") from error
+        self._tell(encoding, f"id {found.id}, {of}")
+        return encoding.settled(schema, found.id)
+
+    def _tell(self, encoding: Encoding, what: str) -> None:
+        self.told.append(f"schema of the {encoding.part}: {what}")
+        _LOG.info("%s: %s", encoding.path, self.told[-1])
+
+
+def _refused(encoding: Encoding, fact: str) -> SinkPipelineError:
+    remedy = f"change select.{encoding.part} so that it fits, or the subject"
+    return SinkPipelineError(Reason.SCHEMA_REFUSED, f"{encoding.path}: {fact}", remedy)
+
+
+def _not_found(encoding: Encoding, subject: str, text: str) -> SinkPipelineError:
+    fact = f"{encoding.path}: subject {subject} does not have the schema of select.{encoding.part}, {text}"
+    return SinkPipelineError(Reason.SCHEMA_NOT_FOUND, fact, "register it, or set autoRegister: true")

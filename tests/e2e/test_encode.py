@@ -1,0 +1,124 @@
+"""Rows with schemas of a registry: framed, registered before the first one, read again by Confluent's deserializers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from servers.local_kafka import LocalKafka
+from servers.schema_registry import LocalRegistry
+from support.app.command import App, manifest, sink
+from support.kafka import topics
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+STRUCT = "struct(coalesce(id, 0) AS id, note, at)"
+
+
+def encoding(registry: LocalRegistry, kind: str, **more: Any) -> dict[str, Any]:
+    return {"format": kind, "schemaRegistry": {"url": registry.url, **more}}
+
+
+def document(servers: str, name: str, value: str, *sinks: dict[str, Any]) -> dict[str, Any]:
+    return manifest(
+        servers,
+        name,
+        [f"{name}-in"],
+        decode={"format": "json", "schema": "id BIGINT, note STRING, at TIMESTAMP"},
+        transform={"select": {**({"key": "struct(id)"} if len(sinks) > 1 else {}), "value": value}},
+        sinks=list(sinks),
+    )
+
+
+@pytest.fixture
+def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
+    """Confluent's own, as other programs ask the registry."""
+    with SchemaRegistryClient({"url": registry.url}) as found:
+        yield found
+
+
+@pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
+def test_what_is_written_is_read_by_others_and_by_us(
+    kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    name, servers = topics.unique("encode"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    topics.produce(servers, f"{name}-in", [b'{"id": 1, "note": "a", "at": "2024-05-06T07:08:09Z"}', b'{"id": 2}'])
+    progress = {"name": f"{name}-progress", "replicationFactor": 1}
+    key, record = encoding(registry, "json"), f"a.{name.replace('-', '_')}"
+    by_record = {"subjectNameStrategy": "RecordName", "recordName": record}
+    in_avro = {"key": key, "value": encoding(registry, "avro", **by_record)}
+    in_json = {"key": key, "value": encoding(registry, "json")}
+    avro_sink = sink("avro", topic=f"{name}-avro", encode=in_avro, progressTopic=progress)
+    json_sink = sink("json", topic=f"{name}-json", encode=in_json, progressTopic=progress)
+    app = App(tmp_path, document(servers, name, STRUCT, avro_sink, json_sink))
+
+    app.run_until_idle()
+
+    assert {record, f"{name}-avro-key", f"{name}-json-key", f"{name}-json-value"} <= set(client.get_subjects())
+    avro = [AvroDeserializer(client)(each.value, at(f"{name}-avro")) for each in topics.read(servers, f"{name}-avro")]
+    assert [(each["id"], each["note"], each["at"] and each["at"].isoformat()) for each in avro] == [
+        (1, "a", "2024-05-06T07:08:09+00:00"),
+        (2, None, None),
+    ]
+    found = topics.read(servers, f"{name}-json")
+    of_json = JSONDeserializer(None, schema_registry_client=client)
+    assert [of_json(each.value, at(f"{name}-json")) for each in found] == [
+        {"id": 1, "note": "a", "at": "2024-05-06T07:08:09.000Z"},
+        {"id": 2},
+    ]
+    keys = [of_json(each.key, SerializationContext(f"{name}-json", MessageField.KEY)) for each in found]
+    assert keys == [{"id": 1}, {"id": 2}]
+
+    again = manifest(
+        servers,
+        f"{name}-again",
+        [f"{name}-avro"],
+        decode={"format": "avro", "schemaRegistry": {"url": registry.url, **by_record}},
+        transform={"select": {"value": "concat(id, ' ', coalesce(note, '-'))"}},
+    )
+    App(tmp_path / "again", again).run_until_idle()
+    assert topics.texts(topics.read(servers, f"{name}-again-out")) == ["1 a", "2 -"]
+
+
+@pytest.mark.thorough("four starts of Spark and a registry; each part is shown without them")
+def test_an_incompatible_schema_is_refused_before_a_row(
+    kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    name, servers = topics.unique("encode"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    topics.produce(servers, f"{name}-in", [b'{"id": 1}'])
+    out = sink(name, encode={"value": encoding(registry, "avro")})
+    app = App(tmp_path, document(servers, name, "struct(id)", out))
+    app.run_until_idle()
+    registry.compatibility(f"{name}-out-value", "BACKWARD")
+    topics.produce(servers, f"{name}-in", [b'{"id": 2}'])
+
+    app.write(document(servers, name, "struct(CAST(id AS STRING) AS id)", out))
+    checked = app.call("validate", "-f", str(app.manifest))
+    with app.start("--until-idle") as run:
+        ran = run.wait()
+
+    path = f"sinks[0].kafka.encode.value.schemaRegistry: the registry refuses the schema for subject {name}-out-value"
+    assert (checked.returncode, ran) == (3, 3)
+    assert f"SchemaRefused: {path}" in checked.stderr
+    assert f"SchemaRefused: {path}" in run.stderr
+    assert len(topics.read(servers, f"{name}-out")) == 1
+    app.write(document(servers, name, "struct(id, note)", out))
+    shown = app.call("preview", "-f", str(app.manifest))
+    assert f"a run registers it for subject {name}-out-value" in shown.stderr
+    assert client.get_versions(f"{name}-out-value") == [1]
+    app.run_until_idle()
+    assert client.get_versions(f"{name}-out-value") == [1, 2]
+    assert len(topics.read(servers, f"{name}-out")) == 2
+
+
+def at(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
