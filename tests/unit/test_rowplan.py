@@ -4,7 +4,11 @@ import pytest
 
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.rowplan import RowPlan, RowSelect, rows_of, rows_of_all
-from support.resource.manifests import SINK, changed, smallest
+from sinkpipeline.kinds import kind_of
+from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.postgresql.kind import POSTGRESQL
+from sinkpipeline.postgresql.settings import SinkSettings, Upsert
+from support.resource.manifests import SINK, changed, smallest, table
 
 
 def test_expressions_are_named_by_their_path_in_the_manifest() -> None:
@@ -49,3 +53,28 @@ def test_what_a_sink_transforms_itself_stands_in_place_of_what_the_pipeline_does
     rows = RowPlan("raw", where="a", select=RowSelect(key="k"))
     assert list(rows_of(rows, pipeline, pipeline.spec.sinks[0].name).expressions()) == expected
     assert rows_of_all(rows, parse_manifest(smallest())) == [rows]
+
+
+def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has() -> None:
+    sink = table(
+        select={"columns": {"note": "n"}},
+        writeMode="Upsert",
+        deleteWhen="d",
+        orderBy="o",
+        of_table={"columns": {"a`b": "text", "note": "text", "id": "int"}, "primaryKey": ["id"]},
+    )
+    pipeline = parse_manifest(changed(smallest(), (SINK, sink)))
+    rows = rows_of(RowPlan("raw", where="w", select=RowSelect(key="k")), pipeline, "copy")
+    assert list(rows.expressions()) == [
+        ("spec.transform.where", "w"),
+        ("spec.sinks[0].postgresql.table.columns.id", "`id`"),
+        ("spec.sinks[0].postgresql.table.columns.a`b", "`a``b`"),
+        ("spec.sinks[0].transform.select.columns.note", "n"),
+        ("spec.sinks[0].postgresql.deleteWhen", "d"),
+        ("spec.sinks[0].postgresql.orderBy", "o"),
+    ]
+    [settings] = resolve_sinks(pipeline, None)
+    assert isinstance(settings, SinkSettings)
+    assert [each.name for each in settings.table.columns] == ["id", "a`b", "note"], "in the order of the row's columns"
+    assert settings.table.upsert == Upsert(key=("id",), deletes=True, order_type="bigint")
+    assert kind_of(settings) is POSTGRESQL

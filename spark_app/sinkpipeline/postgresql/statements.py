@@ -74,6 +74,14 @@ class CellStatements:
     def delete(self) -> str:
         return f"DELETE FROM {self.table} WHERE key = ANY(%s::text[])"
 
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Fail as a commit would where a right is missing; and do nothing."""
+        return (
+            f"EXPLAIN INSERT INTO {self.name} SELECT * FROM {self.name} WHERE false",
+            f"EXPLAIN UPDATE {self.name} SET version = 0 WHERE false",
+        )
+
 
 @dataclass(frozen=True)
 class TableStatements:

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.spark.columns import is_column
 
 if TYPE_CHECKING:
     import logging
@@ -155,7 +156,7 @@ def _check(visible: DataFrame, path: str, text: str) -> Iterator[Problem]:
     if refusal := _refusal(visible, selected):
         yield Problem(path, *refusal)
         return
-    kind, rule = selected.schema[0].dataType, _TYPES[path.rpartition(".")[2]]
+    kind, rule = selected.schema[0].dataType, _rule(path)
     if not rule.accepts(kind):
         yield Problem(path, f"must be {rule.wanted}, is {_type_name(kind)}", rule.remedy)
 
@@ -323,7 +324,21 @@ _TYPES = {
         "CAST(... AS TIMESTAMP), or CAST(... AS BIGINT) for milliseconds",
     ),
     "partition": _Rule(_is(IntegerType, ShortType, ByteType), "INT", "CAST(... AS INT)"),
+    "deleteWhen": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
+    "orderBy": _Rule(
+        _is(TimestampType, LongType, IntegerType, ShortType, ByteType),
+        "BIGINT or TIMESTAMP",
+        "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
+    ),
 }
+_COLUMN = _Rule(
+    is_column, "of a type that a column takes", "to_json(...) for a json or jsonb column, or CAST(... AS STRING)"
+)
+
+
+def _rule(path: str) -> _Rule:
+    # The name of a column may be any text.
+    return _COLUMN if ".columns." in path else _TYPES[path.rpartition(".")[2]]
 
 
 def _type_name(kind: DataType) -> str:

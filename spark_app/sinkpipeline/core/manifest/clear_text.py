@@ -15,7 +15,13 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     """What is sent without encryption, and what to write instead."""
     yield from _to_brokers("spec.source.kafka.auth", pipeline.spec.source.kafka.auth)
     for index, sink in enumerate(pipeline.spec.sinks):
-        yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+        if sink.kafka is not None:
+            yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+        if sink.postgresql is not None:
+            auth = sink.postgresql.auth
+            if auth.tls is None and auth.password_secret_ref is not None:
+                at = f"spec.sinks[{index}].postgresql.auth"
+                yield f"{at}: a server that asks for the password itself gets it without encryption; add tls"
     registry = pipeline.spec.decode.schema_registry
     if registry is not None and not registry.is_encrypted and registry.auth is not None:
         what = "the password" if registry.auth.basic is not None else "the token"

@@ -84,7 +84,11 @@ class Spec(Part):
 
     @model_validator(mode="after")
     def _routes(self) -> Self:
-        faults = (*routing_faults(self.source.kafka, self.sinks), *_subject_faults(self.source.kafka, self.decode))
+        faults = (
+            *routing_faults(self.source.kafka, self.sinks),
+            *_subject_faults(self.source.kafka, self.decode),
+            *_select_faults(self.transform, self.sinks),
+        )
         if faults:
             raise fault_error(faults)
         return self
@@ -95,6 +99,12 @@ def _subject_faults(source: KafkaSource, decode: Decode) -> Iterator[Fault]:
     if registry is not None and registry.means_subject_of_topic and len(source.topics or ()) != 1:
         wrong = "is missing, and the source does not name exactly one topic"
         yield Fault("name the subject of the reader's schema", wrong, ("decode", "schemaRegistry", "subject"))
+
+
+def _select_faults(transform: Transform, sinks: tuple[Sink, ...]) -> Iterator[Fault]:
+    if transform.select is not None and all(sink.kafka is None for sink in sinks):
+        wrong = "is for kafka sinks, and there is none"
+        yield Fault("give each postgresql sink transform.select.columns", wrong, ("transform", "select"))
 
 
 class SinkPipeline(Part):
@@ -117,7 +127,7 @@ class SinkPipeline(Part):
         return self.spec.source.kafka.group_id_prefix or f"sinkpipeline.{self.identity}"
 
     def connection(self, sink: Sink) -> KafkaConnection:
-        """The cluster of one of this pipeline's sinks, and the credentials there."""
+        """The cluster of a sink, and the credentials there; of one that is no topic, the source's."""
         return connection_of(self.spec.source.kafka, sink)
 
     def to_document(self) -> dict[str, Any]:
