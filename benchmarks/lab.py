@@ -28,9 +28,9 @@ from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import plain_config, transactional_config
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kinds import ports
+from sinkpipeline.kinds import kafka_alone, ports
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
@@ -119,7 +119,7 @@ class Lab:
         """Spark's own sink on the same source, read with the same options as ours; keys and values pass."""
         name = unique("spark")
         pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
-        settings = resolve_sinks(pipeline, None)[0]
+        settings = kafka_alone(resolve_sinks(pipeline, None)[0], "this benchmark")
         self._set_checkpoint_files(None if variant == SPARK else plain_files(pyspark.__version__))
         create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
         ends = self._ends()
@@ -150,7 +150,7 @@ class Lab:
         """Our sink, started; with the source's end offsets."""
         name = unique(guarantee.lower())
         pipeline = parse_manifest(self._document(name, guarantee))
-        settings = resolve_sinks(pipeline, None)[0]
+        settings = kafka_alone(resolve_sinks(pipeline, None)[0], "this benchmark")
         self._set_checkpoint_files(plain_files(pyspark.__version__))
         most = pipeline.spec.trigger.max_offsets_per_trigger
         if settings.exactly_once:
@@ -211,7 +211,8 @@ class Lab:
         wait_until(met, "the pipeline has come so far", DEADLINE_S)
 
     def _ends(self) -> dict[SourcePartition, int]:
-        admin = Admin(resolve_sinks(parse_manifest(self._document("any", AT_LEAST_ONCE)), None)[0].connection)
+        pipeline = parse_manifest(self._document("any", AT_LEAST_ONCE))
+        admin = Admin(kafka_alone(resolve_sinks(pipeline, None)[0], "this benchmark").connection)
         topic = admin.topics([self.source])[self.source]
         assert topic is not None
         partitions = [SourcePartition(self.source, number) for number in range(topic.partitions)]

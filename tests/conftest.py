@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from servers.local_kafka import LocalKafka
+from servers.postgresql import LocalPostgresql, bin_directory
 from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
 from support.runs.keeper import KEEPER, Ending
@@ -42,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka() -> LocalKafka:
     """One broker that all tests in a row share: they keep apart by the names of their topics and groups."""
     return KEEPER.get("kafka", LocalKafka)
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> LocalPostgresql:
+    """One server that all tests in a row share: they keep apart by their schemas and tables."""
+    if bin_directory() is None:
+        pytest.skip("no PostgreSQL server: apt-get install postgresql")
+    return KEEPER.get("postgresql", LocalPostgresql)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,15 @@ from typing import Any
 
 from sinkpipeline.core.manifest import DEFAULT_PROGRESS_TOPIC
 from sinkpipeline.core.manifest.kafka import EXTENSION_NAME, EXTENSION_VALUE
-from sinkpipeline.core.manifest.names import AVRO_OF_A_RECORD, MAX_EXPRESSION, MAX_RESOURCE_NAME, MAX_SCHEMA_BYTES
+from sinkpipeline.core.manifest.names import (
+    AVRO_OF_A_RECORD,
+    COLUMN_NAME,
+    MAX_EXPRESSION,
+    MAX_RESOURCE_NAME,
+    MAX_SCHEMA_BYTES,
+)
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
+from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
 from sinkpipeline.core.manifest.sinks import TOPIC_OPTION
 from sinkpipeline.core.topic_pattern import DIALECT, FEW_COUNTED, FEW_GROUPS, MAX_COUNTED, MAX_GROUPS
@@ -76,8 +83,15 @@ def _spark_conf() -> Iterable[Rule]:
 
 
 # As far as text can tell: one cluster may also be named by different brokers, which the operator looks at.
-_ON_SOURCE = "(!has({0}.kafka.bootstrapServers) || {0}.kafka.bootstrapServers == self.source.kafka.bootstrapServers)"
-_CLUSTER = "(has({0}.kafka.bootstrapServers) ? {0}.kafka.bootstrapServers : self.source.kafka.bootstrapServers)"
+# The dead letters of a sink that is no topic go to the source's.
+_ON_SOURCE = (
+    "(!has({0}.kafka) || !has({0}.kafka.bootstrapServers) || "
+    "{0}.kafka.bootstrapServers == self.source.kafka.bootstrapServers)"
+)
+_CLUSTER = (
+    "(has({0}.kafka) && has({0}.kafka.bootstrapServers) ? {0}.kafka.bootstrapServers : "
+    "self.source.kafka.bootstrapServers)"
+)
 _ONE_CLUSTER = f"{_CLUSTER.format('a')} == {_CLUSTER.format('b')}"
 
 
@@ -115,6 +129,23 @@ _OBJECT = "^[ \t\r\n]*[{]"
 _NEVER = "never changes"
 _APART = "give dead letters a topic of their own"
 
+_PARTS = ("key", "value", "headers", "timestamp", "partition")
+_SELECTS = "(has(self.transform) && has(self.transform.select))"
+_TOPICS = "has(a.kafka) && has(b.kafka)"
+_UPSERTS = "(has(self.writeMode) && self.writeMode == 'Upsert')"
+
+
+def _schema(postgresql: str) -> str:
+    """As of a progress topic: what is not given."""
+    table = f"{postgresql}.table"
+    return f"(has({table}.schema) ? {table}.schema : {_text(DEFAULT_SCHEMA)})"
+
+
+def _progress_schema(postgresql: str) -> str:
+    return f"(has({postgresql}.progressSchema) ? {postgresql}.progressSchema : {_text(DEFAULT_PROGRESS_SCHEMA)})"
+
+
+_COLUMN_NAMES = (Rule(f"self.all(k, k.matches({_whole(COLUMN_NAME)}))", "use names of 1 to 63 characters of ASCII"),)
 _TOPIC_CONFIG = (
     Rule(f"self.all(k, k.matches({_whole(TOPIC_OPTION)}))", "use names of Kafka topic options, such as retention.ms"),
 )
@@ -195,8 +226,9 @@ def _encoded(part: str) -> Rule:
         selects.format("s.transform"),
         f"has(self.transform) && has(self.transform.select) && has(self.transform.select.{part})",
     )
+    absent = f"!has(s.kafka) || !has(s.kafka.encode) || !has(s.kafka.encode.{part})"
     return Rule(
-        f"self.sinks.all(s, !has(s.kafka.encode) || !has(s.kafka.encode.{part}) || ({own}{all_sinks}))",
+        f"self.sinks.all(s, {absent} || ({own}{all_sinks}))",
         f"kafka.encode.{part} has nothing to encode: give the STRUCT in select.{part}",
         ".sinks",
     )
@@ -223,26 +255,46 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         _encoded("key"),
         _encoded("value"),
-        *_not_read("kafka.topic", "write to a topic that is not read: this would never end"),
-        *_not_read("kafka.progressTopic", "keep progress in a topic that is not read", name=_progress_topic("s.kafka")),
+        *_not_read(
+            "kafka.topic", "write to a topic that is not read: this would never end", absent="!has(s.kafka) || "
+        ),
+        *_not_read(
+            "kafka.progressTopic",
+            "keep progress in a topic that is not read",
+            name=_progress_topic("s.kafka"),
+            absent="!has(s.kafka) || ",
+        ),
         *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
         Rule(
-            _no_pair("a.kafka.topic.name == b.kafka.topic.name"),
+            _no_pair(f"{_TOPICS} && a.kafka.topic.name == b.kafka.topic.name"),
             "give each sink its own topic: two of them have the same topic.name",
             ".sinks",
         ),
         Rule(
-            _no_pair(f"a.kafka.topic.name == {_progress_topic('b.kafka')}"),
+            _no_pair(f"{_TOPICS} && a.kafka.topic.name == {_progress_topic('b.kafka')}"),
             "keep rows and progress in different topics: topic.name of one sink is progressTopic.name of another",
             ".sinks",
         ),
         Rule(
             _no_pair(
-                "has(a.deadLetter) && (a.deadLetter.topic.name == b.kafka.topic.name || "
+                "has(a.deadLetter) && has(b.kafka) && (a.deadLetter.topic.name == b.kafka.topic.name || "
                 f"a.deadLetter.topic.name == {_progress_topic('b.kafka')})"
             ),
             f"{_APART}: deadLetter.topic.name of one sink is a topic of another",
             ".sinks",
+        ),
+        Rule(
+            "self.sinks.all(a, !has(a.postgresql) || !self.sinks.exists(b, a.name != b.name && has(b.postgresql) && "
+            "a.postgresql.table.name == b.postgresql.table.name && "
+            f"{_schema('a.postgresql')} == {_schema('b.postgresql')} && "
+            "a.postgresql.database == b.postgresql.database && a.postgresql.servers == b.postgresql.servers))",
+            "give each sink its own table: two of them have the same table",
+            ".sinks",
+        ),
+        Rule(
+            "!has(self.transform) || !has(self.transform.select) || self.sinks.exists(s, has(s.kafka))",
+            "transform.select is for kafka sinks, and there is none: give each sink transform.select.columns",
+            ".transform.select",
         ),
     ),
     "spec.source.kafka": (
@@ -322,17 +374,47 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for part in ("where", *(f"select.{each}" for each in ("key", "value", "headers", "timestamp", "partition")))
+        for part in ("where", *(f"select.{each}" for each in _PARTS))
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (
+        Rule("has(self.kafka) != has(self.postgresql)", "give exactly one of kafka and postgresql", ".kafka"),
         Rule(
-            "!has(self.deadLetter) || self.deadLetter.topic.name != self.kafka.topic.name",
+            "has(self.kafka) == has(oldSelf.kafka)",
+            f"what a sink is {_NEVER}: another kind is another sink",
+            ".kafka",
+        ),
+        Rule(
+            "!has(self.postgresql) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
+            "a postgresql sink is ExactlyOnce: rows and progress are in one transaction",
+            ".deliveryGuarantee",
+        ),
+        Rule(
+            f"!has(self.kafka) || !{_SELECTS} || !has(self.transform.select.columns)",
+            "columns has no meaning for a kafka sink: use key, value, headers, timestamp and partition",
+            ".transform.select.columns",
+        ),
+        Rule(
+            f"!has(self.postgresql) || !{_SELECTS} || !("
+            + " || ".join(f"has(self.transform.select.{each})" for each in _PARTS)
+            + ")",
+            f"{', '.join(_PARTS)} have no meaning for a postgresql sink: use columns",
+            ".transform.select",
+        ),
+        Rule(
+            f"!has(self.postgresql) || !{_SELECTS} || !has(self.transform.select.columns) || "
+            "self.transform.select.columns.all(k, k in self.postgresql.table.columns)",
+            "name columns of the table: add each to postgresql.table.columns",
+            ".transform.select.columns",
+        ),
+        Rule(
+            "!has(self.deadLetter) || !has(self.kafka) || self.deadLetter.topic.name != self.kafka.topic.name",
             f"{_APART}: deadLetter.topic.name is topic.name too",
             ".deadLetter.topic.name",
         ),
         Rule(
-            f"!has(self.deadLetter) || self.deadLetter.topic.name != {_progress_topic('self.kafka')}",
+            "!has(self.deadLetter) || !has(self.kafka) || "
+            f"self.deadLetter.topic.name != {_progress_topic('self.kafka')}",
             f"{_APART}: deadLetter.topic.name is progressTopic.name too",
             ".deadLetter.topic.name",
         ),
@@ -354,6 +436,51 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".progressTopic.name",
         ),
     ),
+    "spec.sinks[].postgresql": (
+        Rule(
+            stays("table.name", optional=False),
+            f"table.name {_NEVER}: another table is another sink",
+            ".table.name",
+        ),
+        Rule(
+            f"{_schema('self')} == {_schema('oldSelf')}",
+            f"table.schema {_NEVER}: another table is another sink",
+            ".table.schema",
+        ),
+        Rule(
+            f"{_progress_schema('self')} == {_progress_schema('oldSelf')}",
+            f"progressSchema {_NEVER}: the sink's progress is there",
+            ".progressSchema",
+        ),
+        Rule(
+            f"{_schema('self')} != {_progress_schema('self')}",
+            "keep the progress in a schema of its own: progressSchema is table.schema too",
+            ".progressSchema",
+        ),
+        Rule(
+            f"!({_UPSERTS}) || has(self.table.primaryKey) && size(self.table.primaryKey) > 0",
+            "writeMode Upsert needs table.primaryKey",
+            ".table.primaryKey",
+        ),
+        Rule(
+            f"{_UPSERTS} || !has(self.deleteWhen) && !has(self.orderBy) && "
+            "(!has(self.table.primaryKey) || size(self.table.primaryKey) == 0)",
+            "primaryKey, deleteWhen and orderBy have no meaning for writeMode Append",
+            ".writeMode",
+        ),
+    ),
+    "spec.sinks[].postgresql.table": (
+        Rule(
+            "!has(self.primaryKey) || self.primaryKey.all(k, k in self.columns)",
+            "primaryKey: name columns of the table",
+            ".primaryKey",
+        ),
+        Rule("size(self.columns) > 0", "name the columns that are written, each with its type", ".columns"),
+    ),
+    "spec.sinks[].postgresql.table.columns": _COLUMN_NAMES,
+    "spec.sinks[].transform.select.columns": _COLUMN_NAMES,
+    "spec.sinks[].postgresql.deleteWhen": _bytes(MAX_EXPRESSION),
+    "spec.sinks[].postgresql.orderBy": _bytes(MAX_EXPRESSION),
     "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),

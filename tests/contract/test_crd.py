@@ -227,7 +227,7 @@ def test_what_is_applied_again_changes_nothing(document: dict[str, Any]) -> None
     older = copy.deepcopy(stored)
     for each in older["spec"]["sinks"]:
         each.setdefault("deliveryGuarantee", "ExactlyOnce")
-        each["kafka"].setdefault("progressTopic", {"name": "_sinkpipeline-progress"})
+        each.get("kafka", {}).setdefault("progressTopic", {"name": "_sinkpipeline-progress"})
     settled, errors = admit(SCHEMA, three_way(document, document, older), older)
     assert (settled, errors) == (stored, [])
 

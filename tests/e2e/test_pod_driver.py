@@ -19,7 +19,7 @@ from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.resume import from_status
 from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.purify import purify
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks
 from support.app.command import BY_TASKS, App, by_driver, last_line, manifest, sink
 from support.app.log_rules import Rules
 from support.app.pod import CLUSTER, TOKEN, Pod

@@ -14,8 +14,9 @@ from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KafkaPorts
-from sinkpipeline.kafka.purify import preflight, purify
+from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.sinks.starting import SinkStarter
 from support.kafka import topics
 from support.sink.one_sink import OneSink

@@ -17,12 +17,12 @@ from sinkpipeline.core.manifest import StartFrom
 from sinkpipeline.core.reset import ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kafka.source.groups import Groups
 from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
 from sinkpipeline.kinds import ports
+from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.sinks.reset import SinkReset
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver

@@ -29,7 +29,7 @@ from sinkpipeline.kafka.connection import Connection, Sasl, Tls
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.source import security_options
 from support.app.command import manifest
 from support.kafka import topics

@@ -47,6 +47,7 @@ from support.resource.manifests import (
     dead,
     sink,
     smallest,
+    table,
 )
 from support.resource.patterns import TOPICS, patterns
 from support.waiting import wait_until
@@ -220,6 +221,25 @@ def test_the_largest_manifest_is_within_the_cost_of_the_rules(resources: Resourc
     )
     parse_manifest(pattern)
     assert resources.refusal(pattern) == ""
+    columns = {f"{number:02}{'c' * 61}": "numeric(10,2)" for number in range(80)}
+    tables = [
+        dead(
+            table(
+                f"s{number}",
+                servers=cluster,
+                of_table={"name": f"{number:02}{'t' * 61}", "columns": columns, "primaryKey": list(columns)[:32]},
+                select={"columns": dict.fromkeys(columns, "e" * 100)},
+                writeMode="Upsert",
+                deleteWhen="d" * 5_000,
+                orderBy="o" * 5_000,
+            ),
+            f"{number:02}-{'d' * 240}",
+        )
+        for number in range(32)
+    ]
+    of_tables = changed(document, (("spec", "sinks"), tables))
+    parse_manifest(of_tables)
+    assert resources.refusal(of_tables) == ""
 
 
 def wrong() -> list[tuple[Steps, Any, str]]:

@@ -6,7 +6,6 @@ import pytest
 
 from servers.postgresql import LocalPostgresql, bin_directory
 from sinkpipeline.sinks import delivery, takeover, transactional
-from support.runs.keeper import KEEPER
 from support.sink.sql_sink import SqlSink
 
 
@@ -16,12 +15,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/postgresql" in str(item.path):
             item.add_marker(pytest.mark.skip(reason="no PostgreSQL server: apt-get install postgresql"))
-
-
-@pytest.fixture(scope="module")
-def postgresql() -> LocalPostgresql:
-    """One server that all tests in a row share: they keep apart by their schemas."""
-    return KEEPER.get("postgresql", LocalPostgresql)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.kafka.preview import Outlook, look
 from sinkpipeline.kafka.registry import Found
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import Schemas
 from support import avro

@@ -17,10 +17,10 @@ import yaml
 from sinkpipeline.cli import validate as validate_command
 from sinkpipeline.cli.main import cli, main
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.finding import Finding
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
-from sinkpipeline.kafka.purify import Finding
 from support.resource.manifests import KAFKA, SINK, changed, smallest
 
 Call = Callable[..., tuple[int, list[str], list[str]]]

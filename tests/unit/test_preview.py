@@ -14,8 +14,8 @@ from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.partitioner import murmur2, partition_of_key
 from sinkpipeline.kafka.preview import Outlook
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark import preview
 from support.resource.manifests import changed, smallest
 

@@ -11,7 +11,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.served import Observation
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark import driver as module
 from sinkpipeline.spark.driver import Driver
 from support.resource.manifests import changed, smallest

@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.action import ActionType
 from sinkpipeline.core.memory import memory_of
-from sinkpipeline.kafka.asked_reset import AskedReset
+from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline_operator.act.actions import Actions
 from sinkpipeline_operator.act.workbench import Workbench

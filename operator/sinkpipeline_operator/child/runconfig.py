@@ -94,8 +94,7 @@ def _registries(pipeline: SinkPipeline) -> Iterator[RegistrySubject]:
     if pipeline.spec.decode.schema_registry is not None:
         yield pipeline.spec.decode.schema_registry
     for sink in pipeline.spec.sinks:
-        if sink.kafka.encode is not None:
-            yield from (each.schema_registry for _, each in sink.kafka.encode.parts())
+        yield from (each.schema_registry for _, each in sink.encodings())
 
 
 def _references(connection: KafkaConnection) -> Iterator[tuple[str, str]]:

@@ -23,10 +23,9 @@ from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds import ports
+from sinkpipeline.kinds.looking import cluster_of, inspect
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.waits import Wait
@@ -217,7 +216,7 @@ class KafkaView:
     def _removal(self, settings: Iterable[SinkSettings], announced: frozenset[str] | None) -> Removal:
         sinks = []
         for sink in settings:
-            admin = self._clients.admin(sink.connection)
+            admin = self._clients.admin(cluster_of(sink))
             sinks.append(SinkRemoval(ports=ports(sink, admin, admin), announced=announced))
         if announced is None:
             doomed = (each.doomed() for each in sinks)
@@ -276,7 +275,7 @@ class KafkaView:
 
     def _report(self, sink: SinkSettings, memory: Memory | None) -> SinkReport:
         try:
-            for connection in dict.fromkeys((sink.source.connection, sink.connection)):
+            for connection in dict.fromkeys((sink.source.connection, cluster_of(sink))):
                 self._clients.check(connection)
         except SinkPipelineError as error:
             return SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED, error=error)

@@ -18,9 +18,11 @@ from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kafka.preview import look
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import kafka_alone
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
@@ -44,7 +46,7 @@ def preview(asked: Request) -> None:
     """The rows go to stdout, everything else to stderr."""
     targets = parse_targets(asked.begin) if asked.begin else None
     pipeline = read_manifest(asked.manifest)
-    settings = _the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink)
+    settings = kafka_alone(_the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink), "preview")
     preflight([settings])
     outlook = look(settings, targets)
     plan = rows_of(row_plan(pipeline), pipeline, settings.id.sink)
@@ -74,7 +76,7 @@ def preview(asked: Request) -> None:
         say("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
 
 
-def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
+def _the_sink(sinks: Sequence[AnySettings], name: str | None) -> AnySettings:
     if name is not None:
         return find_sink(sinks, name)
     if len(sinks) > 1:

@@ -24,12 +24,10 @@ from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.views import view_source
-from sinkpipeline.kafka.views import describe
+from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 
 _WATCH_S = 2.0
 _COLUMNS = ("sink", "topic", "partition", "next", "end", "lag", "rows", "dead", "dropped", "lost", "at")
@@ -176,8 +174,6 @@ def _ends(sink: SinkSettings) -> Mapping[SourcePartition, int]:
 
 
 def _read(sink: SinkSettings) -> Progress:
-    topic = describe(Admin(sink.connection), sink.progress.name)
-    if topic is None:
-        return Progress()
-    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
-        return log.decide(sink.id)
+    ledger = Clients().ports(sink).ledger
+    place = ledger.place()
+    return Progress() if place is None else ledger.decide(place)

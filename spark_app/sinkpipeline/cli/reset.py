@@ -20,13 +20,11 @@ from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.positions import Positions
 from sinkpipeline.core.reset import Move, ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets, usage_invalid
-from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.positions import read_checkpoint, read_group
-from sinkpipeline.kinds import ports
+from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.sinks.reset import SinkReset
 
 
@@ -77,7 +75,7 @@ def reset(asked: Request) -> None:
     earlier = None if asked.status_file is None else read_status(asked.status_file)
     preflight([settings])
     resetting = SinkReset(
-        ports=ports(settings, Admin(settings.source.connection), Admin(settings.connection)),
+        ports=Clients().ports(settings),
         memory=None if earlier is None else memory_of(earlier, settings.id.identity, asked.sink),
     )
     plan = resetting.plan(targets, asked.positions(settings.source.connection))

@@ -17,8 +17,8 @@ from sinkpipeline.cli.status_file import StatusFile, read_status
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
 
 

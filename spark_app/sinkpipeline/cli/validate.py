@@ -10,12 +10,12 @@ from typing import Any
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.finding import Finding
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
-from sinkpipeline.kafka.purify import Finding, purify
-from sinkpipeline.kafka.resolve import resolve_sinks
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds.looking import purify
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.expressions import ExpressionsInvalid

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinkpipeline.core.manifest import KafkaSink
+    from sinkpipeline.core.manifest import Sink
 
 EncodeFormat = Literal["avro", "json"]
 
@@ -41,9 +41,8 @@ def frame_of(number: int) -> bytes:
     return b"\0" + number.to_bytes(4, "big")
 
 
-def encodings_of(kafka: KafkaSink, at: str) -> tuple[Encoding, ...]:
+def encodings_of(sink: Sink, at: str) -> tuple[Encoding, ...]:
     """Of the sink that stands `at` this path of the manifest."""
-    parts = () if kafka.encode is None else kafka.encode.parts()
     return tuple(
         Encoding(
             part=part,
@@ -51,7 +50,7 @@ def encodings_of(kafka: KafkaSink, at: str) -> tuple[Encoding, ...]:
             record=each.schema_registry.record_name or part.capitalize(),
             path=f"{at}.kafka.encode.{part}",
         )
-        for part, each in parts
+        for part, each in sink.encodings()
     )
 
 

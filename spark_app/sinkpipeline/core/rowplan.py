@@ -9,9 +9,9 @@ from sinkpipeline.core.encoding import Encoding, encodings_of
 from sinkpipeline.core.schemas import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from sinkpipeline.core.manifest import Select, SinkPipeline
+    from sinkpipeline.core.manifest import PostgresqlSink, Select, SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
@@ -29,6 +29,32 @@ class RowSelect:
 
 
 @dataclass(frozen=True)
+class RowColumn:
+    """What goes into one column of a table."""
+
+    expression: str
+    """Spark SQL."""
+    at: str
+    """Its path in the manifest."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """The row of a table that is made of a record, in place of a `RowSelect`."""
+
+    columns: tuple[RowColumn, ...]
+    deletes: RowColumn | None = None
+    """Whether it says that the row with its key goes; null: it doesn't."""
+    order: RowColumn | None = None
+
+    def parts(self) -> Iterator[RowColumn]:
+        yield from self.columns
+        for each in (self.deletes, self.order):
+            if each is not None:
+                yield each
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
@@ -41,6 +67,8 @@ class RowPlan:
     on_null: OnNull = "DeadLetter"
     where: str | None = None
     select: RowSelect = field(default_factory=RowSelect)
+    table: TableRow | None = None
+    """Of a sink that writes a table."""
     delimiter: str = ","
     """Between the fields of `csv`."""
     known: Known | None = None
@@ -68,6 +96,9 @@ class RowPlan:
             text = getattr(self.select, name)
             if text is not None:
                 yield f"{self.select_at}.select.{name}", text, "encoded" if name in encoded else name
+        if self.table is not None:
+            for part in self.table.parts():
+                yield part.at, part.expression, "column" if part in self.table.columns else part.at.rpartition(".")[2]
 
 
 def row_select(select: Select | None) -> RowSelect:
@@ -100,16 +131,36 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
 
 def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
     """The plan of one sink, with its encodings: what it transforms itself stands in place of what the pipeline does."""
-    index, of_sink = next((at, each) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
-    own, place = of_sink.transform, f"spec.sinks[{index}]"
-    rows = replace(rows, encodings=encodings_of(of_sink.kafka, place))
-    if own is None:
-        return rows
-    if own.where is not None:
+    index, of = next((at, each) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
+    own, place = of.transform, f"spec.sinks[{index}]"
+    if own is not None and own.where is not None:
         rows = replace(rows, where=own.where, where_at=f"{place}.transform")
-    if own.select is not None:
+    if of.postgresql is not None:
+        columns = None if own is None or own.select is None else own.select.columns
+        return replace(rows, select=RowSelect(), table=_table_row(of.postgresql, columns or {}, place))
+    rows = replace(rows, encodings=encodings_of(of, place))
+    if own is not None and own.select is not None:
         rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")
     return rows
+
+
+def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str) -> TableRow:
+    """What is not selected is the record's column of that name."""
+    columns = [
+        RowColumn(selected[name], f"{place}.transform.select.columns.{name}")
+        if name in selected
+        else RowColumn(_quoted(name), f"{place}.postgresql.table.columns.{name}")
+        for name in sink.table.in_order
+    ]
+    return TableRow(
+        columns=tuple(columns),
+        deletes=None if sink.delete_when is None else RowColumn(sink.delete_when, f"{place}.postgresql.deleteWhen"),
+        order=None if sink.order_by is None else RowColumn(sink.order_by, f"{place}.postgresql.orderBy"),
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def rows_of_all(rows: RowPlan, pipeline: SinkPipeline) -> list[RowPlan]:

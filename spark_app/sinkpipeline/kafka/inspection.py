@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, look
 from sinkpipeline.core.order import between
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
@@ -23,6 +24,15 @@ from sinkpipeline.kafka.views import describe, holds_data
 _CONNECT_S = 5.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is there of a sink."""
+
+    data: Topic | None
+    place: Topic | None
+    progress: Progress
+
+
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:
     """Reads, and writes nothing; an error is part of the report.
 
@@ -31,23 +41,34 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
         memory: what the status remembers of it.
         admin_of: a client of a cluster, which somebody else may use too.
     """
+
+    def look() -> Seen:
+        admin = admin_of(sink.connection)
+        connect(admin, _CONNECT_S)
+        data = describe(admin, sink.data.name)
+        if data is not None:
+            data = replace(data, holds_data=holds_data(admin, data))
+        place, progress = _progress(sink, admin)
+        return Seen(data=data, place=place, progress=progress)
+
+    return inspected(sink, memory, look, admin_of(sink.source.connection))
+
+
+def inspected(sink: Settings, memory: Memory | None, look: Callable[[], Seen], source_admin: Admin) -> SinkReport:
+    """Likewise, of a sink of any kind, with what a look at it finds."""
     report = SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED)
     try:
-        return _inspect(sink, memory, report, admin_of)
+        return _inspect(sink, memory, report, look, source_admin)
     except SinkPipelineError as error:
         return replace(report, error=error)
 
 
 def _inspect(
-    sink: SinkSettings, memory: Memory | None, report: SinkReport, admin_of: Callable[[Connection], Admin]
+    sink: Settings, memory: Memory | None, report: SinkReport, look: Callable[[], Seen], source_admin: Admin
 ) -> SinkReport:
-    source_admin, admin = admin_of(sink.source.connection), admin_of(sink.connection)
     connect(source_admin, _CONNECT_S)
-    connect(admin, _CONNECT_S)
-    data = describe(admin, sink.data.name)
-    if data is not None:
-        data = replace(data, holds_data=holds_data(admin, data))
-    progress_topic, progress = _progress(sink, admin)
+    seen = look()
+    progress = seen.progress
     # Another owner's is not what this sink would go on from, and nothing for its status to remember.
     starting.check_owner(sink.id, progress.meta, sink.owner)
     if progress.exists:
@@ -60,8 +81,8 @@ def _inspect(
         check_visible(sink.source, source_admin, progress.meta, topics)
         decision = decide(
             progress=progress,
-            progress_topic=progress_topic,
-            data_topic=data,
+            progress_topic=seen.place,
+            data_topic=seen.data,
             data_request=sink.data,
             memory=memory,
             source=_ids(topics.values()),
@@ -82,7 +103,7 @@ def _progress(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]
 
 
 def _lag(
-    sink: SinkSettings, admin: Admin, progress: Progress, topics: Collection[str]
+    sink: Settings, admin: Admin, progress: Progress, topics: Collection[str]
 ) -> tuple[int | None, HeldBack | None]:
     """Of the partitions that are known: up to where a driver would read, and what is held back beyond.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sinkpipeline.core.ledger_ports import Ids
@@ -94,10 +94,11 @@ class KafkaPorts:
         """By one question where both are of one cluster."""
         data, progress = self.settings.data.name, self.settings.progress.name
         if self.source_admin is self.admin:
-            source = sink = self.admin.topics((*topics, data, progress))
+            source = sink = topic_ids(self.admin.topics((*topics, data, progress)))
         else:
-            source, sink = self.source_admin.topics(tuple(topics)), self.admin.topics((data, progress))
-        return Ids({name: _id(source[name]) for name in topics}, _id(sink[data]), _id(sink[progress]))
+            source = topic_ids(self.source_admin.topics(tuple(topics)))
+            sink = topic_ids(self.admin.topics((data, progress)))
+        return Ids({name: source[name] for name in topics}, sink[data], sink[progress])
 
     def renew_clients(self) -> None:
         is_one = self.admin is self.source_admin
@@ -105,5 +106,6 @@ class KafkaPorts:
         self.source_admin = self.admin if is_one else Admin(self.settings.source.connection)
 
 
-def _id(topic: Topic | None) -> str | None:
-    return None if topic is None else topic.id
+def topic_ids(topics: Mapping[str, Topic | None]) -> dict[str, str | None]:
+    """None of those that are missing."""
+    return {name: None if topic is None else topic.id for name, topic in topics.items()}

@@ -12,14 +12,13 @@ from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.finding import Finding
 from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
     Beginning,
     DeadLetterDecision,
     Topic,
-    TopicDecision,
     check_progress_topic,
     decide,
     decide_dead_letters,
@@ -30,7 +29,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 from sinkpipeline.kafka.source.positions import read_positions
 from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kafka.source.views import check_visible, source_topics, view_source
@@ -40,61 +39,32 @@ _PREFLIGHT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was found of one sink: what a start would do, or why it would be refused."""
+class Preflight:
+    """What a person should be warned of before a run, and which sinks can't be reached."""
 
-    sink: SinkId
-    decision: TopicDecision | None
-    error: SinkPipelineError | None
-    warnings: tuple[str, ...] = ()
-    creates_dead_letters: bool = False
-    begins: tuple[str, ...] = ()
-    """Of a first start that goes on for somebody else: where, and what is delivered again."""
-
-    @property
-    def plan(self) -> str:
-        """One line for a person."""
-        if self.decision is None:
-            return "would be refused"
-        created = [
-            name
-            for name, create in (
-                ("the progress topic", self.decision.create_progress),
-                ("the data topic", self.decision.create_data),
-                ("the dead-letter topic", self.creates_dead_letters),
-            )
-            if create
-        ]
-        begins = (
-            "resumes from its progress" if self.decision.beginning is Beginning.RESUME else "starts for the first time"
-        )
-        return f"{begins}, creates {_listed(created) or 'nothing'}"
+    warnings: tuple[str, ...]
+    unreached: Mapping[str, SinkPipelineError]
+    """By sink."""
 
 
-def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
-    """Connects to the source and to the sinks; one sink that can't be reached is left to its own retries.
-
-    Returns:
-        What a person should be warned of before a run.
+def preflight(source: Connection, sinks: Sequence[SinkSettings]) -> Preflight:
+    """Connects to the source and to the sinks.
 
     Raises:
-        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source, or of every sink;
-            ManifestInvalid.
+        SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source; ManifestInvalid.
     """
     for sink in sinks:
         _check_properties(sink)
-    source = sinks[0].source.connection
     found = {source: connect(Admin(source), _PREFLIGHT_S)}
-    errors = []
+    errors = {}
     for connection in dict.fromkeys(sink.connection for sink in sinks if sink.connection != source):
         try:
             found[connection] = connect(Admin(connection), _PREFLIGHT_S)
         except SinkPipelineError as error:
-            errors.append(error)
-    if not any(sink.connection in found for sink in sinks):
-        raise errors[0]
+            errors[connection] = error
     check_apart(sinks, {connection: cluster.id for connection, cluster in found.items()})
-    return tuple(_one_of_several(found))
+    unreached = {sink.id.sink: errors[sink.connection] for sink in sinks if sink.connection in errors}
+    return Preflight(tuple(_one_of_several(found)), unreached)
 
 
 def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
@@ -121,8 +91,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     check_source(places_of(sink.source, None, {name: topic.id for name, topic in topics.items()}), uses)
     check_sinks(uses, before)
     before += uses
-    for name in topics:
-        _require(source_admin, name, ("READ",))
+    check_readable(topics, source_admin)
     data = describe(admin, sink.data.name)
     if data is not None:
         _require(admin, data.name, ("WRITE",))
@@ -178,6 +147,24 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     return Finding(sink.id, decision, None, warnings, begins=begins, creates_dead_letters=dead_letters.create)
 
 
+def readable_topics(source: SourceSettings, admin: Admin) -> dict[str, str]:
+    """The source's topics, with their ids, once it was reached and may be read.
+
+    Raises:
+        SinkPipelineError: BrokerUnreachable, AuthenticationFailed, AuthorizationFailed, SourceTopicMissing.
+    """
+    connect(admin, _PREFLIGHT_S)
+    topics = source_topics(source, admin)
+    check_readable(topics, admin)
+    return {name: topic.id for name, topic in topics.items()}
+
+
+def check_readable(topics: Iterable[str], admin: Admin) -> None:
+    """Raises SinkPipelineError: AuthorizationFailed."""
+    for name in topics:
+        _require(admin, name, ("READ",))
+
+
 def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:
     wanted = sink.dead_letter
     if wanted is None:
@@ -186,10 +173,6 @@ def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadL
     if topic is not None:
         _require(admin, topic.name, ("WRITE",))
     return topic, decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _check_properties(sink: SinkSettings) -> None:

@@ -31,9 +31,6 @@ from sinkpipeline.kafka.settings import (
     SourceSettings,
 )
 
-FILE_CLUSTER = "file"
-"""The cluster that owns what is run from a manifest file."""
-
 
 def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path | None) -> Connection:
     """Finds the Secrets of a connection as files, `secrets_dir/<secret>/<key>`.
@@ -42,7 +39,7 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     auth = connection.auth
-    tls = None if auth is None else _tls(auth.tls, secrets_dir)
+    tls = None if auth is None else resolve_tls(auth.tls, secrets_dir)
     sasl = None if auth is None or auth.sasl is None else _log_in(auth.sasl, secrets_dir)
     return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
 
@@ -69,7 +66,12 @@ def _log_in(sasl: manifest.Sasl, secrets_dir: Path | None) -> Sasl | Oauthbearer
     )
 
 
-def _tls(tls: manifest.Tls | None, secrets_dir: Path | None) -> Tls | None:
+def resolve_tls(tls: manifest.Tls | None, secrets_dir: Path | None) -> Tls | None:
+    """Finds its files, and refuses those that no client can use.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
+    """
     if tls is None:
         return None
     ca, certificate = tls.ca_secret_ref, tls.cert_secret_ref
@@ -111,7 +113,7 @@ def _registry(registry: manifest.RegistrySubject, secrets_dir: Path | None, path
     token = None if auth.bearer is None else auth.bearer.token_secret_ref
     return RegistrySettings(
         url=registry.url,
-        tls=_tls(auth.tls, secrets_dir),
+        tls=resolve_tls(auth.tls, secrets_dir),
         username=None if auth.basic is None else auth.basic.username,
         password_file=None if password is None else _checked(secrets_dir, password, read_password),
         token_file=None if token is None else _checked(secrets_dir, token, read_token),
@@ -162,30 +164,34 @@ def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) ->
     )
 
 
-def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> list[SinkSettings]:
-    """The settings of every sink, for a run from a file.
+def resolve_sink(
+    pipeline: manifest.SinkPipeline,
+    sink: manifest.Sink,
+    of: manifest.KafkaSink,
+    at: str,
+    *,
+    owner: Owner,
+    source: SourceSettings,
+    secrets_dir: Path | None,
+) -> SinkSettings:
+    """The settings of one sink; `of`: what of it is Kafka's; `at`: its path in the manifest.
 
     Raises:
         SinkPipelineError: SecretNotFound.
     """
-    source = resolve_source(pipeline, secrets_dir)
-    owner = Owner(cluster=FILE_CLUSTER, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
-    return [
-        SinkSettings(
-            id=SinkId(pipeline.identity, sink.name),
-            owner=owner,
-            source=source,
-            connection=resolve_connection(pipeline.connection(sink), secrets_dir),
-            data=_request(sink.kafka.topic),
-            progress=progress_request(sink.kafka.progress_topic.name, sink.kafka.progress_topic.replication_factor),
-            dead_letter=_dead_letter(sink.dead_letter),
-            exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
-            refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
-            properties=MappingProxyType(dict(sink.kafka.properties)),
-            encodings=resolve_encodings(sink.kafka, f"sinks[{index}]", secrets_dir),
-        )
-        for index, sink in enumerate(pipeline.spec.sinks)
-    ]
+    return SinkSettings(
+        id=SinkId(pipeline.identity, sink.name),
+        owner=owner,
+        source=source,
+        connection=resolve_connection(pipeline.connection(sink), secrets_dir),
+        data=_request(of.topic),
+        progress=progress_request(of.progress_topic.name, of.progress_topic.replication_factor),
+        dead_letter=resolve_dead_letter(sink.dead_letter),
+        exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
+        refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
+        properties=MappingProxyType(dict(of.properties)),
+        encodings=resolve_encodings(of, at, secrets_dir),
+    )
 
 
 def _request(topic: manifest.DataTopic) -> TopicRequest:
@@ -197,7 +203,7 @@ def _request(topic: manifest.DataTopic) -> TopicRequest:
     )
 
 
-def _dead_letter(dead_letter: manifest.DeadLetter | None) -> DeadLetterSettings | None:
+def resolve_dead_letter(dead_letter: manifest.DeadLetter | None) -> DeadLetterSettings | None:
     if dead_letter is None:
         return None
     return DeadLetterSettings(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.redrive import Letter, Outcome, Wanted
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topics import TopicRequest
@@ -19,7 +20,7 @@ from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.contract import RowBatch
 
 
-def check_returnable(sinks: Sequence[SinkSettings]) -> None:
+def check_returnable(sinks: Sequence[Settings]) -> None:
     """Of all sinks of a pipeline.
 
     Raises:
@@ -29,7 +30,7 @@ def check_returnable(sinks: Sequence[SinkSettings]) -> None:
     if len(sinks) > 1:
         raise usage_invalid("the pipeline has several sinks, and each would read the records again", remedy)
     sink = sinks[0]
-    if sink.connection != sink.source.connection:
+    if not isinstance(sink, SinkSettings) or sink.connection != sink.source.connection:
         raise usage_invalid("source and sink have not the same cluster and credentials", remedy)
     if not sink.source.read_committed:
         raise usage_invalid("the source is read uncommitted: a record could be read whose return was aborted", remedy)

@@ -90,6 +90,11 @@ class SinkSettings:
         return True
 
     @property
+    def encodings(self) -> tuple[()]:
+        """None: a column has a type of the table."""
+        return ()
+
+    @property
     def data(self) -> TopicRequest:
         """Its columns are what can differ from the manifest."""
         columns = {f"column {each.name}": each.type for each in self.table.columns}

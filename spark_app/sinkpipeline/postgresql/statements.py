@@ -93,6 +93,14 @@ class CellStatements:
         """Of all sinks; it has no parameters."""
         return f"SELECT key, value::text, version FROM {self.name} WHERE key LIKE '%/meta'"
 
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Fail as a commit would where a right is missing; and do nothing."""
+        return (
+            f"EXPLAIN INSERT INTO {self.name} SELECT * FROM {self.name} WHERE false",
+            f"EXPLAIN UPDATE {self.name} SET version = 0 WHERE false",
+        )
+
 
 @dataclass(frozen=True)
 class TableStatements:

@@ -27,10 +27,10 @@ from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.ends import SourceEnds
 from sinkpipeline.kafka.source.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.resolve import SinkSettings
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings

@@ -34,6 +34,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.spark.columns import is_column
 
 if TYPE_CHECKING:
     import logging
@@ -326,6 +327,15 @@ _TYPES = {
         "CAST(... AS TIMESTAMP), or CAST(... AS BIGINT) for milliseconds",
     ),
     "partition": _Rule(_is(IntegerType, ShortType, ByteType), "INT", "CAST(... AS INT)"),
+    "deleteWhen": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
+    "orderBy": _Rule(
+        _is(TimestampType, LongType, IntegerType, ShortType, ByteType),
+        "BIGINT or TIMESTAMP",
+        "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
+    ),
+    "column": _Rule(
+        is_column, "of a type that a column takes", "to_json(...) for a json or jsonb column, or CAST(... AS STRING)"
+    ),
 }
 
 

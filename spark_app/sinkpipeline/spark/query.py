@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sinkpipeline.core.manifest import SinkPipeline
     from sinkpipeline.core.rowplan import RowPlan
-    from sinkpipeline.kafka.settings import SinkSettings
+    from sinkpipeline.kinds.resolve import SinkSettings
     from sinkpipeline.spark.schemas import Schemas
 
 _LOG = logging.getLogger("sinkpipeline.query")

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StringType, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import avro, decode, framing
+from sinkpipeline.spark import avro, columns, decode, framing
 from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import NoSchema, encoded, encoding_error, own_schema
@@ -35,11 +35,11 @@ from sinkpipeline.spark.expressions import (
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from sinkpipeline.core.rowplan import RowPlan
+    from sinkpipeline.core.rowplan import RowPlan, TableRow
     from sinkpipeline.core.schemas import Known
 
 REQUIRED_CONF = {
@@ -68,8 +68,11 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
 
     def chosen(name: str, default: Column) -> Column:
         """What was selected; the record's own where nothing is, or where the record has an error."""
-        return F.when(F.col(error).isNull(), result(F.col(of[name]))).otherwise(default) if name in of else default
+        of_it = of.get(_place(name))
+        return default if of_it is None else F.when(F.col(error).isNull(), result(F.col(of_it))).otherwise(default)
 
+    if plan.table is not None:
+        return _table_rows(selected, own, at, F.col(error), [result(F.col(each)) for each in of.values()])
     return selected.select(
         *(own[name].alias(name) for name in ("topic", "partition", "offset")),
         chosen("key", own["key"]).alias("key"),
@@ -78,6 +81,25 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),
         chosen("headers", own["headers"]).alias("headers"),
         F.col(error).alias("error"),
+    )
+
+
+def _table_rows(
+    df: DataFrame, own: Mapping[str, Column], at: Column, error: Column, fields: Sequence[Column]
+) -> DataFrame:
+    """With a line of the table as the value, and nothing else; what has an error is the source's own."""
+
+    def kept(name: str) -> Column:
+        return F.when(error.isNotNull(), own[name]).alias(name)
+
+    return df.select(
+        *(own[name].alias(name) for name in ("topic", "partition", "offset")),
+        kept("key"),
+        F.when(error.isNull(), columns.line(fields)).otherwise(own["value"]).alias("value"),
+        F.lit(None).cast("int").alias("target_partition"),
+        at.alias("timestamp_ms"),
+        kept("headers"),
+        error.alias("error"),
     )
 
 
@@ -236,35 +258,39 @@ def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> Da
     # A branch that isn't taken is not evaluated: the expression never sees a row that isn't its own.
     tried = df.withColumn(kept, _pinned(F.when(asked, attempt(df.sparkSession, F.expr(where)))))
     failed = asked & F.col(kept).isNull()
-    told = tried.withColumn(error, F.when(failed, _failure("where")).otherwise(F.col(error)))
+    told = tried.withColumn(error, F.when(failed, _failure("transform.where")).otherwise(F.col(error)))
     return told.where(F.col(error).isNotNull() | ~asked | result(F.col(kept))).drop(kept)
 
 
 def _selected(
     df: DataFrame, plan: RowPlan, error: str, schema: StructType | None
 ) -> tuple[DataFrame, Mapping[str, str]]:
-    """With a column of what each expression of `select` gave, and the error of one that failed; and their names."""
-    typed = _typed(df, plan)
-    of = {name: _hidden(name, schema) for name in typed}
+    """With a column of what each expression selected gave, and the error of one that failed; their names by place."""
+    typed = _typed(df, plan) if plan.table is None else _fields(df, plan.table)
+    # The name of a column may be any text, a dot too.
+    of = {name: _hidden(str(number), schema) for number, name in enumerate(typed)}
     asked = {name: F.col(error).isNull() for name in typed}
-    if "value" in asked and plan.on_null == "PassThrough":
+    if _VALUE in asked and plan.on_null == "PassThrough":
         # A tombstone stays one, whatever the expression makes of the missing columns.
-        asked["value"] &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
+        asked[_VALUE] &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
     spark = df.sparkSession
     tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
-    failures = [F.when(asked[name] & F.col(of[name]).isNull(), _failure(f"select.{name}")) for name in typed]
-    written: dict[str, str] = {each.part: _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
+    failures = [F.when(asked[name] & F.col(of[name]).isNull(), _failure(name)) for name in typed]
+    written: dict[str, str] = {_place(each.part): _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
     structs = {name: F.col(of[name]) for name in written}
     encodings: dict[str, Column] = {
-        each.part: attempt(spark, encoded(result(structs[each.part]), each)) for each in plan.encodings
+        _place(each.part): attempt(spark, encoded(result(structs[_place(each.part)]), each)) for each in plan.encodings
     }
     # What gave no STRUCT has failed before.
     tried = tried.withColumns({written[name]: F.when(structs[name].isNotNull(), encodings[name]) for name in written})
     failures += [
-        F.when(structs[name].isNotNull() & F.col(column).isNull(), F.lit(encoding_error(name)))
-        for name, column in written.items()
+        F.when(
+            structs[_place(each.part)].isNotNull() & F.col(written[_place(each.part)]).isNull(),
+            F.lit(encoding_error(each.part)),
+        )
+        for each in plan.encodings
     ]
     return tried.withColumn(error, F.coalesce(F.col(error), *failures)), {**of, **written}
 
@@ -276,20 +302,45 @@ def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
     for name, text in ((each.name, getattr(plan.select, each.name)) for each in fields(plan.select)):
         if text is None:
             continue
-        expression = F.expr(text)
+        expression, place = F.expr(text), _place(name)
         match name:
             case "headers":
-                found[name] = header_entries(expression, df.select(expression).schema[0].dataType)
+                found[place] = header_entries(expression, df.select(expression).schema[0].dataType)
             case "timestamp":
                 is_time = df.select(expression).schema[0].dataType.typeName() == "timestamp"
-                found[name] = F.unix_millis(expression) if is_time else expression
+                found[place] = F.unix_millis(expression) if is_time else expression
             case _ if name in encoded_parts:
-                found[name] = expression
+                found[place] = expression
             case _:
-                found[name] = expression.cast("int" if name == "partition" else "binary")
+                found[place] = expression.cast("int" if name == "partition" else "binary")
+    return found
+
+
+def _place(part: str) -> str:
+    """Of an expression of `select`, as the manifest names it."""
+    return f"transform.select.{part}"
+
+
+_VALUE = _place("value")
+
+
+def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:
+    """The fields of a table's row, in their order, as text."""
+    found: dict[str, Column] = {}
+    for part in row.parts():
+        expression = F.expr(part.expression)
+        kind = df.select(expression).schema[0].dataType
+        if part is row.deletes:
+            text = columns.flag(expression)
+        elif part is row.order:
+            text = columns.order(expression, kind)
+        else:
+            text = columns.field(expression, kind)
+        # As the manifest names it within its sink.
+        found[part.at.partition("].")[2]] = text
     return found
 
 
 def _failure(expression: str) -> Column:
-    detail = f"transform.{expression} has no value for it: an overflow, a division by zero, a cast that does not fit"
+    detail = f"{expression} has no value for it: an overflow, a division by zero, a cast that does not fit"
     return F.lit(ErrorClass.EVALUATION_FAILED.error(detail))

@@ -12,9 +12,10 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kinds import ports
+from sinkpipeline.kinds import kafka_alone, ports
+from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -31,7 +32,7 @@ class StoppedPipeline:
     def __init__(self, app: App, source: Stream, delivered: int) -> None:
         pipeline = read_manifest(app.manifest)
         self._app = app
-        self.sinks = {settings.id.sink: settings for settings in resolve_sinks(pipeline, None)}
+        self.sinks = {settings.id.sink: settings for settings in _topics(resolve_sinks(pipeline, None))}
         self.progress = {name: _deliver(settings, source, delivered) for name, settings in self.sinks.items()}
         reports = [
             SinkReport(name=name, exactly_once=settings.exactly_once, progress=self.progress[name])
@@ -46,6 +47,10 @@ class StoppedPipeline:
         [found] = [each for each in status["sinks"] if each["name"] == name]
         change(found)
         self._app.status_file.write_text(json.dumps(status))
+
+
+def _topics(sinks: list[AnySettings]) -> list[SinkSettings]:
+    return [kafka_alone(each, "a stopped pipeline") for each in sinks]
 
 
 def _deliver(settings: SinkSettings, source: Stream, count: int) -> Progress:

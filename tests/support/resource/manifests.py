@@ -171,7 +171,33 @@ def tokens(**others: Any) -> dict[str, Any]:
     return {"mechanism": "OAUTHBEARER", "oauthbearer": TOKENS, **others}
 
 
+def table(name: str = "copy", *, select: dict[str, Any] | None = None, **postgresql: Any) -> dict[str, Any]:
+    """A sink that is a table; `postgresql` are fields of it, `of_table` of which is of its table."""
+    of_table = {"name": "orders", "columns": {"id": "bigint", "note": "text"}, **postgresql.pop("of_table", {})}
+    return {
+        "name": name,
+        **({} if select is None else {"transform": {"select": select}}),
+        "postgresql": {
+            "servers": "pg:5432",
+            "database": "shop",
+            "auth": {"username": "u"},
+            "table": of_table,
+            **postgresql,
+        },
+    }
+
+
+UPSERT: dict[str, Any] = {"writeMode": "Upsert", "of_table": {"primaryKey": ["id"]}}
+_POSTGRESQL = "spec.sinks[0].postgresql"
+
 ALLOWED: list[tuple[Steps, Any]] = [
+    (SINK, table()),
+    (SINK, table(select={"columns": {"id": "key", "note": "CAST(value AS STRING)"}}, of_table={"schema": "shop"})),
+    (SINK, table(**UPSERT, deleteWhen="op = 'd'", orderBy="version", progressSchema="p")),
+    (SINK, dead(table(auth={"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}, "tls": {}}), "dlq")),
+    (SINK, table(of_table={"columns": dict.fromkeys(("a b", "é".encode().hex()), "timestamp (3) with time zone")})),
+    (SINK, table(of_table={"columns": {"a": "numeric(10, 2)[]", "b": "double precision", "c": "s.my_type"}})),
+    (("spec", "sinks"), [sink("a", "t"), table("b"), table("c", of_table={"schema": "other"})]),
     (("spec", "trigger", "interval"), "0s"),
     ((*SINK, "name"), "control"),
     ((*SINK, "name"), "0"),
@@ -260,6 +286,57 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
 """Of WRONG: what neither schema nor CEL says, so that only the operator refuses it."""
 
 WRONG: list[tuple[Steps, Any, str, str]] = [
+    (SINK, {"name": "copy"}, "spec.sinks[0].kafka", "give exactly one of kafka and postgresql"),
+    (SINK, {**sink("copy", "t"), **table()}, "spec.sinks[0].kafka", "stands beside postgresql"),
+    (SINK, {**table(), "deliveryGuarantee": "AtLeastOnce"}, "spec.sinks[0].deliveryGuarantee", "never is"),
+    (SINK, table(select={"value": "id"}), "spec.sinks[0].transform.select.value", "use columns"),
+    (SINK, table(select={"columns": {"x": "id"}}), "spec.sinks[0].transform.select.columns.x", "none of the table"),
+    (SINK, table(select={"columns": {"id": " "}}), "spec.sinks[0].transform.select.columns.id", "is empty"),
+    (SINK, table(select={"columns": {"": "id"}}), 'spec.sinks[0].transform.select.columns["…"]', "characters of ASCII"),
+    (
+        SINK,
+        {**sink("copy", "t"), "transform": {"select": {"columns": {"id": "id"}}}},
+        "spec.sinks[0].transform.select.columns",
+        "has no meaning for a kafka sink",
+    ),
+    (SINK, table(servers="pg"), f"{_POSTGRESQL}.servers", '"pg-0:5432,pg-1:5432"'),
+    (SINK, table(database=" x"), f"{_POSTGRESQL}.database", "without a blank"),
+    (SINK, table(auth={}), f"{_POSTGRESQL}.auth.username", "is missing"),
+    (SINK, table(progressSchema="public"), f"{_POSTGRESQL}.progressSchema", "the table's schema too"),
+    (SINK, table(writeMode="Upsert"), f"{_POSTGRESQL}.table.primaryKey", "Upsert needs it"),
+    (SINK, table(of_table={"primaryKey": ["id"]}), f"{_POSTGRESQL}.table.primaryKey", "for writeMode Append"),
+    (SINK, table(deleteWhen="true"), f"{_POSTGRESQL}.deleteWhen", "set writeMode: Upsert"),
+    (SINK, table(orderBy="id"), f"{_POSTGRESQL}.orderBy", "set writeMode: Upsert"),
+    (
+        SINK,
+        table(writeMode="Upsert", of_table={"primaryKey": ["x"]}),
+        f"{_POSTGRESQL}.table.primaryKey[0]",
+        'names "x", which is none of columns',
+    ),
+    (
+        SINK,
+        table(writeMode="Upsert", of_table={"primaryKey": ["id", "id"]}),
+        f"{_POSTGRESQL}.table.primaryKey[1]",
+        'repeats "id"',
+    ),
+    (SINK, table(of_table={"columns": {}}), f"{_POSTGRESQL}.table.columns", "name the columns that are written"),
+    *(
+        (SINK, table(of_table={"columns": {"id": kind}}), f"{_POSTGRESQL}.table.columns.id", "is no type")
+        for kind in ("bigint NOT NULL", "text); DROP TABLE x; --", "", "text DEFAULT 1")
+    ),
+    (
+        SINK,
+        table(of_table={"columns": {"x" * 64: "text"}}),
+        f'{_POSTGRESQL}.table.columns["{"x" * 64}"]',
+        "a name that a column can't have",
+    ),
+    (("spec", "sinks"), [table("a"), table("b")], "spec.sinks[1].postgresql.table.name", 'the table of sink "a" too'),
+    (
+        ("spec",),
+        {**smallest()["spec"], "transform": {"select": {"value": "id"}}, "sinks": [table()]},
+        "spec.transform.select",
+        "is for kafka sinks",
+    ),
     *MODEL_ONLY,
     # The envelope.
     (("apiVersion",), REMOVE, "apiVersion", "is missing"),
@@ -815,6 +892,8 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
 """Where, a change to the smallest manifest, the path that is named, a word of the message."""
 
 UNSERVED: list[tuple[Steps, Any]] = [
+    ((*SINK, "delta"), {}),
+    (("spec", "source", "postgresql"), {}),
     ((*SINK, "decode"), {"format": "raw"}),
     ((*SINK, "transform", "groupBy"), "a"),
     ((*SINK, "kafka", "key"), "id"),
@@ -852,7 +931,19 @@ def _identity(identity: str | None) -> dict[str, Any]:
 
 _TWO = changed(smallest(), (("spec", "sinks", 1), sink("more", "orders-more")))
 
+_TABLE = changed(smallest(), (SINK, table()))
+_AT = (*SINK, "postgresql")
+
 TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (smallest(), _TABLE, "what a sink is"),
+    (_TABLE, smallest(), "what a sink is"),
+    (_TABLE, changed(_TABLE, ((*_AT, "table", "name"), "other")), "table.name"),
+    (_TABLE, changed(_TABLE, ((*_AT, "table", "schema"), "other")), "table.schema"),
+    (_TABLE, changed(_TABLE, ((*_AT, "table", "schema"), "public")), ""),
+    (_TABLE, changed(_TABLE, ((*_AT, "progressSchema"), "other")), "progressSchema"),
+    (changed(_TABLE, ((*_AT, "progressSchema"), "other")), _TABLE, "progressSchema"),
+    (_TABLE, changed(_TABLE, ((*_AT, "progressSchema"), "sinkpipeline"), ((*_AT, "servers"), "other:1")), ""),
+    (_TABLE, changed(_TABLE, ((*_AT, "table", "columns"), {"id": "bigint"}), ((*_AT, "database"), "x")), ""),
     (_identity("a"), _identity("b"), "identity"),
     (_identity("a"), _identity(None), "identity"),
     (_identity(None), _identity("default.orders"), "identity"),
@@ -885,6 +976,8 @@ _LONG_USER = {
 }
 
 MORE_WRONG: list[tuple[Steps, Any]] = [
+    (SINK, table(**UPSERT, deleteWhen="é" * 9000)),
+    (SINK, table(**UPSERT, orderBy="é" * 9000)),
     *(((*KAFKA, "properties"), {name: "?"}) for name in SOURCE),
     *(((*SINK, "kafka", "properties"), {name: "?"}) for name in SINK_PROPERTIES),
     *((("spec", "spark"), {"conf": {name: "1"}}) for name in ("spark.driver.cores", "spark.executor.instances")),

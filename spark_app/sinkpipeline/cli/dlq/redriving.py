@@ -28,8 +28,8 @@ from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of

@@ -16,8 +16,10 @@ from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import kafka_alone
+from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
+from sinkpipeline.kinds.resolve import resolve_sinks
 
 CONNECT_S = 5.0
 
@@ -70,13 +72,13 @@ def sinks_of(manifest: Path, secrets_dir: Path | None, sink: str | None) -> list
     return with_letters(resolve_sinks(read_manifest(manifest), secrets_dir), sink)
 
 
-def with_letters(sinks: Sequence[SinkSettings], sink: str | None) -> list[SinkSettings]:
+def with_letters(sinks: Sequence[AnySettings], sink: str | None) -> list[SinkSettings]:
     """The sinks that have dead letters; the one that is named.
 
     Raises:
         SinkPipelineError: UsageInvalid.
     """
-    lettered = [each for each in sinks if each.dead_letter is not None]
+    lettered = [kafka_alone(each, "dlq") for each in sinks if each.dead_letter is not None]
     names = ", ".join(each.id.sink for each in lettered)
     if not lettered:
         raise usage_invalid("no sink of the manifest has a deadLetter", "give a sink one, or name another manifest")

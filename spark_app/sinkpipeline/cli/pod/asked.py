@@ -41,12 +41,11 @@ from sinkpipeline.core.resume import parse as parse_resume
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.texts import shortened
-from sinkpipeline.kafka.asked_reset import AskedReset
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
-from sinkpipeline.kafka.resolve import resolve_sinks
 from sinkpipeline.kafka.return_to_source import check_returnable
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds.asked_reset import AskedReset
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 
 _LOG = logging.getLogger("sinkpipeline.action")
 

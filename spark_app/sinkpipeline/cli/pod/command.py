@@ -30,8 +30,8 @@ from sinkpipeline.core.log_lines import PIPELINE, RUN
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.resolve import resolve_sinks
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
 
 _LOG = logging.getLogger("sinkpipeline.driver")

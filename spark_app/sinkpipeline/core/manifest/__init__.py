@@ -25,6 +25,7 @@ from sinkpipeline.core.manifest.operation import (
     Trigger,
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
+from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.registry import (
     BasicAuth,
@@ -98,6 +99,7 @@ __all__ = [
     "OnNull",
     "OwnerReference",
     "Partitioner",
+    "PostgresqlSink",
     "Problem",
     "ProgressTopic",
     "ReaderSchema",
@@ -121,6 +123,7 @@ __all__ = [
     "Tls",
     "Transform",
     "Trigger",
+    "WriteMode",
     "parse_duration",
     "parse_manifest",
 ]

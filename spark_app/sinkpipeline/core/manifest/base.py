@@ -81,6 +81,8 @@ class Bounds:
     entries: int
     characters: int
     """Of each value."""
+    value: str | None = None
+    """The pattern of each value as a whole, where it has one; who uses it says what is right."""
 
     def _check(self, values: StringMap) -> StringMap:
         if len(values) > self.entries:
@@ -98,7 +100,9 @@ class Bounds:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        values = {"type": "string", "maxLength": self.characters}
+        values: dict[str, Any] = {"type": "string", "maxLength": self.characters}
+        if self.value is not None:
+            values |= {"minLength": 1, "pattern": f"^({self.value})$"}
         return {**handler(schema), "maxProperties": self.entries, "additionalProperties": values}
 
 

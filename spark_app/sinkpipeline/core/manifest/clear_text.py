@@ -16,11 +16,17 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     """What is sent without encryption, and what to write instead."""
     yield from _to_brokers("spec.source.kafka.auth", pipeline.spec.source.kafka.auth)
     for index, sink in enumerate(pipeline.spec.sinks):
-        yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+        if sink.kafka is not None:
+            yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+        if sink.postgresql is not None:
+            auth = sink.postgresql.auth
+            if auth.tls is None and auth.password_secret_ref is not None:
+                at = f"spec.sinks[{index}].postgresql.auth"
+                yield f"{at}: a server that asks for the password itself gets it without encryption; add tls"
     if pipeline.spec.decode.schema_registry is not None:
         yield from _to_registry("spec.decode.schemaRegistry", pipeline.spec.decode.schema_registry)
     for index, sink in enumerate(pipeline.spec.sinks):
-        for part, each in () if sink.kafka.encode is None else sink.kafka.encode.parts():
+        for part, each in sink.encodings():
             yield from _to_registry(f"spec.sinks[{index}].kafka.encode.{part}.schemaRegistry", each.schema_registry)
 
 

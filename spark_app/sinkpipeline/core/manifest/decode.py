@@ -4,13 +4,22 @@ Decides only the shape. Whether a schema or an expression means something is Spa
 """
 
 import enum
-from typing import Any
+import re
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
-from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.names import AVRO_OF_A_RECORD, Delimiter, Expression, SchemaText, avro_fault
+from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
+from sinkpipeline.core.manifest.names import (
+    AVRO_OF_A_RECORD,
+    COLUMN_NAME,
+    NOT_BLANK,
+    Delimiter,
+    Expression,
+    SchemaText,
+    avro_fault,
+)
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.registry import SchemaRegistry
 
@@ -130,6 +139,7 @@ class Select(Part):
     """Spark SQL expressions for the parts of the delivered record; None leaves that part as it is."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+    parts: ClassVar[str] = "key, value, headers, timestamp or partition"
 
     key: Expression | None = None
     """The key, STRING or BINARY; left out, the source record's."""
@@ -144,9 +154,41 @@ class Select(Part):
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
-        if self == Select.model_construct():
-            refuse("give key, value, headers, timestamp or partition, or leave select out", "is empty")
+        if self == type(self).model_construct():
+            refuse(f"give {self.parts}, or leave select out", "is empty")
         return self
+
+
+MAX_COLUMNS = 256
+_MAX_COLUMN = 4096
+
+
+def _column_expressions(columns: StringMap) -> StringMap:
+    faults = [
+        Fault("use names of 1 to 63 characters of ASCII", "has a name that a column can't have", (name,))
+        for name in columns
+        if not re.fullmatch(COLUMN_NAME, name)
+    ]
+    faults += [
+        Fault("write a Spark SQL expression, or leave the column out", "is empty", (name,))
+        for name, text in columns.items()
+        if not re.fullmatch(NOT_BLANK, text)
+    ]
+    if faults:
+        raise fault_error(faults)
+    return columns
+
+
+class SinkSelect(Select):
+    """Spark SQL expressions for what one sink delivers of a record."""
+
+    parts: ClassVar[str] = "key, value, headers, timestamp, partition or columns"
+
+    columns: (
+        Annotated[StringMap, Bounds(MAX_COLUMNS, _MAX_COLUMN, NOT_BLANK), AfterValidator(_column_expressions)] | None
+    ) = None
+    """For a postgresql sink alone, in place of the others: an expression for each column of its table. A column that is
+    left out is the record's column of that name."""
 
 
 class Transform(Part):
@@ -165,7 +207,7 @@ class SinkTransform(Part):
 
     where: Expression | None = None
     """A Spark SQL condition in place of spec.transform.where ("true" for all records). At most 16384 bytes."""
-    select: Select | None = None
+    select: SinkSelect | None = None
     """Spark SQL expressions in place of all of spec.transform.select; what is left out stays as it was read."""
 
     @model_validator(mode="after")

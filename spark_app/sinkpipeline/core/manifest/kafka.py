@@ -31,6 +31,11 @@ _MAX_BOOTSTRAP = 2048
 
 
 def _bootstrap_servers(text: str) -> str:
+    return checked_servers(text, "kafka-0:9092,kafka-1:9092")
+
+
+def checked_servers(text: str, example: str) -> str:
+    """`host:port,host:port`, without blanks."""
     if len(text) > _MAX_BOOTSTRAP:
         refuse(f"use at most {_MAX_BOOTSTRAP} characters", f"has {len(text)} characters")
     servers = [server.strip(BLANKS) for server in text.split(",")]
@@ -39,7 +44,7 @@ def _bootstrap_servers(text: str) -> str:
             # Not shown: people paste URLs with a password in them.
             where = f"entry {number} of {len(servers)}" if len(servers) > 1 else "it"
             refuse(
-                'write host:port, several separated by commas, such as "kafka-0:9092,kafka-1:9092"',
+                f'write host:port, several separated by commas, such as "{example}"',
                 f"{where} is not host:port",
             )
     return ",".join(servers)
@@ -49,11 +54,8 @@ def _is_address(server: str) -> bool:
     return len(server.rpartition(":")[0]) <= _MAX_HOST and bool(re.fullmatch(ADDRESS_PATTERN, server))
 
 
-BootstrapServers = Annotated[
-    str,
-    AfterValidator(_bootstrap_servers),
-    WithJsonSchema({"type": "string", "minLength": 3, "maxLength": _MAX_BOOTSTRAP, "pattern": _SERVERS}),
-]
+SERVERS_SCHEMA = WithJsonSchema({"type": "string", "minLength": 3, "maxLength": _MAX_BOOTSTRAP, "pattern": _SERVERS})
+BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers), SERVERS_SCHEMA]
 """`host:port,host:port`, without blanks."""
 
 

@@ -88,6 +88,7 @@ class Spec(Part):
             *routing_faults(self.source.kafka, self.sinks),
             *_subject_faults(self.source.kafka, self.decode),
             *_encode_faults(self),
+            *_select_faults(self.transform, self.sinks),
         )
         if faults:
             raise fault_error(faults)
@@ -105,10 +106,16 @@ def _encode_faults(spec: Spec) -> Iterator[Fault]:
     for index, sink in enumerate(spec.sinks):
         own = None if sink.transform is None else sink.transform.select
         select = own or spec.transform.select
-        for part, _ in () if sink.kafka.encode is None else sink.kafka.encode.parts():
+        for part, _ in sink.encodings():
             if select is None or getattr(select, part) is None:
                 right = f"give the STRUCT in select.{part} of the sink's transform, or of spec.transform"
                 yield Fault(right, "has nothing to encode", ("sinks", index, "kafka", "encode", part))
+
+
+def _select_faults(transform: Transform, sinks: tuple[Sink, ...]) -> Iterator[Fault]:
+    if transform.select is not None and all(sink.kafka is None for sink in sinks):
+        wrong = "is for kafka sinks, and there is none"
+        yield Fault("give each postgresql sink transform.select.columns", wrong, ("transform", "select"))
 
 
 class SinkPipeline(Part):
@@ -131,7 +138,7 @@ class SinkPipeline(Part):
         return self.spec.source.kafka.group_id_prefix or f"sinkpipeline.{self.identity}"
 
     def connection(self, sink: Sink) -> KafkaConnection:
-        """The cluster of one of this pipeline's sinks, and the credentials there."""
+        """The cluster of a sink, and the credentials there; of one that is no topic, the source's."""
         return connection_of(self.spec.source.kafka, sink)
 
     def to_document(self) -> dict[str, Any]:

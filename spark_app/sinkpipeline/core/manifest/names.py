@@ -35,6 +35,10 @@ MAX_EXPRESSION = 16 * 1024
 MAX_SCHEMA_BYTES = 64 * 1024
 
 
+NOT_BLANK = r"[^\x00]*[^\x00 \t\n\f\r][^\x00]*"
+COLUMN_NAME = r"[!-~]([ -~]{0,61}[!-~])?"
+
+
 @dataclass(frozen=True)
 class _Name:
     """Text that matches a pattern as a whole. Patterns are written so that Python, Go and CEL read them alike."""
@@ -76,8 +80,7 @@ class _Text:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        not_blank = r"^[^\x00]*[^\x00 \t\n\f\r][^\x00]*$"
-        return {"type": "string", "minLength": 1, "maxLength": self.longest, "pattern": not_blank}
+        return {"type": "string", "minLength": 1, "maxLength": self.longest, "pattern": f"^{NOT_BLANK}$"}
 
 
 ResourceName = Annotated[
@@ -226,6 +229,14 @@ PointInTime = Annotated[
     str, _Name(POINT, 29, 'write a time with its zone, since 1970, in quotes, such as "2026-01-01T00:00:00Z"')
 ]
 GroupId = Annotated[str, _Text(249, "the id of a consumer group")]
+SqlName = Annotated[
+    str, _Name(r"[!-~]([ -~]*[!-~])?", 63, "use 1 to 63 characters of ASCII, without a blank at either end")
+]
+SQL_TYPE = (
+    r"(double precision|character varying|bit varying|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?)"
+    r"( ?\([0-9]{1,4}(, ?[0-9]{1,4})?\))?( with(out)? time zone)?(\[\])*"
+)
+"""It becomes a part of CREATE TABLE as it is."""
 Directory = Annotated[
     str,
     _Name(r"/[^\x00-\x1f\x7f]*", 1024, "write the path of a directory, beginning with /, at most 1024 characters"),

@@ -17,10 +17,12 @@ from sinkpipeline.core.manifest.source import KafkaSource
 
 
 def connection_of(source: KafkaSource, sink: Sink) -> KafkaConnection:
-    """The sink's own cluster, or the source's.
+    """The sink's own cluster, or the source's, where the dead letters of a sink go that is no topic.
 
     The source's credentials are never offered to a cluster that the sink names itself.
     """
+    if sink.kafka is None:
+        return source.connection
     if sink.kafka.bootstrap_servers is not None:
         return KafkaConnection(bootstrapServers=sink.kafka.bootstrap_servers, auth=sink.kafka.auth)
     return KafkaConnection(bootstrapServers=source.bootstrap_servers, auth=sink.kafka.auth or source.auth)
@@ -31,8 +33,9 @@ class _Route:
     index: int
     name: str
     connection: KafkaConnection
-    data: str
-    progress: str
+    data: str | None
+    progress: str | None
+    """None of a sink that is no topic."""
     dead: str | None
 
     def fault(self, section: str, right: str, wrong: str) -> Fault:
@@ -62,8 +65,8 @@ def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault
             index,
             sink.name,
             connection_of(source, sink),
-            sink.kafka.topic.name,
-            sink.kafka.progress_topic.name,
+            None if sink.kafka is None else sink.kafka.topic.name,
+            None if sink.kafka is None else sink.kafka.progress_topic.name,
             None if sink.dead_letter is None else sink.dead_letter.topic.name,
         )
         for index, sink in enumerate(sinks)
@@ -71,19 +74,30 @@ def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault
     how = "is a source topic too" if source.topics is not None else "matches the source's topicPattern"
     for route in routes:
         if route.connection.shares_a_broker_with(source.connection):
-            if source.reads(route.data):
+            if route.data is not None and source.reads(route.data):
                 yield route.fault("topic", "write to a topic that is not read: this would never end", how)
-            if source.reads(route.progress):
+            if route.progress is not None and source.reads(route.progress):
                 yield route.fault("progressTopic", "keep progress in a topic that is not read", how)
             if route.dead is not None and source.reads(route.dead):
                 yield route.dead_fault(how)
-        if route.data == route.progress:
+        if route.data is not None and route.data == route.progress:
             yield route.fault("topic", "keep rows and progress in different topics", "is the progress topic too")
-        if route.dead == route.data:
+        if route.dead is not None and route.dead == route.data:
             yield route.dead_fault("is the sink's data topic too")
-        if route.dead == route.progress:
+        if route.dead is not None and route.dead == route.progress:
             yield route.dead_fault("is the progress topic too")
         yield from _pair_faults(route, routes)
+    yield from _table_faults(sinks)
+
+
+def _table_faults(sinks: Sequence[Sink]) -> Iterator[Fault]:
+    for index, sink in enumerate(sinks):
+        for other in sinks[:index]:
+            if sink.postgresql is None or other.postgresql is None:
+                continue
+            if sink.postgresql.is_same_table(other.postgresql):
+                wrong = f'is the table of sink "{other.name}" too'
+                yield Fault("give each sink its own table", wrong, ("sinks", index, "postgresql", "table", "name"))
 
 
 def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:

@@ -5,15 +5,18 @@ Refused here: what one sink can't be. What sinks and source can't be to each oth
 
 import enum
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
-from sinkpipeline.core.manifest.decode import SinkTransform
-from sinkpipeline.core.manifest.encode import Encode
+from sinkpipeline.core.manifest.decode import Select, SinkTransform
+from sinkpipeline.core.manifest.encode import Encode, EncodedPart, Encoding
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
+from sinkpipeline.core.manifest.postgresql import PostgresqlSink
 from sinkpipeline.core.manifest.problems import Fault, fault_error
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
 
@@ -92,8 +95,8 @@ class DeadLetter(Part):
     """Where records go that can't be delivered, each with headers that say why."""
 
     topic: DeadLetterTopic
-    """The topic that dead letters are written to, on the sink's cluster; neither the sink's data topic, nor a progress
-    topic, nor a source topic."""
+    """The topic that dead letters are written to, on the sink's cluster (of a sink that is no topic: the source's);
+    neither the sink's data topic, nor a progress topic, nor a source topic."""
     on_failure: OnFailure = OnFailure.STOP
     """What happens where a dead letter can't be written: Stop stops the sink, DropAndContinue drops and counts it."""
     auto_create: bool = True
@@ -132,20 +135,60 @@ class KafkaSink(Part):
 
 
 class Sink(Part):
-    """Exactly one kind of sink; Kafka is the one that is served."""
+    """Exactly one kind of sink: kafka or postgresql."""
 
     name: SinkName
     """What progress belongs to: a renamed sink is a removed one and a new one."""
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     """ExactlyOnce: rows and progress in one transaction. AtLeastOnce: rows first; a crash may repeat some."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
-    """What a first start does to a data topic that holds data: Append writes behind it, Refuse does not start."""
+    """What a first start does to a topic or table that holds data: Append writes behind it, Refuse does not start."""
     transform: SinkTransform | None = None
     """What happens to each record for this sink alone. Left out, it is spec.transform."""
-    kafka: KafkaSink
+    kafka: KafkaSink | None = None
     """A topic of a Kafka cluster."""
+    postgresql: PostgresqlSink | None = None
+    """A table of a PostgreSQL database."""
     dead_letter: DeadLetter | None = None
     """Where records go that can't be delivered. Left out, such a record stops the sink."""
+
+    def encodings(self) -> Iterator[tuple[EncodedPart, Encoding]]:
+        """What of a row is encoded, and how; nothing of a sink that is no topic."""
+        if self.kafka is not None and self.kafka.encode is not None:
+            yield from self.kafka.encode.parts()
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        faults = list(_faults(self))
+        if faults:
+            raise fault_error(faults)
+        return self
+
+
+def _faults(sink: Sink) -> Iterator[Fault]:
+    select = None if sink.transform is None else sink.transform.select
+    if (sink.kafka is None) == (sink.postgresql is None):
+        wrong = "is missing" if sink.kafka is None else "stands beside postgresql"
+        yield Fault("give exactly one of kafka and postgresql", wrong, ("kafka",))
+    elif sink.postgresql is None:
+        if select is not None and select.columns is not None:
+            yield Fault("use key, value, headers, timestamp and partition", _NOT_OF_A_TOPIC, (*_SELECT, "columns"))
+    else:
+        if sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            right = "remove it: rows and progress are in one transaction"
+            yield Fault(right, "is AtLeastOnce, which a postgresql sink never is", ("deliveryGuarantee",))
+        for name in Select.model_fields if select is not None else ():
+            if getattr(select, name) is not None:
+                yield Fault("use columns", "has no meaning for a postgresql sink", (*_SELECT, name))
+        columns = () if select is None else select.columns or ()
+        known = sink.postgresql.table.columns
+        for name in columns:
+            if name not in known:
+                yield Fault("add it to postgresql.table.columns", "is none of the table", (*_SELECT, "columns", name))
+
+
+_SELECT = ("transform", "select")
+_NOT_OF_A_TOPIC = "has no meaning for a kafka sink"
 
 
 def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:

@@ -43,7 +43,7 @@ _FIELDS: Mapping[str, str] = {
         for name in ("aggregate", "dropDuplicates", "groupBy", "join", "watermark", "window")
     },
     **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},
-    **{f"spec.sinks[].{kind}": "use a kafka sink" for kind in _KINDS},
+    **{f"spec.sinks[].{kind}": "use a kafka or a postgresql sink" for kind in _KINDS if kind != "postgresql"},
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
@@ -66,4 +66,4 @@ def unserved_value(shape: str, value: object) -> str | None:
 def is_unserved_kind(shape: str) -> bool:
     """Whether this is a kind of source or sink that stands where `kafka` would."""
     parent, _, name = shape.rpartition(".")
-    return parent in _PARENTS_OF_KINDS and name in _KINDS
+    return parent in _PARENTS_OF_KINDS and name in _KINDS and shape in _FIELDS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.kafka.source.groups import Groups
 
 _LOG = logging.getLogger("sinkpipeline.groups")
@@ -34,7 +34,7 @@ class _Written:
 class LagGroups:
     """Of all sinks of a driver; a sink's group is the one that it reads the source as. For one thread at a time."""
 
-    def __init__(self, sinks: Iterable[SinkSettings], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sinks: Iterable[Settings], clock: Callable[[], float] = time.monotonic) -> None:
         self._groups = {sink.id.sink: sink.group_id for sink in sinks if sink.source.commit_group_offsets}
         self._connections = {sink.id.sink: sink.source.connection for sink in sinks}
         self._clock = clock

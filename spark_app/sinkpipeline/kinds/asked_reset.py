@@ -12,10 +12,9 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.reset import ResetPlan
 from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.kind import KafkaPorts
-from sinkpipeline.kafka.purify import preflight
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.resolve import SinkSettings
 from sinkpipeline.sinks.reset import SinkReset
 
 
@@ -66,10 +65,7 @@ class AskedReset:
     def _reset(self) -> SinkReset:
         settings = self.settings
         preflight([settings])
-        return SinkReset(
-            ports=KafkaPorts(settings, Admin(settings.source.connection), Admin(settings.connection)),
-            memory=self.memory,
-        )
+        return SinkReset(ports=Clients().ports(settings), memory=self.memory)
 
     def _plan(self, reset: SinkReset, resolved: Mapping[str, Any]) -> ResetPlan:
         text = str(resolved["to"])

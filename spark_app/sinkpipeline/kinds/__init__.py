@@ -1,0 +1,81 @@
+"""All kinds of sinks: the one package that knows them."""
+
+from __future__ import annotations
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ledger_ports import Ports
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.apart import Claims
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KAFKA, KafkaPorts, topic_ids
+from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
+from sinkpipeline.kafka.source.source import KafkaSource
+from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.postgresql.client import Client
+from sinkpipeline.postgresql.kind import POSTGRESQL, PostgresqlPorts
+from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.sinks.contract import SinkKind
+
+
+def kind_of(settings: SinkSettings) -> SinkKind:
+    return KAFKA if isinstance(settings, KafkaSettings) else POSTGRESQL
+
+
+def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
+    """The settings of a sink of which something is asked that other kinds don't have yet; `what`: such as `preview`.
+
+    Raises:
+        SinkPipelineError: NotServed.
+    """
+    if isinstance(settings, KafkaSettings):
+        return settings
+    raise SinkPipelineError(
+        Reason.NOT_SERVED, f"sink {settings.id.sink} is a table: {what} is for topics so far", "name a kafka sink"
+    )
+
+
+class Clients:
+    """What the sinks of one driver, or of one command, share: clients, and who of them writes where."""
+
+    def __init__(self) -> None:
+        self._admins: dict[Connection, Admin] = {}
+        self._claims = Claims()
+
+    def admin(self, connection: Connection) -> Admin:
+        if connection not in self._admins:
+            self._admins[connection] = Admin(connection)
+        return self._admins[connection]
+
+    def ports(self, settings: SinkSettings) -> Ports:
+        """What the protocol works with. One client serves source and sink where they are one connection."""
+        source_admin = self.admin(settings.source.connection)
+        if isinstance(settings, PostgresqlSettings):
+            return ports_of_a_table(settings, source_admin)
+        return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
+
+
+def ports(settings: SinkSettings, source_admin: Admin, admin: Admin) -> Ports:
+    """Likewise, by clients that somebody else may use too; `admin`: of a sink that is a topic."""
+    if isinstance(settings, PostgresqlSettings):
+        return ports_of_a_table(settings, source_admin)
+    return KafkaPorts(settings, source_admin, admin)
+
+
+def ports_of_a_table(settings: PostgresqlSettings, source_admin: Admin) -> PostgresqlPorts:
+    """With a connection of its own, as one is of one thread at a time.
+
+    Raises:
+        SinkPipelineError: NotServed.
+    """
+    if settings.dead_letter is not None and not POSTGRESQL.has_letters:
+        raise SinkPipelineError(
+            Reason.NOT_SERVED,
+            f"sink {settings.id.sink} is a table, and has a deadLetter",
+            "remove deadLetter: a record that can't be delivered stops the sink",
+        )
+    return PostgresqlPorts(
+        settings,
+        KafkaSource(settings.source, settings.group_id, source_admin),
+        lambda topics: topic_ids(source_admin.topics(tuple(topics))),
+        Client(settings.connection),
+    )

@@ -1,0 +1,61 @@
+"""From the manifest to the settings of its sinks, of whatever kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sinkpipeline.core import manifest
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.kafka import resolve as kafka
+from sinkpipeline.kafka.connection import secret_file
+from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
+from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.postgresql import resolve as postgresql
+from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.postgresql.settings import Tls
+
+SinkSettings = KafkaSettings | PostgresqlSettings
+
+FILE_CLUSTER = "file"
+"""The cluster that owns what is run from a manifest file."""
+
+
+def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> list[SinkSettings]:
+    """The settings of every sink, for a run from a file.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
+    """
+    source = kafka.resolve_source(pipeline, secrets_dir)
+    owner = Owner(cluster=FILE_CLUSTER, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
+    return [
+        _resolved(pipeline, sink, f"sinks[{index}]", owner, source, secrets_dir)
+        for index, sink in enumerate(pipeline.spec.sinks)
+    ]
+
+
+def _resolved(
+    pipeline: manifest.SinkPipeline,
+    sink: manifest.Sink,
+    at: str,
+    owner: Owner,
+    source: SourceSettings,
+    secrets_dir: Path | None,
+) -> SinkSettings:
+    if sink.kafka is not None:
+        return kafka.resolve_sink(pipeline, sink, sink.kafka, at, owner=owner, source=source, secrets_dir=secrets_dir)
+    if sink.postgresql is None:
+        raise ValueError("the manifest's types let no sink through that is of no kind")
+    files = kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir)
+    return postgresql.resolve_sink(
+        sink,
+        sink.postgresql,
+        id=SinkId(pipeline.identity, sink.name),
+        owner=owner,
+        source=source,
+        group_id=f"{source.group_id_prefix}.{sink.name}",
+        tls=None if files is None else Tls(**vars(files)),
+        secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
+        dead_letter=kafka.resolve_dead_letter(sink.dead_letter),
+    )

@@ -1,0 +1,81 @@
+"""What can be seen of a PostgreSQL sink before it starts, leaving nothing behind."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import Topic
+from sinkpipeline.postgresql.client import Client, Work
+from sinkpipeline.postgresql.kind import PostgresqlPorts
+from sinkpipeline.postgresql.settings import SinkSettings
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements, quoted
+from sinkpipeline.postgresql.target import oid_of
+
+_SCHEMA = (
+    "SELECT n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),"
+    " has_database_privilege(current_database(), 'CREATE')"
+    " FROM (SELECT 1) AS one LEFT JOIN pg_namespace AS n ON n.nspname = %s"
+)
+
+
+def check_reached(sink: SinkSettings) -> None:
+    """Connects, within seconds.
+
+    Raises:
+        SinkPipelineError: SinkUnreachable, AuthenticationFailed, SinkRefused.
+    """
+    with closing(Client(sink.connection)) as client, client.reading() as work:
+        work.rows("SELECT 1")
+
+
+def look(ports: PostgresqlPorts) -> tuple[Topic | None, Topic | None, Progress]:
+    """The table, the table of the progress, and what is in it.
+
+    Raises:
+        SinkPipelineError: SinkUnreachable, SinkRefused, ...
+    """
+    data, ledger = ports.target.describe({}), ports.ledger
+    place = ledger.place()
+    return data, place, Progress() if place is None else ledger.decide(place)
+
+
+def check_rights(ports: PostgresqlPorts, data: Topic | None, place: Topic | None) -> None:
+    """That a start and its commits may do all that they do.
+
+    Raises:
+        SinkPipelineError: SinkRefused, and as `look`.
+    """
+    settings = ports.settings
+    with ports.client.reading() as work:
+        if data is None:
+            _check_schema(work, settings, settings.table.schema, makes_it=False)
+        if place is None:
+            _check_schema(work, settings, settings.progress_schema, makes_it=True)
+    # Each as a commit runs it: the server says what is missing.
+    with ports.client.reading() as work:
+        if data is not None:
+            for statement in TableStatements(settings.table, settings.progress_schema, oid_of(data.id)).checks:
+                work.rows(statement)
+        if place is not None:
+            for statement in CellStatements(settings.progress_schema).checks:
+                work.rows(statement)
+
+
+def _check_schema(work: Work, settings: SinkSettings, schema: str, *, makes_it: bool) -> None:
+    [(there, may_create_in_it, may_create_schemas)] = work.rows(_SCHEMA, (schema,))
+    user, database = settings.connection.user, settings.connection.database
+    if there and not may_create_in_it:
+        raise SinkPipelineError(
+            Reason.SINK_REFUSED,
+            f"role {user} may create no table in schema {schema} of database {database}",
+            f"GRANT CREATE, USAGE ON SCHEMA {quoted(schema)} TO {quoted(user)}, or create the table yourself",
+        )
+    if not there and not (makes_it and may_create_schemas):
+        what = f"and role {user} may create none" if makes_it else "and a start creates none for a table"
+        raise SinkPipelineError(
+            Reason.SINK_REFUSED,
+            f"database {database} has no schema {schema}, {what}",
+            f"CREATE SCHEMA {quoted(schema)} AUTHORIZATION {quoted(user)}",
+        )

@@ -1,0 +1,126 @@
+"""A table as a sink, by the command: rows and progress in one transaction, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from servers.local_kafka import LocalKafka
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from support.app.command import BY_TASKS, App, manifest, sink
+from support.kafka.topics import create_topic, produce, read_committed, unique
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+
+Row = tuple[int, str, Decimal | None]
+PARTITIONS = 2
+TEXTS = ("plain", "tab\there", "line\nbreak\r", "back\\slash \\N", "ünï ✓", "")
+
+
+def table(server: LocalPostgresql, name: str, **postgresql: Any) -> dict[str, Any]:
+    """A sink whose rows are `Row`."""
+    return {
+        "name": f"{name}-table",
+        "transform": {"select": {"columns": {"said": "note", "amount": "CAST(amount / 100 AS DECIMAL(10,2))"}}},
+        "postgresql": {
+            "servers": server.address,
+            "database": DATABASE,
+            "auth": {"username": SUPERUSER},
+            "table": {
+                "name": name.replace("-", "_"),
+                "columns": {"id": "bigint", "said": "text", "amount": "numeric(10,2)"},
+            },
+            "progressSchema": f"{name.replace('-', '_')}_progress",
+            **postgresql,
+        },
+    }
+
+
+class Orders:
+    """A source of JSON whose every record is known."""
+
+    def __init__(self, kafka: LocalKafka, name: str) -> None:
+        self.servers, self.topic = kafka.bootstrap_servers, f"{name}-in"
+        self.rows: list[Row] = []
+        create_topic(self.servers, self.topic, partitions=PARTITIONS)
+
+    def feed(self, rows: int) -> None:
+        """Into each partition."""
+        for partition in range(PARTITIONS):
+            documents = []
+            for _ in range(rows):
+                number = len(self.rows)
+                amount = None if number % 7 == 0 else number
+                text = f"{number} {TEXTS[number % len(TEXTS)]}"
+                documents.append(json.dumps({"id": number, "note": text, "amount": amount}).encode())
+                self.rows.append((number, text, None if amount is None else Decimal(amount) / 100))
+            produce(self.servers, self.topic, documents, partition=partition)
+
+
+def rows_of(server: LocalPostgresql, name: str) -> list[Row]:
+    with psycopg.connect(host="127.0.0.1", port=server.port, user=SUPERUSER, dbname=DATABASE) as session:
+        found: list[Row] = session.execute(
+            f"SELECT id, said, amount FROM {name.replace('-', '_')} ORDER BY id".encode()
+        ).fetchall()
+    return found
+
+
+DECODE = {"format": "json", "schema": "id BIGINT NOT NULL, note STRING, amount BIGINT"}
+
+
+def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(
+    kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path
+) -> None:
+    name = unique("orders")
+    source = Orders(kafka, name)
+    app = App(
+        tmp_path,
+        manifest(
+            kafka.bootstrap_servers,
+            name,
+            [source.topic],
+            decode=DECODE,
+            spark=BY_TASKS,
+            sinks=[sink(f"{name}-topic", topic=f"{name}-out"), table(postgresql, name)],
+        ),
+    )
+
+    def in_topic() -> int:
+        return int(app.sink_status(f"{name}-topic").get("rowsDelivered", 0))
+
+    def in_table() -> int:
+        return int(app.sink_status(f"{name}-table").get("rowsDelivered", 0))
+
+    for point in ("sql-before-commit", "sql-after-cell"):
+        source.feed(60)
+        app.arm(point)
+        with app.start() as run:
+            run.until_held(point)
+            run.kill()
+        app.disarm()
+    with app.start() as run:
+        run.eventually(lambda: in_table() == in_topic() == len(source.rows), "both have all rows")
+        assert rows_of(postgresql, name) == source.rows
+
+        before = len(source.rows)
+        postgresql.kill()
+        try:
+            source.feed(60)
+            run.eventually(lambda: in_topic() == len(source.rows), "the topic does not wait for the table")
+            run.until_state("Retrying", f"{name}-table")
+            assert in_table() == before
+            told = app.sink_status(f"{name}-table")["error"]
+            assert told["reason"] == "SinkUnreachable"
+        finally:
+            postgresql.start()
+        run.eventually(lambda: in_table() == len(source.rows), "the table goes on by itself")
+        assert run.terminate() == 0, run.stderr
+
+    assert rows_of(postgresql, name) == source.rows
+    topic = [(each.document["id"], each.document["note"]) for each in read_committed(source.servers, f"{name}-out")]
+    assert sorted(topic) == [(number, text) for number, text, _ in source.rows]
