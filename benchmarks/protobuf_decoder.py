@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -50,7 +50,7 @@ def descriptor() -> bytes:
     line.field.add(name="n", number=2, type=_Field.TYPE_INT32, label=_Field.LABEL_OPTIONAL)
     repeated = order.field.add(name="lines", number=7, type=_Field.TYPE_MESSAGE, label=_Field.LABEL_REPEATED)
     repeated.type_name = ".shop.Order.Line"
-    return file.SerializeToString()
+    return bytes(file.SerializeToString())
 
 
 @lru_cache(maxsize=256)
@@ -89,10 +89,10 @@ def decoded(value: bytes) -> Any:
     return message_of(value[: len(FRAME)], tuple(path) or (0,)).FromString(value[at:])
 
 
-def stage(batches: Iterator[Any]) -> Iterator[Any]:
+def stage(batches: Iterable[Any]) -> Iterator[Any]:
     """Values to columns, as `DataFrame.mapInArrow` has it."""
     for batch in batches:
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for value in batch["value"].to_pylist():
             try:
                 order = decoded(value)
