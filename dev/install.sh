@@ -88,7 +88,7 @@ python_packages() {
 plot_packages() {
   local stamp=$VENV/.plots-stamp
   fresh "$stamp" "$(python_inputs)" && return
-  say "installing what draws plots into $VENV"
+  say "installing what draws plots, and what only benchmarks need, into $VENV"
   "$VENV/bin/python" -m pip install --quiet --constraint "$VENV/constraints.txt" --group bench
   python_inputs >"$stamp"
 }

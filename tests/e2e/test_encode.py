@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ def test_an_incompatible_schema_is_refused_before_a_row(
     assert (checked.returncode, ran) == (3, 3)
     assert f"SchemaRefused: {path}" in checked.stderr
     assert f"SchemaRefused: {path}" in run.stderr
+    [problem] = json.loads(app.call("validate", "-f", str(app.manifest), "-o", "json").stdout)["problems"]
+    assert (problem["path"], problem["reason"]) == ("spec.sinks[0].kafka.encode", "SchemaRefused")
     assert len(topics.read(servers, f"{name}-out")) == 1
     app.write(document(servers, name, "struct(id, note)", out))
     shown = app.call("preview", "-f", str(app.manifest))
@@ -122,3 +125,32 @@ def test_an_incompatible_schema_is_refused_before_a_row(
 
 def at(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
+
+
+@pytest.mark.thorough("a start of Spark and one of a registry of its own")
+def test_a_sink_waits_for_its_registry_and_no_other_does(kafka: LocalKafka, tmp_path: Path) -> None:
+    name, servers = topics.unique("encode"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    topics.produce(servers, f"{name}-in", [b'{"id": 1}'])
+    with LocalRegistry() as registry:
+        progress = {"name": f"{name}-progress", "replicationFactor": 1}
+        waits = sink("waits", topic=f"{name}-out", encode={"value": encoding(registry, "avro")}, progressTopic=progress)
+        plain = sink("plain", topic=f"{name}-plain", progressTopic=progress)
+        made = document(servers, name, "struct(id)", waits, plain)
+        made["spec"]["transform"] = {}
+        made["spec"]["sinks"][0]["transform"] = {"select": {"value": "struct(id)"}}
+        app = App(tmp_path, made)
+        registry.stop()
+        with app.start() as run:
+
+            def told() -> bool:
+                return bool(app.sink_status("waits").get("error", {}).get("reason") == "SchemaRegistryUnreachable")
+
+            run.eventually(told, "the sink waits for the registry")
+            run.until_rows(1)
+            assert len(topics.read(servers, f"{name}-plain")) == 1
+            registry.go_on()
+            run.until_rows(2)
+            run.until_state("Running", "waits")
+            assert run.terminate() == 0
+    assert [each.value and each.value[:1] for each in topics.read(servers, f"{name}-out")] == [b"\0"]

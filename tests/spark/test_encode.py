@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 
+from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict
 from sinkpipeline.core.encoding import Encoding, frame_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.kafka.registry import Found, FoundReader
 from sinkpipeline.kafka.settings import EncodingSettings, RegistrySettings
 from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.transform import analyse, output_rows
 from support import avro
 from support.spark_source import SOURCE
@@ -171,3 +175,17 @@ def test_what_has_no_schema_is_told_with_its_path(spark: SparkSession, kind: str
 def test_a_struct_that_nobody_encodes_is_refused(spark: SparkSession) -> None:
     with pytest.raises(SinkPipelineError, match=r"must be STRING or BINARY.*kafka.encode"):
         analyse(spark, plan("avro"), RowPlan("json", COLUMNS, select=RowSelect(value=ALL)))
+
+
+def test_letters_are_encoded_as_rows_are(spark: SparkSession) -> None:
+    record = SourceRecord(
+        partition=SourcePartition("orders", 0), offset=5, key=None, value=FULL, headers=None, timestamp=0
+    )
+    verdict = Verdict(ErrorClass.ENCODING_FAILED, "it did not fit")
+    letter = DeadLetter(sink=SinkId("shop.orders", "out"), verdict=verdict, record=record)
+    found = LetterTransform(spark, encoder(spark, Registry()).plan(plan("json")))([Letter(LetterId(0, 9), 0, letter)])
+    assert found is not None
+    [value] = found.values
+    assert value is not None
+    assert value[:5] == frame_of(7)
+    assert json.loads(value[5:])["id"] == 1

@@ -22,6 +22,9 @@ from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.transform import analyse
 
+_Refused = tuple[str | None, SinkPipelineError]
+"""With its path in the manifest."""
+
 
 def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
     """Raises the first refusal after all were told."""
@@ -53,8 +56,13 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
     if errors:
         say("expressions: not checked", err=True)
         raise errors[0]
-    left_out = _check_expressions(pipeline, sinks, say)
+    refused: list[_Refused] = []
+    left_out = _check_expressions(pipeline, sinks, refused, say)
     say("expressions: valid" if left_out is None else f"expressions: {left_out}")
+    for path, error in refused:
+        say(f"{path}: {error}", err=True)
+    if refused:
+        raise refused[0][1]
 
 
 def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
@@ -80,7 +88,9 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
                 if each.error is not None
             ]
         try:
-            left_out = _check_expressions(pipeline, sinks)
+            refused: list[_Refused] = []
+            left_out = _check_expressions(pipeline, sinks, refused)
+            errors += refused
         except SinkPipelineError as error:
             # Of expressions each has a path of its own; what else is wrong is of the columns.
             errors.append((None if error.reason is Reason.SPARK_FAILED else "spec.decode", error))
@@ -124,9 +134,19 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
 
 
 def _check_expressions(
-    pipeline: SinkPipeline, sinks: Sequence[SinkSettings], tell: Callable[[str], None] = lambda _: None
+    pipeline: SinkPipeline,
+    sinks: Sequence[SinkSettings],
+    refused: list[_Refused],
+    tell: Callable[[str], None] = lambda _: None,
 ) -> str | None:
-    """Why they are not checked; None where they were, and are valid. `sinks`: none where nothing may be asked."""
+    """Why they are not checked; None where they were, and are valid.
+
+    Args:
+        pipeline: the manifest.
+        sinks: none where nothing may be asked.
+        refused: is given what a run of a sink would be refused for the schemas that it writes with.
+        tell: is given what they are.
+    """
     registry = sinks[0].source.registry if sinks else None
     if registry is None and pipeline.spec.decode.asks_registry:
         return "not checked: their columns are in the schema registry"
@@ -140,9 +160,12 @@ def _check_expressions(
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)
-        for sink, rows in zip(sinks, plans, strict=bool(sinks)):
+        for index, (sink, rows) in enumerate(zip(sinks, plans, strict=bool(sinks))):
             encoder = Encoder(spark, sink.encodings, registers=False)
-            encoder.plan(rows)
+            try:
+                encoder.plan(rows)
+            except SinkPipelineError as error:
+                refused.append((f"spec.sinks[{index}].kafka.encode", error))
             for line in encoder.told:
                 tell(f"sink {sink.id.sink}: {line}")
     return None

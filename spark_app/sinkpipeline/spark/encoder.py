@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("sinkpipeline.encoder")
 
+_MAX_SHOWN = 1000
 _UNREGISTERED = 0
 """No registry gives it. Only a preview shows it."""
 
@@ -126,5 +127,7 @@ def _refused(encoding: Encoding, fact: str) -> SinkPipelineError:
 
 
 def _not_found(encoding: Encoding, subject: str, text: str) -> SinkPipelineError:
-    fact = f"{encoding.path}: subject {subject} does not have the schema of select.{encoding.part}, {text}"
+    _LOG.warning("%s: subject %s does not have this schema: %s", encoding.path, subject, text)
+    shown = text if len(text) <= _MAX_SHOWN else "which the log has"
+    fact = f"{encoding.path}: subject {subject} does not have the schema of select.{encoding.part}, {shown}"
     return SinkPipelineError(Reason.SCHEMA_NOT_FOUND, fact, "register it, or set autoRegister: true")
