@@ -29,7 +29,12 @@ class Child:
             (directory / name).touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms)],
-            env={**os.environ, "SINKPIPELINE_FAILPOINT_DIR": str(directory)},
+            # What pytest has added to the path, the child has to be told.
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "SINKPIPELINE_FAILPOINT_DIR": str(directory),
+            },
             stdout=subprocess.PIPE,
             text=True,
         )
