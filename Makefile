@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm prometheus dashboard crds manifests format lock clean
+.PHONY: help install control-plane servers helm prometheus postgresql dashboard crds manifests format lock clean
 .PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-protobuf bench-operator
@@ -27,6 +27,9 @@ helm: ## Helm, which renders the chart for tests, likewise where there is none
 
 prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
 	@dev/install.sh prometheus
+
+postgresql: ## PostgreSQL's server, likewise
+	@dev/install.sh postgresql
 
 dashboard: install ## Write the chart's Grafana dashboard anew
 	PYTHONPATH=dev $(RUN) -m dashboard
@@ -55,10 +58,10 @@ REST_WORKERS ?= 6
 PYTEST := $(RUN) -m pytest --dist loadfile --no-loadscope-reorder --numprocesses
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/kafka
 
-test: servers lint helm prometheus ## What check does, and every capability once on its real part
+test: servers lint helm prometheus postgresql ## What check does, and every capability once on its real part
 	$(PYTEST) $(WORKERS) --stage test --costs build/costs/test.json $(TESTS)
 
-test-rest: servers helm prometheus ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one

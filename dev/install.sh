@@ -6,6 +6,7 @@
 # `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
+# `dev/install.sh postgresql`: PostgreSQL's server, likewise.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
 set -euo pipefail
@@ -32,6 +33,7 @@ HELM=$CACHE/helm-$HELM_VERSION
 SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v2 v::p' "$GO_MODULES/spark-operator/go.mod")
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 PROMETHEUS=$CACHE/prometheus-debian
+POSTGRESQL=$CACHE/postgresql-debian
 NODE=$CACHE/node-$KUBERNETES_VERSION
 PROMETHEUS_OPERATOR_VERSION=0.93.1
 PROMETHEUS_OPERATOR=$CACHE/prometheus-operator-$PROMETHEUS_OPERATOR_VERSION
@@ -370,6 +372,41 @@ prometheus_package() {
   staging=
 }
 
+# Unpacked, not installed, with those libraries that are missing here: no server starts with the machine. LLVM is left out, which
+# only compiles expressions of long queries.
+postgresql_package() {
+  if { command -v postgres && command -v initdb; } >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null; then
+    return
+  fi
+  compgen -G "$POSTGRESQL/usr/lib/postgresql/*/bin/postgres" >/dev/null && return
+  command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+    fail "tests of PostgreSQL need its server: install it (macOS: brew install postgresql@17)"
+  say "fetching Debian's package of PostgreSQL into $POSTGRESQL"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.postgresql.XXXXXX")
+  chmod 755 "$staging"
+  local output server
+  output=$(cd "$staging" && { download_postgresql 2>&1 || { apt-get update 2>&1 && download_postgresql 2>&1; }; }) ||
+    fail "apt-get could not download PostgreSQL:"$'\n'"$(tail -20 <<<"$output")"
+  for server in "$staging"/*.deb; do
+    dpkg -x "$server" "$staging"
+  done
+  rm "$staging"/*.deb
+  rm -rf "$POSTGRESQL"
+  rename "$staging" "$POSTGRESQL"
+  staging=
+}
+
+download_postgresql() {
+  local server missing
+  server=$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p' | head -1)
+  [[ -n $server ]] || return 1
+  missing=$(apt-get install --simulate --no-install-recommends "$server" | sed -n 's/^Inst \(lib[^ ]*\) .*/\1/p' | grep -v '^libllvm') || true
+  # One word each.
+  # shellcheck disable=SC2086
+  apt-get download "$server" $missing
+}
+
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
 
 local_node() {
@@ -453,6 +490,7 @@ control-plane)
   ;;
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
+postgresql) postgresql_package ;;
 node) local_node ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;

@@ -49,7 +49,7 @@ def kafka() -> LocalKafka:
 def postgresql() -> LocalPostgresql:
     """One server that all tests in a row share: they keep apart by their schemas and tables."""
     if bin_directory() is None:
-        pytest.skip("no PostgreSQL server: apt-get install postgresql")
+        pytest.skip("no PostgreSQL server: make postgresql")
     return KEEPER.get("postgresql", LocalPostgresql)
 
 

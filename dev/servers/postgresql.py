@@ -1,4 +1,7 @@
-"""A real PostgreSQL server on this machine, for tests: initdb and postgres from the PATH, or Debian's."""
+"""A real PostgreSQL server on this machine, for tests: initdb and postgres from the PATH, or Debian's.
+
+Debian's may be installed, or unpacked into the cache by `dev/install.sh postgresql`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from servers.local_process import HOST, LocalProcess, free_ports
+from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
 from servers.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 START_DEADLINE_S: Final = 30.0
 SUPERUSER: Final = "postgres"
 DATABASE: Final = "postgres"
-_DEBIAN: Final = "/usr/lib/postgresql/*/bin"
+HBA: Final = f"host all +asked {HOST}/32 scram-sha-256\nhost all all {HOST}/32 trust"
+_DEBIAN: Final = "usr/lib/postgresql/*/bin"
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 """Who runs it where we are root, which it refuses to be."""
 # SSLRequest of the protocol: whoever answers it with one letter listens, and its start-up is not asked for.
@@ -33,20 +37,31 @@ def bin_directory() -> Path | None:
     on_path = shutil.which("postgres")
     if on_path is not None and Path(on_path).resolve().with_name("initdb").exists():
         return Path(on_path).resolve().parent
-    found = sorted(Path("/").glob(_DEBIAN.lstrip("/") + "/postgres"), key=lambda each: int(each.parts[-3]))
-    return found[-1].parent if found else None
+    for root in (Path("/"), _unpacked()):
+        found = sorted(root.glob(_DEBIAN + "/postgres"), key=lambda each: int(each.parts[-3]))
+        if found:
+            return found[-1].parent
+    return None
+
+
+def _unpacked() -> Path:
+    return cache_directory() / "postgresql-debian"
 
 
 class LocalPostgresql:
     """One server with an empty database; when this process dies, in whatever way, it is killed.
 
-    It listens at the loopback address only, and trusts whoever comes from there, but where `hba` says otherwise.
+    It listens at the loopback address only, and trusts whoever comes from there, but where `hba` says otherwise: by
+    default it asks members of the role `asked` for their password.
     """
 
-    def __init__(self, *, settings: dict[str, str] | None = None, hba: str = "host all all 127.0.0.1/32 trust") -> None:
+    def __init__(
+        self, *, settings: dict[str, str] | None = None, hba: str = HBA, files: dict[str, bytes] | None = None
+    ) -> None:
+        """`files`: what settings name, by their names; they are beside the data."""
         found = bin_directory()
         if found is None:
-            raise FileNotFoundError("no PostgreSQL server: apt-get install postgresql, or put postgres on the PATH")
+            raise FileNotFoundError("no PostgreSQL server: make postgresql, or apt-get install postgresql")
         self._bin = found
         [self.port] = free_ports(1)
         self._scratch = tempfile.TemporaryDirectory(prefix="local-postgresql-")
@@ -54,6 +69,7 @@ class LocalPostgresql:
         self._data = self.directory / "data"
         self._settings = settings or {}
         self._hba = hba
+        self._files = files or {}
         self._process: LocalProcess | None = None
         self._identity: dict[str, Any] = {}
 
@@ -66,6 +82,11 @@ class LocalPostgresql:
             account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
             self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
             os.chown(self.directory, account.pw_uid, account.pw_gid)
+            if self._bin.is_relative_to(_unpacked()):
+                # Who runs it may not look into our cache.
+                there = self.directory / "unpacked"
+                shutil.copytree(_unpacked(), there, symlinks=True)
+                self._bin = there / self._bin.relative_to(_unpacked())
         try:
             self._initialize()
             self.start()
@@ -107,19 +128,44 @@ class LocalPostgresql:
             self._process = None
         if self._process is None:
             argv = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]
-            self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory, identity=self._identity)
+            self._process = LocalProcess(
+                argv, self.directory / "log", env=self._environment, cwd=self.directory, identity=self._identity
+            )
         return self._process.exit_code is None and self._answers()
 
     def _initialize(self) -> None:
         argv = [str(self._bin / "initdb"), "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
         argv += ["--no-locale", "--no-sync"]
-        made = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=self.directory, **self._identity)
+        made = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.directory,
+            env=self._environment,
+            **self._identity,
+        )
         if made.returncode:
             raise RuntimeError(f"initdb ended with {made.returncode}: {made.stderr}")
         ours = {"listen_addresses": HOST, "unix_socket_directories": "", "max_connections": "50", **self._settings}
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in ours.items())
         (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} {HOST}/32 trust\n{self._hba}\n")
+        for name, content in self._files.items():
+            path = self._data / name
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+            if self._identity:
+                os.chown(path, self._identity["user"], self._identity["group"])
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """With the libraries that were unpacked beside it."""
+        root = self._bin.parents[4]
+        unpacked = [] if root == Path("/") else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
+        before = os.environ.get("LD_LIBRARY_PATH")
+        paths = [*map(str, unpacked), *([before] if before else [])]
+        return {**os.environ, **({"LD_LIBRARY_PATH": os.pathsep.join(paths)} if paths else {})}
 
     def _answers(self) -> bool:
         try:

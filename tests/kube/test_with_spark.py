@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from servers.postgresql import DATABASE, LocalPostgresql
 from support.kafka import topics
 from support.kube.spark_pipeline import Pipeline
+from support.sink.sql_sink import SqlSink
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 
@@ -127,13 +129,50 @@ def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_th
     assert pipeline.remembered() == {}
 
 
-def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline) -> None:
+def table(pipeline: Pipeline, server: LocalPostgresql) -> SqlSink:
+    """A second sink: a table of a server that asks for a password, which is in a Secret. Its schema is there."""
+    found = SqlSink(server.address, name=pipeline.name.replace("-", "_"))
+    found.sql("DO $$ BEGIN CREATE ROLE asked; EXCEPTION WHEN duplicate_object THEN END $$")
+    found.sql(f"CREATE ROLE {found.name} LOGIN PASSWORD 'secret' IN ROLE asked")
+    found.sql(f"CREATE SCHEMA {found.name} AUTHORIZATION {found.name}")
+    found.sql(f"CREATE SCHEMA {found.name}_progress AUTHORIZATION {found.name}")
+    pipeline.kubectl("create", "secret", "generic", f"{pipeline.name}-user", "--from-literal=password=secret")
+    of_table = {"schema": found.name, "name": "copy", "columns": {"said": "text"}}
+    pipeline.document["spec"]["sinks"].append(
+        {
+            "name": "table",
+            "transform": {"select": {"columns": {"said": "CAST(value AS STRING)"}}},
+            "postgresql": {
+                "servers": server.address,
+                "database": DATABASE,
+                "auth": {
+                    "username": found.name,
+                    "passwordSecretRef": {"name": f"{pipeline.name}-user", "key": "password"},
+                },
+                "table": of_table,
+                "progressSchema": f"{found.name}_progress",
+            },
+        }
+    )
+    return found
+
+
+def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline, postgresql: LocalPostgresql) -> None:
     dead_letters(pipeline)
+    sql = table(pipeline, postgresql)
     pipeline.stream.feed(50)
     pipeline.apply(deletionPolicy="Delete")
     pipeline.until_ready()
     pipeline.until_delivered()
+    copied = f"SELECT said FROM {sql.name}.copy ORDER BY said"
+    pipeline.until(lambda: len(sql.sql(copied)) >= pipeline.stream.total, "all rows are in the table", 60)
+    assert [said for (said,) in sql.sql(copied)] == sorted(pipeline.stream.rows)
+    assert pipeline.status["totals"]["sinksReady"] == "2/2"
     pipeline.delete()
+    assert sql.sql(f"SELECT to_regclass('{sql.name}.copy')") == [(None,)]
+    assert sql.sql(f"SELECT count(*) FROM {sql.name}_progress.progress") == [(0,)]
+    told = "".join(pipeline.events("DataTopicDeleted"))
+    assert f"{sql.name}.copy" in told
     assert f"the data topic {pipeline.data} is deleted" in "".join(pipeline.events("DataTopicDeleted"))
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None

@@ -14,7 +14,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if "tests/postgresql" in str(item.path):
-            item.add_marker(pytest.mark.skip(reason="no PostgreSQL server: apt-get install postgresql"))
+            item.add_marker(pytest.mark.skip(reason="no PostgreSQL server: make postgresql"))
 
 
 @pytest.fixture

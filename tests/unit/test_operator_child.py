@@ -17,7 +17,7 @@ from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_di
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import violations
-from support.resource.manifests import KAFKA, SINK, changed, encoded, smallest, tokens
+from support.resource.manifests import KAFKA, SINK, changed, encoded, smallest, table, tokens
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
@@ -121,6 +121,9 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     assert secret_keys(parse_manifest(written)) == {"kafka-user": frozenset({"registry"})}
     by_token = changed(smallest(), ((*KAFKA, "auth"), {"tls": {}, "sasl": tokens()}))
     assert secret_keys(parse_manifest(by_token)) == {"oauth": frozenset({"secret", "ca.crt"})}
+    auth = {"username": "u", "passwordSecretRef": {"name": "pg", "key": "password"}, "tls": auth["tls"]}
+    of_table = changed(smallest(), (SINK, table(auth=auth)))
+    assert secret_keys(parse_manifest(of_table)) == {"ca": frozenset({"ca.crt"}), "pg": frozenset({"password"})}
     digest = secret_digest({"password": "c2VjcmV0"})
     assert digest == secret_digest({"password": "c2VjcmV0"})
     assert len({digest, secret_digest({"password": ""}), secret_digest({})}) == 3

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sinkpipeline.core.manifest import KafkaConnection, RegistrySubject, SinkPipeline, Tls
+from sinkpipeline.core.manifest import KafkaConnection, PostgresqlSink, RegistrySubject, SinkPipeline, Tls
 
 _RESTARTS_NOBODY = ("open_metrics", "log_json")
 HASH_LENGTH = 10
@@ -85,7 +85,9 @@ def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     """The keys of each Secret that the manifest refers to, by the Secret's name."""
     keys: dict[str, set[str]] = {}
     connections = (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks))
-    for name, key in chain(*map(_references, connections), *map(_of_registry, _registries(pipeline))):
+    of_registries = map(_of_registry, _registries(pipeline))
+    of_tables = (_of_table(sink.postgresql) for sink in pipeline.spec.sinks)
+    for name, key in chain(*map(_references, connections), *of_registries, *of_tables):
         keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
@@ -118,6 +120,13 @@ def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:
     if tls is not None and tls.cert_secret_ref is not None:
         yield tls.cert_secret_ref.name, tls.cert_secret_ref.cert_key
         yield tls.cert_secret_ref.name, tls.cert_secret_ref.key_key
+
+
+def _of_table(sink: PostgresqlSink | None) -> Iterator[tuple[str, str]]:
+    if sink is not None:
+        yield from _of_tls(sink.auth.tls)
+        if sink.auth.password_secret_ref is not None:
+            yield sink.auth.password_secret_ref.name, sink.auth.password_secret_ref.key
 
 
 def _of_registry(registry: RegistrySubject) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
-from sinkpipeline.kinds import ports
+from sinkpipeline.kinds import opened
 from sinkpipeline.kinds.looking import cluster_of, inspect
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
@@ -214,15 +214,16 @@ class KafkaView:
         self._tell(question.ref)
 
     def _removal(self, settings: Iterable[SinkSettings], announced: frozenset[str] | None) -> Removal:
-        sinks = []
-        for sink in settings:
-            admin = self._clients.admin(cluster_of(sink))
-            sinks.append(SinkRemoval(ports=ports(sink, admin, admin), announced=announced))
-        if announced is None:
-            doomed = (each.doomed() for each in sinks)
-            return Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
-        kept = (each.carry_out() for each in sinks)
-        return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
+        with ExitStack() as stack:
+            sinks = []
+            for sink in settings:
+                ports = stack.enter_context(opened(sink, self._clients.admin(cluster_of(sink))))
+                sinks.append(SinkRemoval(ports=ports, announced=announced))
+            if announced is None:
+                doomed = (each.doomed() for each in sinks)
+                return Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
+            kept = (each.carry_out() for each in sinks)
+            return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
 
     @contextmanager
     def opened(self, question: Question) -> Iterator[list[SinkSettings]]:

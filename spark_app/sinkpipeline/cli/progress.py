@@ -174,6 +174,7 @@ def _ends(sink: SinkSettings) -> Mapping[SourcePartition, int]:
 
 
 def _read(sink: SinkSettings) -> Progress:
-    ledger = Clients().ports(sink).ledger
-    place = ledger.place()
-    return Progress() if place is None else ledger.decide(place)
+    with Clients() as clients:
+        ledger = clients.ports(sink).ledger
+        place = ledger.place()
+        return Progress() if place is None else ledger.decide(place)

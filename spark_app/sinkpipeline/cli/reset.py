@@ -74,10 +74,15 @@ def reset(asked: Request) -> None:
         )
     earlier = None if asked.status_file is None else read_status(asked.status_file)
     preflight([settings])
-    resetting = SinkReset(
-        ports=Clients().ports(settings),
-        memory=None if earlier is None else memory_of(earlier, settings.id.identity, asked.sink),
-    )
+    with Clients() as clients:
+        resetting = SinkReset(
+            ports=clients.ports(settings),
+            memory=None if earlier is None else memory_of(earlier, settings.id.identity, asked.sink),
+        )
+        _carry_out(asked, settings, resetting, targets)
+
+
+def _carry_out(asked: Request, settings: SinkSettings, resetting: SinkReset, targets: Targets) -> None:
     plan = resetting.plan(targets, asked.positions(settings.source.connection))
     _show(plan, asked.output)
     for line in _told(plan, settings):
@@ -127,4 +132,5 @@ def _told(plan: ResetPlan, settings: SinkSettings) -> Iterator[str]:
     yield from plan.told[:1]
     yield from (f"warning: {line}" for line in plan.told[1:])
     yield from told(plan, settings.data.name, exactly_once=settings.exactly_once)
-    yield (f"{epochs(plan, settings.data.name)}; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}")
+    change = epochs(plan, f"{settings.data.called} {settings.data.name}")
+    yield f"{change}; a driver that runs ends with exit code {ExitCode.SUPERSEDED.value}"

@@ -70,10 +70,10 @@ def moment_of(text: str | None, created_ms: int) -> int | None:
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-def preview_of_reset(plan: ResetPlan, *, data: str, exactly_once: bool) -> Preview:
+def preview_of_reset(plan: ResetPlan, *, data: str, exactly_once: bool, called: str = "data topic") -> Preview:
     """What a person is shown of a reset."""
     return Preview(
-        text=bounded("\n".join(_lines(plan, data, exactly_once=exactly_once))),
+        text=bounded("\n".join(_lines(plan, data, called, exactly_once=exactly_once))),
         resolved=MappingProxyType({"to": _targets(plan.targets), "before": _before(plan), "after": _after(plan)}),
     )
 
@@ -114,12 +114,12 @@ def told(plan: ResetPlan, data: str, *, exactly_once: bool) -> Iterator[str]:
 
 def epochs(plan: ResetPlan, data: str) -> str:
     change = f"epoch {plan.old_epoch} becomes {plan.epoch}, counts begin at 0"
-    return f"{change}, data topic {data} is taken as it is or created"
+    return f"{change}, {data} is taken as it is or created"
 
 
-def _lines(plan: ResetPlan, data: str, *, exactly_once: bool) -> Iterator[str]:
+def _lines(plan: ResetPlan, data: str, called: str, *, exactly_once: bool) -> Iterator[str]:
     yield from told(plan, data, exactly_once=exactly_once)
-    yield epochs(plan, data)
+    yield epochs(plan, f"{called} {data}")
     shown = plan.moves if len(plan.moves) <= _MOST_LINES else plan.moves[: _MOST_LINES - 1]
     yield from map(_line, shown)
     if len(plan.moves) > len(shown):

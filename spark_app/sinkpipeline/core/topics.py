@@ -33,9 +33,10 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRequest:
-    """A topic as the manifest asks for it; None leaves it to the broker."""
+    """A topic, or a table, as the manifest asks for it; None leaves it to the broker."""
 
     name: str
+    called: str = "data topic"
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -236,13 +237,13 @@ def _without_progress(
     refuse_existing_data: bool,  # noqa: FBT001 - passed on
 ) -> Beginning:
     if memory is not None and memory.rows > 0 and data_topic is None:
-        raise data_topic_lost(data_request.name, f"it is missing, and {memory.rows} rows were delivered into it")
+        raise _lost(data_request, f"it is missing, and {memory.rows} rows were delivered into it")
     if memory is not None and memory.partitions:
         return _seed(progress_topic, data_topic, data_request, memory, source)
     if data_topic is not None and refuse_existing_data and data_topic.holds_data:
         raise SinkPipelineError(
             Reason.DATA_TOPIC_NOT_EMPTY,
-            f"data topic {data_topic.name} holds data already, and onExistingData is Refuse",
+            f"{data_request.called} {data_topic.name} holds data already, and onExistingData is Refuse",
             "name an empty topic, or allow it with onExistingData: Append",
         )
     return Beginning.FIRST_START
@@ -258,7 +259,7 @@ def _seed(
     lost = f"this sink's progress is gone ({'its topic is missing' if progress_topic is None else 'no record is left'})"
     remedy = "say where to go on with `sinkpipeline reset` and this status, or bring the progress topic back"
     if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id):
-        raise data_topic_lost(data_request.name, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
+        raise _lost(data_request, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
     for topic, topic_id in sorted(memory.source.items()):
         if source.get(topic, topic_id) != topic_id:
             raise SinkPipelineError(
@@ -314,10 +315,10 @@ def check_data_topic(progress: Progress, data_topic: Topic | None, data_request:
     if progress.meta is None or progress.rows == 0:
         return
     if data_topic is None:
-        raise data_topic_lost(data_request.name, f"it is missing, and {progress.rows} rows were delivered into it")
+        raise _lost(data_request, f"it is missing, and {progress.rows} rows were delivered into it")
     before = progress.meta.data
     if before is not None and before != data_topic.id:
-        raise data_topic_lost(data_request.name, f"it was re-created: its id was {before}, is {data_topic.id}")
+        raise _lost(data_request, f"it was re-created: its id was {before}, is {data_topic.id}")
 
 
 def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
@@ -335,12 +336,16 @@ def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
         )
 
 
-def data_topic_lost(name: str, fact: str) -> SinkPipelineError:
+def data_topic_lost(name: str, fact: str, called: str = "data topic") -> SinkPipelineError:
     return SinkPipelineError(
         Reason.DATA_TOPIC_LOST,
-        f"data topic {name} is lost: {fact}",
+        f"{called} {name} is lost: {fact}",
         "nothing is created or delivered until a person decides: say where to go on with `sinkpipeline reset`",
     )
+
+
+def _lost(request: TopicRequest, fact: str) -> SinkPipelineError:
+    return data_topic_lost(request.name, fact, request.called)
 
 
 def _regressed(message: str) -> SinkPipelineError:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from typing_extensions import Self
+
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.kafka.admin import Admin
@@ -35,11 +40,19 @@ def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
 
 
 class Clients:
-    """What the sinks of one driver, or of one command, share: clients, and who of them writes where."""
+    """What the sinks of one driver, or of one command, share: clients, and who writes where. Use it in a `with`."""
 
     def __init__(self) -> None:
         self._admins: dict[Connection, Admin] = {}
         self._claims = Claims()
+        self._sessions: list[Client] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session in self._sessions:
+            session.close()
 
     def admin(self, connection: Connection) -> Admin:
         if connection not in self._admins:
@@ -50,14 +63,25 @@ class Clients:
         """What the protocol works with. One client serves source and sink where they are one connection."""
         source_admin = self.admin(settings.source.connection)
         if isinstance(settings, PostgresqlSettings):
-            return ports_of_a_table(settings, source_admin)
+            found = ports_of_a_table(settings, source_admin)
+            self._sessions.append(found.client)
+            return found
         return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
 
 
-def ports(settings: SinkSettings, source_admin: Admin, admin: Admin) -> Ports:
-    """Likewise, by clients that somebody else may use too; `admin`: of a sink that is a topic."""
+@contextmanager
+def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
+    """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
     if isinstance(settings, PostgresqlSettings):
-        return ports_of_a_table(settings, source_admin)
+        found = ports_of_a_table(settings, admin)
+        with closing(found.client):
+            yield found
+    else:
+        yield ports(settings, admin, admin)
+
+
+def ports(settings: KafkaSettings, source_admin: Admin, admin: Admin) -> KafkaPorts:
+    """Of a topic, likewise."""
     return KafkaPorts(settings, source_admin, admin)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,8 @@ class AskedReset:
 
     def preview(self, to: str) -> Preview:
         """Fences nobody, and changes nothing."""
-        return self._shown(self._reset().plan(parse_targets([to])))
+        with self._reset() as reset:
+            return self._shown(reset.plan(parse_targets([to])))
 
     def preview_again(self, resolved: Mapping[str, Any]) -> Preview:
         """Likewise, of what was shown before: the same preview, where nothing has moved.
@@ -39,7 +41,8 @@ class AskedReset:
         Raises:
             SinkPipelineError: FrontierMoved, where it can't be done any more.
         """
-        return self._shown(self._plan(self._reset(), resolved))
+        with self._reset() as reset:
+            return self._shown(self._plan(reset, resolved))
 
     def carry_out(self, resolved: Mapping[str, Any]) -> str:
         """What was done, for a person; an earlier call that nobody has an answer of counts.
@@ -47,7 +50,10 @@ class AskedReset:
         Raises:
             SinkPipelineError: FrontierMoved where the sink is not where it was when this was shown.
         """
-        reset = self._reset()
+        with self._reset() as reset:
+            return self._carried_out(reset, resolved)
+
+    def _carried_out(self, reset: SinkReset, resolved: Mapping[str, Any]) -> str:
         reset.end_open_transactions()
         if reset.has_landed(resolved):
             return self._done("was reset already, by an earlier attempt")
@@ -62,10 +68,11 @@ class AskedReset:
             raise asked.moved(self.settings.id, error.message) from error
         return self._done(f"was reset and is in epoch {plan.epoch}")
 
-    def _reset(self) -> SinkReset:
-        settings = self.settings
-        preflight([settings])
-        return SinkReset(ports=Clients().ports(settings), memory=self.memory)
+    @contextmanager
+    def _reset(self) -> Iterator[SinkReset]:
+        preflight([self.settings])
+        with Clients() as clients:
+            yield SinkReset(ports=clients.ports(self.settings), memory=self.memory)
 
     def _plan(self, reset: SinkReset, resolved: Mapping[str, Any]) -> ResetPlan:
         text = str(resolved["to"])
@@ -79,7 +86,8 @@ class AskedReset:
             raise asked.moved(self.settings.id, error.message) from error
 
     def _shown(self, plan: ResetPlan) -> Preview:
-        return asked.preview_of_reset(plan, data=self.settings.data.name, exactly_once=self.settings.exactly_once)
+        data, exactly_once = self.settings.data, self.settings.exactly_once
+        return asked.preview_of_reset(plan, data=data.name, called=data.called, exactly_once=exactly_once)
 
     def _done(self, what: str) -> str:
         return f"sink {self.settings.id.sink} {what}; its next driver goes on from there"

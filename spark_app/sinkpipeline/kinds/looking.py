@@ -18,7 +18,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds import ports_of_a_table
 from sinkpipeline.kinds.resolve import SinkSettings
-from sinkpipeline.postgresql.look import check_reached, check_rights, look
+from sinkpipeline.postgresql.look import check_reached, check_rights, check_schemas, look
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 
 
@@ -69,6 +69,7 @@ def _purify(sink: PostgresqlSettings) -> Finding:
     ports = ports_of_a_table(sink, source_admin)
     with closing(ports.client):
         ports.target.check_names()
+        check_schemas(ports)
         data, place, progress = look(ports)
         starting.check_owner(sink.id, progress.meta, sink.owner)
         starting.check_source(progress.meta if progress.exists else None, topics)
@@ -116,5 +117,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
 
 def cluster_of(sink: SinkSettings) -> Connection:
     """Where its topics are; of a sink that is no topic, the source's."""
-    found: Connection = sink.source.connection if isinstance(sink, PostgresqlSettings) else sink.connection
-    return found
+    if isinstance(sink, PostgresqlSettings):
+        of_source: Connection = sink.source.connection
+        return of_source
+    return sink.connection

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,7 +182,11 @@ class Client:
         if self._session is None or self._session.closed:
             # One that can't be made leaves none.
             self._session = None
-            self._session = _Session.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
+            with contextlib.ExitStack() as files:
+                parameters = self._parameters()
+                if "sslkey" in parameters:
+                    parameters["sslkey"] = files.enter_context(_private_copy(parameters["sslkey"]))
+                self._session = _Session.connect(**parameters, autocommit=True, prepare_threshold=None)
             self.made += 1
         return self._session
 
@@ -286,6 +291,20 @@ def _check_committed(status: str | None) -> None:
     """To a COMMIT of what has failed before the server says ROLLBACK, and that is no error."""
     if status != "COMMIT":
         raise InDoubt(f"the server says {status} to COMMIT", aborted=True)
+
+
+@contextlib.contextmanager
+def _private_copy(path: str) -> Iterator[str]:
+    """Of a key, for as long as a connection is made: libpq takes none that others may read, as in a Secret's volume."""
+    with tempfile.NamedTemporaryFile(prefix="sinkpipeline-") as copy:
+        try:
+            copy.write(Path(path).read_bytes())
+        except OSError as error:
+            raise SinkPipelineError(
+                Reason.SECRET_NOT_FOUND, f"the key in {path} can't be read: {error}", "check certSecretRef"
+            ) from error
+        copy.flush()
+        yield copy.name
 
 
 def _secret(path: str) -> str:

@@ -14,7 +14,8 @@ from sinkpipeline.postgresql.statements import CellStatements, TableStatements, 
 from sinkpipeline.postgresql.target import oid_of
 
 _SCHEMA = (
-    "SELECT n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),"
+    "SELECT n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'USAGE'), false),"
+    " coalesce(has_schema_privilege(n.oid, 'CREATE'), false),"
     " has_database_privilege(current_database(), 'CREATE')"
     " FROM (SELECT 1) AS one LEFT JOIN pg_namespace AS n ON n.nspname = %s"
 )
@@ -41,6 +42,25 @@ def look(ports: PostgresqlPorts) -> tuple[Topic | None, Topic | None, Progress]:
     return data, place, Progress() if place is None else ledger.decide(place)
 
 
+def check_schemas(ports: PostgresqlPorts) -> None:
+    """That what is in them can be seen.
+
+    Raises:
+        SinkPipelineError: SinkRefused, SinkUnreachable, ...
+    """
+    settings = ports.settings
+    with ports.client.reading() as work:
+        for schema in (settings.table.schema, settings.progress_schema):
+            [(there, may_use_it, *_)] = work.rows(_SCHEMA, (schema,))
+            if there and not may_use_it:
+                user = settings.connection.user
+                raise SinkPipelineError(
+                    Reason.SINK_REFUSED,
+                    f"role {user} may not use schema {schema} of database {settings.connection.database}",
+                    f"GRANT USAGE ON SCHEMA {quoted(schema)} TO {quoted(user)}",
+                )
+
+
 def check_rights(ports: PostgresqlPorts, data: Topic | None, place: Topic | None) -> None:
     """That a start and its commits may do all that they do.
 
@@ -64,13 +84,13 @@ def check_rights(ports: PostgresqlPorts, data: Topic | None, place: Topic | None
 
 
 def _check_schema(work: Work, settings: SinkSettings, schema: str, *, makes_it: bool) -> None:
-    [(there, may_create_in_it, may_create_schemas)] = work.rows(_SCHEMA, (schema,))
+    [(there, _, may_create_in_it, may_create_schemas)] = work.rows(_SCHEMA, (schema,))
     user, database = settings.connection.user, settings.connection.database
     if there and not may_create_in_it:
         raise SinkPipelineError(
             Reason.SINK_REFUSED,
             f"role {user} may create no table in schema {schema} of database {database}",
-            f"GRANT CREATE, USAGE ON SCHEMA {quoted(schema)} TO {quoted(user)}, or create the table yourself",
+            f"GRANT CREATE ON SCHEMA {quoted(schema)} TO {quoted(user)}, or create the table yourself",
         )
     if not there and not (makes_it and may_create_schemas):
         what = f"and role {user} may create none" if makes_it else "and a start creates none for a table"

@@ -153,7 +153,7 @@ class PostgresqlTarget:
         return None
 
     def lost(self, what: str) -> SinkPipelineError:
-        return data_topic_lost(self.settings.table.label, what)
+        return data_topic_lost(self.settings.table.label, what, self.settings.data.called)
 
     def delete(self, target: str) -> None:
         """With what orders its changes."""
@@ -207,7 +207,11 @@ class PostgresqlPlace:
             return _id(work, self._statements.name)
 
     def create(self) -> Creation:
-        return _created(self.client, self._statements.create, lambda: self.describe({}))
+        with self.client.reading() as work:
+            [(has_schema,)] = work.rows("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (self.schema,))
+        # To make one where there is one takes the right to make any.
+        statements = self._statements.create[1:] if has_schema else self._statements.create
+        return _created(self.client, statements, lambda: self.describe({}))
 
     def _topic(self, found: str) -> Topic:
         return Topic(name=f"{self.schema}.progress", id=found, partitions=1, replication_factor=1)

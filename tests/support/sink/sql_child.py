@@ -29,9 +29,10 @@ class Child:
             (directory / name).touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms)],
+            # What pytest has added to the path, the child has to be told.
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "SINKPIPELINE_FAILPOINT_DIR": str(directory),
             },
             stdout=subprocess.PIPE,
