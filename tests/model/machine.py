@@ -612,6 +612,57 @@ class AtLeastOnce(Protocol, Refusals):
     """The other guarantee: nothing is missing."""
 
 
+class Cells(BadRecords, Drivers, LateTasks, Attempts, Starts, Kills, Chaos, Answers):
+    """A sink that commits rows and progress at once, in a store with compare-and-set."""
+
+    @initialize(shape=shapes, records=records, tears=st.booleans())
+    def begin(self, shape: Shape, records: list[Kind], *, tears: bool = False) -> None:
+        super().begin(replace(shape, cells=True, tears=tears), records)
+
+    @rule(changes=nths)
+    def kill_a_first_start(self, changes: int) -> None:
+        """In the middle of what it puts, of which some may stay."""
+        self.start_another()
+        starter = self.run_to(("runner", "commit"), changes)
+        if starter is not None:
+            self.world.scheduler.step(starter, Fate.FAILED)
+            self.world.scheduler.kill(starter.process)
+
+
+class CellsLost(Cells):
+    """The store goes back to what it held once, or is deleted; people reset the sink."""
+
+    @rule(changes=st.integers(1, 6), seconds=st.sampled_from([0.1, 1.0, 3.0]), start=st.booleans())
+    def lose_tail(self, changes: int, seconds: float, *, start: bool) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.lose_tail(changes)
+        if start:
+            self.start_another()
+
+    @rule(zombie=zombies, changes=st.integers(1, 4), trouble=st.sampled_from(STARTS))
+    def lose_tail_under_a_late_task(self, zombie: tuple[str, int], changes: int, trouble: Trouble) -> None:
+        task = self.hold_a_task(zombie)
+        if task is None:
+            return
+        self.world.lose_tail(changes)
+        self.make(trouble, task)
+        self.world.scheduler.run(seconds=3.0)
+        self.world.scheduler.go_alone(task)
+
+    @rule(to=targets, seconds=st.sampled_from([0.0, 5.0]))
+    def reset(self, to: Targets, seconds: float) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.reset(0, to)
+
+    @rule(create=st.booleans())
+    def delete_progress(self, *, create: bool) -> None:
+        self.world.delete_progress(create=create)
+
+    @rule(create=st.booleans())
+    def delete_data(self, *, create: bool) -> None:
+        self.world.delete_data(self.world.sinks[0], create=create)
+
+
 class Everything(
     Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets, OldAnswers
 ):

@@ -6,6 +6,7 @@ A mutation breaks one rule of design §4 and leaves the rest as it is, so it als
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,10 @@ from pyspark.errors import PySparkException
 from typing_extensions import override
 
 from model import machine
+from model.cells import Store
 from model.rules import Calm
+from sinkpipeline.cells.ledger import CellHold
+from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core import reset as core_reset
 from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core.batch import Receipt
@@ -24,7 +28,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import Fenced, InDoubt
-from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topics import TopicDecision
@@ -756,3 +760,115 @@ def dead_letters_are_only_counted() -> list[Patch]:
         self._begin()
 
     return [put(PartitionWriter, "_send_dead_letter", send)]
+
+
+# Cells
+
+
+@mutation("a commit takes the cell as it is, and not as the session has left it", machine.Cells)
+def version_not_compared() -> list[Patch]:
+    commit = CellSession.commit
+
+    def as_it_is(self: CellSession, new: PartitionProgress) -> None:
+        self._version = self._cells.read([self.key])[self.key].version
+        commit(self, new)
+
+    return [put(CellSession, "commit", as_it_is)]
+
+
+@mutation("a time-out is taken for an abort: the same rows are sent again at once", machine.Cells)
+def time_out_taken_for_an_abort() -> list[Patch]:
+    commit = CellSession.commit
+
+    def again(self: CellSession, new: PartitionProgress) -> None:
+        for _ in range(3):
+            try:
+                return commit(self, new)
+            except InDoubt:
+                self._version = self._cells.read([self.key])[self.key].version
+        raise InDoubt("three times", aborted=True)
+
+    return [put(CellSession, "commit", again)]
+
+
+@mutation("a time-out is taken for a commit", machine.Cells)
+def time_out_taken_for_a_commit() -> list[Patch]:
+    commit = CellSession.commit
+
+    def done(self: CellSession, new: PartitionProgress) -> None:
+        with contextlib.suppress(InDoubt):
+            commit(self, new)
+
+    return [put(CellSession, "commit", done)]
+
+
+@mutation("the first error is taken for a fence, and a fence for a newer driver's", machine.Cells)
+def first_error_taken_for_a_fence() -> list[Patch]:
+    commit = CellSession.commit
+
+    def superseded(self: CellSession, new: PartitionProgress) -> None:
+        try:
+            commit(self, new)
+        except (Fenced, InDoubt) as error:
+            raise core_starting.superseded(SinkId("i", "s0"), "somebody") from error
+
+    return [put(CellSession, "commit", superseded)]
+
+
+@mutation(
+    "a store that went back gives versions again, and a claim is good for whatever has its number", machine.CellsLost
+)
+def claim_not_renewed_after_a_reconnect() -> list[Patch]:
+    go_back = Store.went_back
+
+    def counts_again(self: Store, changes: int) -> None:
+        go_back(self, changes)
+        self._versions = itertools.count(next(self._versions) - changes)
+
+    return [put(Store, "went_back", counts_again)]
+
+
+@mutation("`meta` is written before the cells that it lists", machine.Cells)
+def meta_written_first() -> list[Patch]:
+    put_all = CellHold._put_all
+
+    def reversed_order(self: CellHold, cells: Any) -> Any:
+        meta = {key: each for key, each in cells.items() if key == self._sink.meta_key}
+        return put_all(self, {**meta, **cells})
+
+    return [put(CellHold, "_put_all", reversed_order)]
+
+
+@mutation("a claim does not read what counts", machine.Cells)
+def claim_reads_nothing() -> list[Patch]:
+    take = CellClaim.take
+
+    def unread(self: CellClaim) -> CellSession:
+        session = take(self)
+        session.progress = None
+        return session
+
+    return [put(CellClaim, "take", unread)]
+
+
+@mutation("a start reads the cells and does not take them", machine.Cells)
+def cells_not_taken() -> list[Patch]:
+    def only_read(self: CellHold, partitions: Iterable[SourcePartition]) -> None:
+        self._fenced = self._reading.of(set(partitions) & self._owned().source_partitions(), {}).progress
+
+    return [put(CellHold, "fence", only_read)]
+
+
+@mutation("a driver writes its progress without asking whose the cells are", machine.CellsLost)
+def cells_written_by_whoever() -> list[Patch]:
+    def anybody(self: CellHold, partitions: Iterable[SourcePartition], _run: str) -> Any:
+        return self._reading.of(partitions, {})
+
+    put_all = CellHold._put_all
+
+    def any_meta(self: CellHold, cells: Any) -> Any:
+        key = self._sink.meta_key
+        now = self._cells.read([key])[key].version
+        return put_all(self, {**cells, key: (cells[key][0], now)})
+
+    return [put(CellHold, "_ours", anybody), put(CellHold, "_put_all", any_meta)]

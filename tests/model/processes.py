@@ -13,7 +13,6 @@ from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.spark.query import QuerySettings
@@ -71,7 +70,7 @@ class Driver:
         source = settings.source.connection
         source_admin = admin if source == settings.connection else Admin(source)
         starter = SinkStarter(
-            ports=ports(settings, source_admin, admin),
+            ports=self.world.ports(settings, source_admin, admin),
             remembered=Remembered(self.world.memory(sink)),
         )
         self.starters[sink] = starter
@@ -110,7 +109,7 @@ class Person:
     def _run(self) -> None:
         admin = Admin(self._settings.connection)
         memory = self._world.memory(self._settings.id.sink)
-        reset = SinkReset(ports=ports(self._settings, admin, admin), memory=memory)
+        reset = SinkReset(ports=self._world.ports(self._settings, admin, admin), memory=memory)
         self.runs[self._settings.id.sink] = reset._runs
         try:
             plan = reset.plan(self._targets)

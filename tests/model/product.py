@@ -102,7 +102,7 @@ def _modules() -> list[types.ModuleType]:
     found = [
         module
         for name, module in sys.modules.items()
-        if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks."))
+        if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks.", "sinkpipeline.cells."))
     ]
     return [*found, runner]
 

@@ -7,6 +7,8 @@ import pytest
 from model.exploring import LONGER, explore
 from model.machine import (
     AtLeastOnce,
+    Cells,
+    CellsLost,
     DeadLetters,
     Everything,
     FirstStarts,
@@ -37,6 +39,8 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (WriteBacks, 15),
         (LostEnds, 20),
         (SlowLinks, 15),
+        (Cells, 60),
+        (CellsLost, 60),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

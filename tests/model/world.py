@@ -11,10 +11,12 @@ from typing import Any
 
 from model import clients
 from model.broker import Broker, Log, Row
+from model.cells import CellPorts, Store
 from model.judge import Judge, Sink, Violation
 from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, ReadAhead
 from model.processes import Driver, Person
 from model.scheduler import Process, Scheduler, Thread
+from sinkpipeline import kinds
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.memory import memory_of
@@ -24,7 +26,9 @@ from sinkpipeline.core.progress_records import decode_meta
 from sinkpipeline.core.status import SinkReport, SinkState, render, write_over
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.kind import KafkaPorts
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 
 SOURCE = "source"
@@ -63,6 +67,10 @@ class Shape:
     """Whether the source's logs may lose their ends."""
     row_s: float = 0.0
     """How long a row takes on its way to a data topic."""
+    cells: bool = False
+    """Whether progress stands in cells, and rows are committed with them."""
+    tears: bool = False
+    """Whether the store of the cells writes one after the other."""
 
 
 class Kind(enum.Enum):
@@ -141,6 +149,23 @@ class World:
             )
         )
         self.broker.create(SOURCE, self.shape.partitions)
+        self.store = Store(
+            self.broker,
+            PROGRESS,
+            tears=self.shape.tears,
+            refuses=_is_refused,
+            on_fence=self._note_init,
+            on_moved=self._note_fenced,
+            on_read=self._note_read,
+        )
+
+    def ports(self, settings: SinkSettings, source_admin: Admin, admin: Admin) -> KafkaPorts:
+        """Of the kind of this world."""
+        if not self.shape.cells:
+            return kinds.ports(settings, source_admin, admin)
+        found = CellPorts(settings, source_admin, admin)
+        found.store = self.store
+        return found
 
     def close(self) -> None:
         self.scheduler.close()
@@ -338,6 +363,15 @@ class World:
         for driver in self.alive():
             driver.spark.skips[SourcePartition(SOURCE, 0)] = by
 
+    def lose_tail(self, changes: int) -> None:
+        """The store goes back: what it gives then is what it held once, rows and progress alike."""
+        if self._may_tamper("tail"):
+            self.justified.add(Reason.PROGRESS_REGRESSED)
+            self.justified.add(Reason.PROGRESS_CORRUPT)
+            self.justified.add(Reason.PROGRESS_LOST)
+            self.scheduler.late.clear()
+            self.store.go_back(changes)
+
     def _may_tamper(self, what: str) -> bool:
         """What some things together call for, nobody could tell."""
         together = self._tampered | {what}
@@ -458,6 +492,8 @@ class World:
     def _check_cause(self, error: SinkPipelineError) -> None:
         """A refusal has a cause, and a read gives up only where something holds it back."""
         passing = error.reason.retry or error.reason in (Reason.SUPERSEDED, Reason.CIRCUIT_OPEN)
+        if error.reason is Reason.SUPERSEDED and len(self.drivers) + len(self.people) == 1:
+            self.fail(Violation(f"nobody else was there: {error}"))
         if error.reason is Reason.INTERNAL_ERROR or not (passing or error.reason in self.justified):
             self.fail(Violation(f"an error without a cause: {error}"))
         if error.reason is Reason.PROGRESS_UNREADABLE and not (self.held or self._tampered or self._foreign):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sinkpipeline.cells.ledger import CellHold
-from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import InDoubt
-from sinkpipeline.core.progress import Meta
-from sinkpipeline.core.progress_records import encode_meta
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.sinks import delivery, takeover, transactional
 from sinkpipeline.sinks.contract import Restart
@@ -198,55 +190,3 @@ def test_a_cell_that_is_gone_or_foreign_is_not_read_as_a_beginning() -> None:
     refusal(lambda: Driver(driver.ports, ENDS), Reason.PROGRESS_CORRUPT)
     store.cells[key] = type(kept)(b"{}", kept.version)
     refusal(lambda: Driver(driver.ports, ENDS), Reason.PROGRESS_CORRUPT)
-
-
-# The protocol, broken on purpose: what is above finds it.
-
-
-def no_version(self: CellSession, *args: Any) -> None:
-    self._version = self._cells.read([self.key])[self.key].version
-    COMMIT(self, *args)
-
-
-def success(self: CellSession, *args: Any) -> None:
-    with contextlib.suppress(InDoubt):
-        COMMIT(self, *args)
-
-
-def unread(self: CellClaim) -> CellSession:
-    session = TAKE(self)
-    session.progress = None
-    return session
-
-
-def not_fenced(self: CellHold, partitions: Iterable[SourcePartition]) -> None:
-    self._fenced = self._reading.of(set(partitions) & self._owned().source_partitions(), {}).progress
-
-
-def meta_first(self: CellHold, cells: Mapping[str, Any], meta: Meta | None) -> None:
-    key = self._sink.meta_key
-    value = encode_meta(self._owned(meta)), self._meta_version
-    self._meta_version = self._cells.put({key: value, **cells})[key]
-    self._meta = self._owned(meta)
-
-
-COMMIT, TAKE = CellSession.commit, CellClaim.take
-
-
-@pytest.mark.parametrize(
-    ("broken", "name", "by", "finds"),
-    [
-        (CellSession, "commit", no_version, test_a_late_task_finds_out_where_it_would_commit),
-        (CellSession, "commit", success, test_whatever_becomes_of_answers_each_row_is_there_once),
-        (CellClaim, "take", unread, test_whatever_becomes_of_answers_each_row_is_there_once),
-        (CellHold, "fence", not_fenced, test_two_drivers_that_take_the_sink_from_each_other),
-        (CellHold, "_put", meta_first, test_a_first_start_whose_last_step_is_torn_begins_anew),
-    ],
-    ids=["version not compared", "time-out is success", "claim reads nothing", "start fences nothing", "meta first"],
-)
-def test_it_finds(
-    broken: type, name: str, by: Callable[..., Any], finds: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broken, name, by)
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - a failed test raises what it likes
-        finds()

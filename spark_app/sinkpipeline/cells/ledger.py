@@ -109,16 +109,13 @@ class CellHold:
         self.closed = False
 
     def take(self) -> None:
-        """Whatever is on its way to `meta`, it comes too late from here on."""
+        """Whatever is on its way to `meta`, it comes too late from here on.
+
+        Where somebody writes it meanwhile, that may be a newer driver, who goes first: that is for the caller to read.
+        """
         key = self._sink.meta_key
-        for _ in range(CLAIM_ATTEMPTS):
-            found = self._cells.read([key])[key]
-            try:
-                self._cells.put({key: (found.value or NO_META, found.version)})
-            except Moved:
-                continue
-            return
-        raise Fenced(f"{self._sink}: {key} is written again and again")
+        found = self._cells.read([key])[key]
+        self._put_all({key: (found.value or NO_META, found.version)})
 
     def read(self, believe: Believe, check_meta: CheckMeta) -> Progress:  # noqa: ARG002 - any read is sound, none waits
         seen = self._reading.all()
