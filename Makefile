@@ -90,8 +90,9 @@ cluster-down: install ## End it; nothing of it is left but what the next one wou
 e2e: install helm ## All of it as users run it, on that cluster: installed as the docs say, robbed and killed, and counted
 	@PYTHONPATH=dev $(RUN) -m cluster run $(RUN) -m pytest --costs build/costs/e2e.json tests/cluster
 
-demo: servers ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
-	PYTHONPATH=dev $(RUN) -m demo
+# SINK=postgresql: into a table, whose server is killed too.
+demo: servers $(filter postgresql,$(SINK)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
+	PYTHONPATH=dev $(RUN) -m demo $(SINK)
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 soak: install ## Kill and cut at random, for as long as one likes, and count what was delivered

@@ -4,4 +4,4 @@ import sys
 
 from demo.play import main
 
-sys.exit(main())
+sys.exit(main(*sys.argv[1:]))

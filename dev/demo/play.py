@@ -13,56 +13,44 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import pandas as pd
 import yaml
+from typing_extensions import override
 
 from demo import data
-from demo.audit import Audit, Broker
-from demo.data import Row
+from demo.audit import Broker
+from demo.stage import DELIVERY_S, REACTION_S, START_S, Stage
 from demo.story import Story
+from demo.table import table_demo
 from deployed.cluster import ROOT, Kubernetes
 from servers.local_kafka import LocalKafka
 
 COMMAND: Final = Path(sys.executable).with_name("sinkpipeline")
 EXAMPLE: Final = ROOT / "examples" / "flights.yaml"
-PARTITIONS: Final = 4
 APPENDED: Final = 20_000
 MIDDLE: Final = (0.1, 0.9)
 
-# How long each step may take on a slow and busy machine.
-START_S: Final = 120.0
-DELIVERY_S: Final = 150.0
-REACTION_S: Final = 60.0
 COMMAND_S: Final = 100.0
 FAST_POLL_S: Final = 0.002
 SLOW_POLL_S: Final = 1.5
 
 
-class Demo:
+class Demo(Stage):
     def __init__(self, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> None:
-        self._story = story
-        self._broker = broker
-        self._kubernetes = kubernetes
-        self._document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
-        spec = self._document["spec"]
-        spec["source"]["kafka"]["bootstrapServers"] = broker.bootstrap_servers
-        kafka = spec["sinks"][0]["kafka"]
-        self._name: str = self._document["metadata"]["name"]
-        self._source: str = spec["source"]["kafka"]["topics"][0]
+        super().__init__(story, broker, kubernetes, directory, yaml.safe_load(EXAMPLE.read_text()))
+        [sink] = self._document["spec"]["sinks"]
+        kafka = sink["kafka"]
         self._data: str = kafka["topic"]["name"]
-        self._dead_letters: str = spec["sinks"][0]["deadLetter"]["topic"]["name"]
+        self._dead_letters: str = sink["deadLetter"]["topic"]["name"]
         self._progress: str = kafka["progressTopic"]["name"]
-        self._manifest = directory / EXAMPLE.name
-        self._manifest.write_text(yaml.safe_dump(self._document, sort_keys=False))
         self._bad = directory / "bad.yaml"
-        self._expected: dict[int, Row] = {}
-        self._audits: dict[str, Audit] = {}
 
+    @override
     def play(self) -> None:
         flights = self.load()
         self.refuse_bad_manifest()
@@ -72,19 +60,6 @@ class Demo:
         self.append(flights.head(APPENDED))
         self.lose_data()
         self._story.table(self._audits)
-
-    def load(self) -> pd.DataFrame:
-        self._story.step(f"Loading flights into the topic {self._source}")
-        flights = data.flights()
-        self._broker.create(self._source, PARTITIONS)
-        data.produce(flights, self._broker.bootstrap_servers, self._source)
-        self._expected = data.expected_rows(flights)
-        loaded = self._broker.records(self._source)
-        self._story.check(
-            f"{loaded:,} records in {PARTITIONS} partitions; by pandas, {len(self._expected):,} are late departures",
-            holds=loaded == len(flights) and bool(self._expected),
-        )
-        return flights
 
     def refuse_bad_manifest(self) -> None:
         story = self._story
@@ -101,32 +76,12 @@ class Demo:
             holds="deliveryGuarantee" in said and "interval" in said,
         )
 
-    def apply(self) -> None:
-        story, kubernetes = self._story, self._kubernetes
-        story.step("The pipeline, as a person runs it")
-        story.typed(f"kubectl apply -f {self._manifest.name}")
-        story.show(kubernetes.kubectl("apply", "-f", str(self._manifest)))
-        story.typed("kubectl get sinkpipelines --watch")
-        with kubernetes.watching() as lines:
-            shown = 0
-
-            def is_ready() -> bool | None:
-                nonlocal shown
-                printed = lines()
-                story.show("\n".join(printed[shown:]))
-                shown = len(printed)
-                return kubernetes.condition(self._name, "Ready").get("status") == "True" or None
-
-            kubernetes.wait_for("the pipeline is Ready", START_S, is_ready)
-            is_ready()
-        story.say("it is Ready: Spark runs, and the sink delivers")
-
     def kill(self) -> None:
         story, kubernetes = self._story, self._kubernetes
         story.step("Killing the driver while it delivers")
         kubernetes.wait_for(f"{MIDDLE[0]:.0%} are delivered", DELIVERY_S, self._in_the_middle, 0.05)
         kubernetes.wait_for("a transaction is open", DELIVERY_S, self._in_a_transaction, FAST_POLL_S)
-        killed = kubernetes.kill_driver(self._name)
+        killed = kubernetes.kill_driver(self.name)
         story.say(f"kill -9 for the driver, its JVM and its Python workers: {killed} processes")
         story.say(f"{self._broker.open_records(self._data):,} rows are left in transactions that nobody ended")
         delivered = self._broker.audit(self._data, self._expected).delivered
@@ -180,8 +135,8 @@ class Demo:
         self._broker.delete(self._data)
         kubernetes.wait_for("the pipeline has Failed", 2 * REACTION_S, self._has_failed)
         self._get()
-        message = kubernetes.condition(self._name, "Stalled").get("message", "")
-        story.typed(f"kubectl get sinkpipeline {self._name} -o jsonpath=... (the condition Stalled)")
+        message = kubernetes.condition(self.name, "Stalled").get("message", "")
+        story.typed(f"kubectl get sinkpipeline {self.name} -o jsonpath=... (the condition Stalled)")
         story.show(message)
         story.check(
             "it refuses to go on: the sink is Failed with DataTopicLost",
@@ -189,27 +144,8 @@ class Demo:
         )
         story.check("nobody created the topic again", holds=self._broker.topic_id(self._data) is None)
 
-    def _get(self, *options: str) -> None:
-        self._story.typed(" ".join(("kubectl get sinkpipelines", *options)))
-        self._story.show(self._kubernetes.kubectl("get", "sinkpipelines", *options))
-
-    def _events(self, reason: str) -> None:
-        self._story.typed(f"kubectl get events --field-selector reason={reason}")
-        found = self._kubernetes.kubectl("get", "events", f"--field-selector=reason={reason}")
-        self._story.show(found)
-        self._story.check(f"there is an event {reason}", holds=reason in found)
-
     def _audit(self, title: str) -> None:
-        audit = self._audits[title] = self._broker.audit(self._data, self._expected)
-        self._story.check(
-            f"{audit.delivered:,} rows delivered, {audit.expected:,} expected: {audit.duplicates:,} duplicates, "
-            f"{audit.missing:,} missing, {audit.wrong:,} wrong",
-            holds=audit.exactly_once,
-        )
-
-    def _sink(self) -> Mapping[str, Any]:
-        sinks: list[dict[str, Any]] = self._kubernetes.status(self._name).get("sinks") or [{}]
-        return sinks[0]
+        self._audited(title, self._broker.audit(self._data, self._expected))
 
     def _frontier(self) -> list[int]:
         """The next offset of each source partition, as `sinkpipeline progress` reads it from the progress topic."""
@@ -226,14 +162,8 @@ class Demo:
     def _knows_topic(self, topic_id: str) -> bool | None:
         return self._sink().get("progressTopicId") == topic_id or None
 
-    def _is_ready(self) -> bool | None:
-        return self._kubernetes.condition(self._name, "Ready").get("status") == "True" or None
-
-    def _has_restarts(self) -> bool | None:
-        return self._kubernetes.status(self._name).get("restarts", {}).get("total", 0) > 0 or None
-
     def _has_failed(self) -> bool | None:
-        return self._kubernetes.status(self._name).get("phase") == "Failed" or None
+        return self._kubernetes.status(self.name).get("phase") == "Failed" or None
 
     def _in_the_middle(self) -> bool | None:
         if self._broker.topic_id(self._data) is None:
@@ -267,7 +197,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _play(story: Story, directory: Path) -> None:
+def _play(story: Story, directory: Path, sink: str) -> None:
     story.step("Starting a Kafka broker")
     with LocalKafka() as kafka:
         story.say(f"it listens on {kafka.bootstrap_servers}")
@@ -275,20 +205,30 @@ def _play(story: Story, directory: Path) -> None:
         namespace = yaml.safe_load(EXAMPLE.read_text())["metadata"]["namespace"]
         with Kubernetes(directory, namespace) as kubernetes:
             story.say("they run")
-            demo = Demo(story, Broker(kafka.bootstrap_servers), kubernetes, directory)
-            try:
-                demo.play()
-            except Exception:
-                story.show(kubernetes.tails(demo._name))  # noqa: SLF001 - its own module
-                raise
+            broker = Broker(kafka.bootstrap_servers)
+            with _SINKS[sink](story, broker, kubernetes, directory) as demo:
+                try:
+                    demo.play()
+                except Exception:
+                    story.show(kubernetes.tails(demo.name))
+                    raise
 
 
-def main() -> int:
+_SINKS: Mapping[str, Callable[[Story, Broker, Kubernetes, Path], AbstractContextManager[Stage]]] = {
+    "kafka": lambda *of: nullcontext(Demo(*of)),
+    "postgresql": table_demo,
+}
+
+
+def main(sink: str = "kafka") -> int:
     story = Story()
+    if sink not in _SINKS:
+        story.problems.append(f"there is no demo with SINK={sink}: write one of {', '.join(_SINKS)}")
+        return story.end()
     with _interruptible():
         try:
             with tempfile.TemporaryDirectory(prefix="sinkpipeline-demo-") as directory:
-                _play(story, Path(directory))
+                _play(story, Path(directory), sink)
         except KeyboardInterrupt as interrupt:
             story.problems.append(f"it was interrupted ({interrupt})")
         except Exception as error:  # noqa: BLE001 - whatever it is, the demo has failed, and says so in its last line

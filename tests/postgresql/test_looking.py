@@ -20,6 +20,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import SinkReport
 from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.sinks.delivery import SinkDelivery
@@ -157,6 +158,13 @@ def test_progress_reset_and_what_is_seen_of_a_table_that_nobody_writes(world: Wo
     world.deliver()
     assert world.sql(f"SELECT count(*), count(DISTINCT off) FROM {world.name}.orders") == [(2 * ROWS, ROWS)]
 
+    asked = AskedReset(settings=world.settings)
+    shown = asked.preview("earliest")
+    assert f"table {world.name}.orders is taken as it is or created" in shown.text
+    assert "is in epoch 2" in asked.carry_out(shown.resolved)
+    assert "by an earlier attempt" in asked.carry_out(shown.resolved)
+
+    world.deliver()
     world.sql(f"DROP TABLE {world.name}.orders")
     told = world.refused()
     assert told.reason is Reason.DATA_TOPIC_LOST

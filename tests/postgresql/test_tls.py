@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from servers.postgresql import DATABASE, LocalPostgresql
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kinds.resolve import resolve_sinks
-from sinkpipeline.postgresql.look import check_reached
+from sinkpipeline.postgresql.client import Client
+from sinkpipeline.postgresql.kind import PostgresqlPorts
+from sinkpipeline.postgresql.look import check_reached, fears
 from sinkpipeline.postgresql.settings import SinkSettings
+from support.cells import MemorySource
 from support.resource.manifests import SINK, changed, smallest, table
 from support.sink.sql_sink import SqlSink
 
@@ -42,6 +46,7 @@ def server() -> Iterator[LocalPostgresql]:
         "ssl_ca_file": "ca.crt",
         # The loopback's name is looked for there, too.
         "listen_addresses": "localhost",
+        "fsync": "off",
     }
     with LocalPostgresql(settings=settings, hba=HBA, files=files) as found:
         sql = SqlSink(found.address).sql
@@ -102,6 +107,15 @@ TRUSTED = {"caSecretRef": ref("ca", "ca.crt")}
 
 def test_who_is_trusted_and_has_the_password_comes_in(resolve: Resolve) -> None:
     check_reached(resolve("asked", **ASKED, tls=TRUSTED))
+
+
+def test_a_server_that_syncs_nothing_is_told(resolve: Resolve) -> None:
+    settings = resolve("asked", **ASKED, tls=TRUSTED)
+    ports = PostgresqlPorts(settings, MemorySource({}), lambda _: {}, Client(settings.connection))
+    with closing(ports.client):
+        [fear] = fears(ports)
+    assert fear.startswith("the server has fsync=off:")
+    assert fear.endswith("set fsync=on")
 
 
 def test_a_certificate_in_place_of_a_password(resolve: Resolve) -> None:

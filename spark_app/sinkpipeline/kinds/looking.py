@@ -18,7 +18,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds import ports_of_a_table
 from sinkpipeline.kinds.resolve import SinkSettings
-from sinkpipeline.postgresql.look import check_reached, check_rights, check_schemas, look
+from sinkpipeline.postgresql.look import check_reached, check_rights, check_schemas, fears, look
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 
 
@@ -84,6 +84,7 @@ def _purify(sink: PostgresqlSettings) -> Finding:
             refuse_existing_data=sink.refuse_existing_data,
         )
         check_rights(ports, data, place)
+        warnings = (*decision.drift, *fears(ports))
         begins: tuple[str, ...] = ()
         if ports.source.tells_positions and decision.beginning is Beginning.FIRST_START:
             view = ports.source.view()
@@ -91,7 +92,7 @@ def _purify(sink: PostgresqlSettings) -> Finding:
             # As a start would: offsets that the source does not have are refused here already.
             ports.source.planned({}, view, epoch=0, imported=positions.next)
             begins = tuple(describe_positions(positions))
-    return Finding(sink.id, decision, None, decision.drift, begins=begins, called="table")
+    return Finding(sink.id, decision, None, warnings, begins=begins, called="table")
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:

@@ -61,6 +61,18 @@ def check_schemas(ports: PostgresqlPorts) -> None:
                 )
 
 
+def fears(ports: PostgresqlPorts) -> tuple[str, ...]:
+    """What is to be feared for rows that the server has acknowledged."""
+    with ports.client.reading() as work:
+        found = dict(work.rows("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')"))
+    off = sorted(name for name, setting in found.items() if setting == "off")
+    if not off:
+        return ()
+    settings = " and ".join(f"{name}=off" for name in off)
+    fear = "where its machine fails, rows that it has acknowledged are lost, and the progress may be damaged"
+    return (f"the server has {settings}: {fear}; set {settings.replace('=off', '=on')}",)
+
+
 def check_rights(ports: PostgresqlPorts, data: Topic | None, place: Topic | None) -> None:
     """That a start and its commits may do all that they do.
 
