@@ -266,7 +266,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for part in ("where", *(f"select.{each}" for each in ("key", "value", "headers", "timestamp", "partition")))
+        for part in (
+            "explode.array",
+            "where",
+            *(f"select.{each}" for each in ("key", "value", "headers", "timestamp", "partition")),
+        )
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (

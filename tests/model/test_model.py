@@ -13,6 +13,7 @@ from model.machine import (
     LostEnds,
     OldAnswers,
     Protocol,
+    SeveralRows,
     SlowLinks,
     SmallBatches,
     TwoNames,
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (WriteBacks, 15),
         (LostEnds, 20),
         (SlowLinks, 15),
+        (SeveralRows, 60),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

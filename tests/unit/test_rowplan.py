@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.rowplan import RowPlan, RowSelect, rows_of, rows_of_all
+from sinkpipeline.core.rowplan import RowExplode, RowPlan, RowSelect, rows_of, rows_of_all
 from support.resource.manifests import SINK, changed, smallest
 
 
@@ -49,3 +49,13 @@ def test_what_a_sink_transforms_itself_stands_in_place_of_what_the_pipeline_does
     rows = RowPlan("raw", where="a", select=RowSelect(key="k"))
     assert list(rows_of(rows, pipeline, pipeline.spec.sinks[0].name).expressions()) == expected
     assert rows_of_all(rows, parse_manifest(smallest())) == [rows]
+
+
+def test_a_sink_that_explodes_another_array_does_not_explode_the_pipeline_s() -> None:
+    own = {"explode": {"array": "b", "as": "each", "positionAs": "n", "maxRowsPerRecord": 5}}
+    pipeline = parse_manifest(changed(smallest(), ((*SINK, "transform"), own)))
+    rows = RowPlan("raw", where="a", explode=RowExplode("a", "item"))
+    found = rows_of(rows, pipeline, pipeline.spec.sinks[0].name)
+    assert found.explode == RowExplode("b", "each", "n", 5)
+    assert (found.explode_at, found.where_at) == ("spec.sinks[0].transform", "spec.transform")
+    assert rows_of(rows, parse_manifest(smallest()), pipeline.spec.sinks[0].name) == rows

@@ -1,4 +1,4 @@
-"""What one pipeline does to one source record: decode, filter, select. Built from the manifest, run by Spark."""
+"""What one pipeline does to one source record: decode, explode, filter, select. From the manifest, run by Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinkpipeline.core.schemas import Known
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinkpipeline.core.manifest import Select, SinkPipeline
+    from sinkpipeline.core.manifest import Explode, Select, SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
@@ -28,6 +28,18 @@ class RowSelect:
 
 
 @dataclass(frozen=True)
+class RowExplode:
+    """`explode`: a record gives a row for each element of an array."""
+
+    array: str
+    column: str
+    """Has the element."""
+    position: str | None = None
+    """The column that has its place in the array, from 0."""
+    most_rows: int = 1_000
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
@@ -38,6 +50,7 @@ class RowPlan:
     decode_format: DecodeFormat
     schema: str | None = None
     on_null: OnNull = "DeadLetter"
+    explode: RowExplode | None = None
     where: str | None = None
     select: RowSelect = field(default_factory=RowSelect)
     delimiter: str = ","
@@ -45,8 +58,9 @@ class RowPlan:
     known: Known | None = None
     """The writers' schemas that are known, where values are framed; of `json` only frames are looked at."""
     where_at: str = "spec.transform"
-    """In which transform of the manifest `where` stands, and in which one `select`."""
+    """In which transform of the manifest `where` stands, and in which one `select`, and `explode`."""
     select_at: str = "spec.transform"
+    explode_at: str = "spec.transform"
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
@@ -57,7 +71,7 @@ class RowPlan:
             )
 
     def expressions(self) -> Iterator[tuple[str, str]]:
-        """Every expression that is set, as (path in the manifest, SQL text)."""
+        """Every expression of `where` and `select` that is set, as (path in the manifest, SQL text)."""
         if self.where is not None:
             yield f"{self.where_at}.where", self.where
         for name in (each.name for each in fields(self.select)):
@@ -79,6 +93,18 @@ def row_select(select: Select | None) -> RowSelect:
     )
 
 
+def row_explode(explode: Explode | None) -> RowExplode | None:
+    """Likewise."""
+    if explode is None:
+        return None
+    return RowExplode(
+        array=explode.array,
+        column=explode.as_,
+        position=explode.position_as,
+        most_rows=explode.max_rows_per_record,
+    )
+
+
 def row_plan(pipeline: SinkPipeline) -> RowPlan:
     """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
@@ -89,6 +115,7 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         on_null=decode.on_null.value,
         delimiter="," if decode.csv is None else decode.csv.delimiter,
         known=None if registry is None else Known(id_bytes=registry.id_format.size),
+        explode=row_explode(transform.explode),
         where=transform.where,
         select=row_select(transform.select),
     )
@@ -100,6 +127,8 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
     if own is None:
         return rows
     place = f"spec.sinks[{index}].transform"
+    if own.explode is not None:
+        rows = replace(rows, explode=row_explode(own.explode), explode_at=place)
     if own.where is not None:
         rows = replace(rows, where=own.where, where_at=place)
     if own.select is not None:
