@@ -374,7 +374,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for part in ("where", *(f"select.{each}" for each in _PARTS))
+        for part in ("explode.array", "where", *(f"select.{each}" for each in _PARTS))
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (

@@ -111,6 +111,14 @@ def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path
                 **sink("thinner", topic=f"{name}-thinner", progressTopic={"name": f"{name}-progress"}),
                 "transform": {"where": "id < 5"},
             },
+            {
+                **sink("several", topic=f"{name}-several", progressTopic={"name": f"{name}-progress"}),
+                "transform": {
+                    "explode": {"array": "sequence(0, id % 3)", "as": "n", "maxRowsPerRecord": 2},
+                    "select": {"value": "to_json(struct(id, n))"},
+                },
+                "deadLetter": {"topic": {"name": f"{name}-dlq"}},
+            },
             sink("broken", topic=f"{name}-broken", bootstrapServers="127.0.0.1:1"),
         ],
     )
@@ -140,8 +148,15 @@ def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path
     assert sorted((each.document["id"], each.partition, each.key) for each in thinner) == [
         (number, number % 3, b"NL") for number in range(5)
     ], "its own where, and the pipeline's select"
+    several = [(each.document["id"], each.document["n"]) for each in read_committed(servers, f"{name}-several")]
+    assert several == [(number, n) for number in range(40) for n in range(number % 3 + 1) if number % 3 < 2]
+    letters = read_committed(servers, f"{name}-dlq")
+    assert sorted(each.document["id"] for each in letters) == list(range(2, 50, 3)), "also those that where would drop"
     states = {each["name"]: each["state"] for each in app.status()["sinks"]}
-    assert states == {**dict.fromkeys(("exact", "relaxed", "own", "thinner"), "Suspended"), "broken": "Failed"}
+    ended = dict.fromkeys(("exact", "relaxed", "own", "thinner", "several"), "Suspended")
+    assert states == {**ended, "broken": "Failed"}
+    [told] = [each for each in app.status()["sinks"] if each["name"] == "several"]
+    assert (told["rowsDelivered"], told["deadLettered"]) == (len(several), len(letters))
 
 
 @pytest.mark.thorough(

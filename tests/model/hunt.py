@@ -22,6 +22,7 @@ from model.machine import (
     FirstStarts,
     LostEnds,
     Protocol,
+    SeveralRows,
     SlowLinks,
     WriteBacks,
 )
@@ -38,6 +39,7 @@ MACHINES: tuple[type[Calm], ...] = (
     WriteBacks,
     LostEnds,
     SlowLinks,
+    SeveralRows,
 )
 RUNS = 100
 """With one seed: about ten seconds."""

@@ -7,7 +7,7 @@ partition is beyond it, once, and in the order of the source
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +34,8 @@ class Sink:
     exactly_once: bool
     keeps_row: Callable[[bytes], bool]
     is_bad: Callable[[bytes], bool]
+    rows_of: Callable[[bytes], int]
+    """How many rows a source record gives that is not bad."""
 
 
 @dataclass
@@ -67,8 +69,10 @@ class Judge:
         """
         self._read()
         for partition, log in enumerate(self._logs(self.sink.source)):
-            self._check_repeats(partition, self.sink.data, self._rows.get(partition, []))
-            self._check_repeats(partition, self.sink.dead_letters, self._letters.get(partition, []))
+            rows, letters = self._rows.get(partition, []), self._letters.get(partition, [])
+            several = {each.offset: self.sink.rows_of(each.value) for each in log.history if each.value is not None}
+            self._check_repeats(partition, self.sink.data, rows, several)
+            self._check_repeats(partition, self.sink.dead_letters, letters, {})
             if not self.blind:
                 self._check_ends(partition, log, self._rows, bad=False)
                 self._check_ends(partition, log, self._letters, bad=True)
@@ -119,8 +123,12 @@ class Judge:
     ) -> list[int]:
         if bad and self.letters_deleted:
             return []
-        there = found.get(partition, [])
-        return [offset for offset in self._expected(partition, log, frontier, bad=bad) if offset not in there]
+        there = Counter(found.get(partition, []))
+        return [
+            record.offset
+            for record in self._expected(partition, log, frontier, bad=bad)
+            if there[record.offset] < (1 if bad else self.sink.rows_of(record.value or b""))
+        ]
 
     def run_announced_since(self, offset: int) -> str | None:
         """The run of a driver that has first announced itself from `offset` on, for every reader to see."""
@@ -179,8 +187,9 @@ class Judge:
                     newest[int(record.key[len(head) :])] = record.value
         return {partition: json.loads(value) for partition, value in newest.items() if value is not None}
 
-    def _check_repeats(self, partition: int, topic: str, delivered: list[int]) -> None:
-        repeated = len(delivered) - len(set(delivered))
+    def _check_repeats(self, partition: int, topic: str, delivered: list[int], several: Mapping[int, int]) -> None:
+        """`several`: how many rows a record gives, by its offset; one where nothing is said."""
+        repeated = sum(max(0, count - several.get(offset, 1)) for offset, count in Counter(delivered).items())
         if not self.sink.exactly_once:
             if self.may_repeat_cuts is not None and repeated > CUT_ROWS * self.may_repeat_cuts:
                 raise Violation(f"{self._at(partition)}: {repeated} rows repeated by {self.may_repeat_cuts} kills")
@@ -193,10 +202,10 @@ class Judge:
             if offsets != sorted(offsets) and not repeated:
                 raise Violation(f"{self._at(partition)}: out of order: {offsets}")
 
-    def _expected(self, partition: int, log: Log, frontier: int, *, bad: bool) -> list[int]:
+    def _expected(self, partition: int, log: Log, frontier: int, *, bad: bool) -> list[Record]:
         since = self._since.get(partition, 0)
         return [
-            record.offset
+            record
             for record in log.history
             if since <= record.offset < frontier
             and record.value is not None

@@ -22,6 +22,7 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
+from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark import task
 
@@ -43,6 +44,8 @@ class Habits:
     max_offsets: int = 4
     """Of one partition in one batch."""
     rows_at_a_time: int = 2
+    explodes: bool = False
+    """Whether records may have several rows."""
 
 
 @dataclass(eq=False)
@@ -326,12 +329,19 @@ def _read(spark: Spark, partition: SourcePartition, offsets: OffsetRange, *, cou
         raise LookupError(f"some data of {partition} may have been lost")
     records, _ = log.read(max(0, offsets.start), committed=True)
     rows = [
-        (record.offset, record.key, record.value)
+        (record.offset, record.key, value)
         for record in records
         if record.offset < offsets.end and record.value is not None and spark.keeps_row(record.value)
+        for value in exploded(record.value)
     ]
-    size = spark.habits.rows_at_a_time
-    return [ArrowBatch(partition, rows[begin : begin + size], counted) for begin in range(0, len(rows), size)]
+    size, several = spark.habits.rows_at_a_time, spark.habits.explodes
+    return [ArrowBatch(partition, rows[begin : begin + size], counted, several) for begin in range(0, len(rows), size)]
+
+
+def exploded(value: bytes) -> list[bytes]:
+    """The values of a record's rows; for what it can't be delivered stands in the last of them."""
+    kind = value.rpartition(b":")[2]
+    return [value + b"/0", value + b"/1" if kind == b"several" else value] if kind.startswith(b"several") else [value]
 
 
 @dataclass(frozen=True)
@@ -342,6 +352,8 @@ class ArrowBatch:
     rows: list[tuple[int, bytes | None, bytes | None]]
     counted: bool
     """Whether a large record comes without its content."""
+    several: bool = False
+    """Whether records may have several rows, of which this may have a part."""
 
 
 def to_wire(stream: Stream, *, counted: bool = False, **_: bool) -> Stream:
@@ -353,7 +365,7 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
     if batch.counted and any((value or b"").endswith(b":large") for _, _, value in batch.rows):
         raise task.Oversized
     offsets, keys, values = (list(column) for column in zip(*batch.rows, strict=True))
-    return RowBatch(
+    rows = RowBatch(
         offsets=offsets,
         keys=keys,
         values=values,
@@ -363,6 +375,7 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
         errors=[_error(value) for value in values],
         size=10 * len(offsets),
     )
+    return grouped(rows) if batch.several else rows
 
 
 def collected(frame: Frame, _plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
@@ -387,7 +400,7 @@ def collected(frame: Frame, _plan: BatchPlan) -> list[tuple[SourcePartition, Row
 
 
 def _error(value: bytes | None) -> str | None:
-    return ErrorClass.MALFORMED_JSON.error("it is none") if (value or b"").endswith(b":bad") else None
+    return ErrorClass.MALFORMED_JSON.error("it is none") if (value or b"").endswith((b":bad", b"-bad")) else None
 
 
 class ReadAhead:

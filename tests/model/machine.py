@@ -22,6 +22,8 @@ from model.rules import (
     nths,
     points,
     records,
+    several,
+    several_bad,
     shapes,
     targets,
     task_points,
@@ -606,6 +608,25 @@ class SmallBatches(BadRecords, Drivers, LateTasks, Attempts, Kills, Answers, Spa
         self.world.produce(0, [Kind.KEPT] * 5)
         self.world.scheduler.run(seconds=3.0)
         self.answer(("stream", "commit"), 1, fate)
+
+
+class SeveralRows(Drivers, LateTasks, Attempts, Kills, Answers):
+    """Records that give several rows, which Arrow batches, cuts and refusals could part."""
+
+    @initialize(shape=shapes, records=several, exactly_once=st.sampled_from([True, True, False]))
+    def begin(self, shape: Shape, records: list[Kind], *, exactly_once: bool = True) -> None:
+        habits = replace(shape.habits, explodes=True)
+        super().begin(replace(shape, habits=habits, exactly_once=exactly_once), records)
+
+    @rule(partition=st.integers(0, 1), records=several)
+    def produce_several(self, partition: int, records: list[Kind]) -> None:
+        self.produce(partition, records)
+
+    @rule(partition=st.integers(0, 1), records=several_bad)
+    def produce_several_bad(self, partition: int, records: list[Kind]) -> None:
+        # What AtLeastOnce has sent of a record that is refused stays.
+        stays = self.world.shape.exactly_once
+        self.produce(partition, [each for each in records if stays or each is not Kind.SEVERAL_REFUSED])
 
 
 class AtLeastOnce(Protocol, Refusals):

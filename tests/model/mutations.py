@@ -40,6 +40,7 @@ from sinkpipeline.kafka.session import KafkaClaim, KafkaSession
 from sinkpipeline.kafka.source import marks as source_marks
 from sinkpipeline.sinks import at_least_once, delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
@@ -47,6 +48,8 @@ from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.sinks.takeover import SinkTakeover
+from sinkpipeline.sinks.transactional import TransactionalWriter
+from sinkpipeline.sinks.whole_records import WholeRecords
 from sinkpipeline.sinks.world import World
 from sinkpipeline.spark import query as spark_query
 from sinkpipeline.spark.query import SinkQuery
@@ -872,3 +875,54 @@ def cells_written_by_whoever() -> list[Patch]:
         return put_all(self, {**cells, key: (cells[key][0], now)})
 
     return [put(CellHold, "_ours", anybody), put(CellHold, "_put_all", any_meta)]
+
+
+# Several rows of a record
+
+
+@mutation("rows are written as they come, though the last record may go on in the next ones", machine.SeveralRows)
+def parts_of_records() -> list[Patch]:
+    return [
+        put(WholeRecords, "add", lambda _, batch: iter([batch])),
+        put(WholeRecords, "rest", lambda _: iter([])),
+    ]
+
+
+@mutation("the last row of a slice goes with the next one, whatever record it is of", machine.SeveralRows)
+def cut_inside_a_record() -> list[Patch]:
+    original = TransactionalWriter._send
+
+    def send(self: Any, rows: Iterable[Any]) -> None:
+        found = [*vars(self).pop("carried", []), *rows]
+        self.carried = found[1:][-1:]
+        original(self, found[:-1] or found)
+
+    return [put(TransactionalWriter, "_send", send)]
+
+
+@mutation("the frontier goes past a record of which a row is missing", machine.SeveralRows)
+def first_rows_only() -> list[Patch]:
+    original = RowBatch.rows
+
+    def rows(self: RowBatch, begin: int, end: int) -> Iterator[Any]:
+        return (next(original(self, each, each + 1)) for each in range(begin, end))
+
+    return [put(RowBatch, "rows", rows)]
+
+
+@mutation("only the bad row of a record is kept back", machine.SeveralRows)
+def a_bad_row_alone_is_dead_lettered() -> list[Patch]:
+    original = PartitionWriter._produce_dead_letter
+
+    def produce(self: PartitionWriter, held: Any, index: int) -> None:
+        if held.batch.count(index, index + 1) > 1:
+            self._begin()
+            self._send(list(held.batch.rows(index, index + 1))[:-1])
+        original(self, held, index)
+
+    return [put(PartitionWriter, "_produce_dead_letter", produce)]
+
+
+@mutation("rows are counted by their records", machine.SeveralRows)
+def rows_are_counted_by_records() -> list[Patch]:
+    return [put(RowBatch, "count", lambda _, begin, end: end - begin)]

@@ -63,6 +63,10 @@ zombies = st.sampled_from([("init", 1), ("send", 2), ("commit", 1), ("commit", 2
 targets = st.sampled_from([Targets(everywhere=where) for where in StartingOffsets])
 records = st.lists(st.sampled_from([Kind.KEPT, Kind.KEPT, Kind.DROPPED, Kind.LARGE]), min_size=1, max_size=6)
 bad_records = st.lists(st.sampled_from([Kind.KEPT, Kind.BAD, Kind.REFUSED]), min_size=1, max_size=6)
+several = st.lists(st.sampled_from([Kind.SEVERAL, Kind.SEVERAL, Kind.KEPT, Kind.DROPPED]), min_size=1, max_size=6)
+several_bad = st.lists(
+    st.sampled_from([Kind.SEVERAL, Kind.SEVERAL_BAD, Kind.SEVERAL_REFUSED, Kind.KEPT]), min_size=1, max_size=6
+)
 latencies = st.sampled_from([0.001, 0.004, 0.02])
 few = st.integers(0, 3)
 nths = st.integers(1, 6)

@@ -15,6 +15,7 @@ from model.machine import (
     LostEnds,
     OldAnswers,
     Protocol,
+    SeveralRows,
     SlowLinks,
     SmallBatches,
     TwoNames,
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (SlowLinks, 15),
         (Cells, 60),
         (CellsLost, 60),
+        (SeveralRows, 60),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

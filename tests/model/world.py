@@ -13,7 +13,7 @@ from model import clients
 from model.broker import Broker, Log, Row
 from model.cells import CellPorts, Store
 from model.judge import Judge, Sink, Violation
-from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, ReadAhead
+from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, ReadAhead, exploded
 from model.processes import Driver, Person
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline import kinds
@@ -85,6 +85,12 @@ class Kind(enum.Enum):
     """It can't be decoded."""
     REFUSED = "refused"
     """The cluster refuses the row of it, and nobody knows before."""
+    SEVERAL = "several"
+    """It gives two rows; so do the next ones."""
+    SEVERAL_BAD = "several-bad"
+    """The second one has an error."""
+    SEVERAL_REFUSED = "several-refused"
+    """The cluster refuses the second one."""
 
 
 class World:
@@ -553,15 +559,16 @@ class World:
             exactly_once=settings.exactly_once,
             keeps_row=self.keeps_row,
             is_bad=is_bad,
+            rows_of=lambda value: len(exploded(value)),
         )
 
 
 def is_bad(value: bytes) -> bool:
-    return value.endswith((b":bad", b":refused"))
+    return value.endswith((b":bad", b":refused", b"-bad", b"-refused"))
 
 
 def _is_refused(row: Row) -> bool:
-    return row.topic.startswith("data-") and (row.value or b"").endswith(b":refused")
+    return row.topic.startswith("data-") and (row.value or b"").endswith((b":refused", b"-refused"))
 
 
 def _settings(number: int, shape: Shape) -> SinkSettings:

@@ -5,38 +5,16 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict
-from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.records import Headers
-from sinkpipeline.core.redrive import Letter, LetterId
+from sinkpipeline.core.redrive import Letter
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.spark.redrive import LetterTransform
+from support.spark_source import letter
 
 pytestmark = pytest.mark.spark
 
 RAW = RowPlan(decode_format="raw", on_null="PassThrough")
-
-
-def letter(
-    offset: int,
-    source: int,
-    value: bytes | None,
-    *,
-    headers: Headers = None,
-    timestamp: int = 5_000,
-    partition: int = 0,
-) -> Letter:
-    record = SourceRecord(
-        partition=SourcePartition("t", partition),
-        offset=source,
-        key=None if value is None else b"k",
-        value=value,
-        headers=headers,
-        timestamp=timestamp,
-    )
-    verdict = Verdict(ErrorClass.WRONG_TYPE, "x")
-    return Letter(LetterId(0, offset), 0, DeadLetter(sink=SinkId("i", "s"), verdict=verdict, record=record))
 
 
 def rows(spark: SparkSession, plan: RowPlan, *letters: Letter) -> RowBatch:

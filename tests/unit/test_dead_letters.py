@@ -38,6 +38,7 @@ ROW = RowBatch(
     errors=None,
     size=10,
 )
+FAILED = replace(ROW, errors=["MalformedJson: no object"])
 RECORD = SourceRecord(
     partition=AT, offset=5, key=b"source's", value=b"source's", headers=[("source's", None)], timestamp=9
 )
@@ -111,7 +112,8 @@ def missing(letters: DeadLetters, verdict: Verdict = DECODE) -> NoDeadLetter:
 )
 def test_of_what_was_not_decoded_or_not_transformed_the_row_is_the_record(verdict: Verdict) -> None:
     world = World()
-    value, key, _, _, headers = world.letters().row(ROW, 0, verdict)
+    failed = replace(ROW, errors=[verdict.error_class.error("no")])
+    value, key, _, _, headers = world.letters().row(failed, 0, verdict)
     letter = parse(value, key, headers)
     assert (value, key, letter.record.headers, letter.record.timestamp) == (b"row's", b"row's", [("row's", None)], -1)
     assert world.asked == ["dead"]
@@ -119,7 +121,7 @@ def test_of_what_was_not_decoded_or_not_transformed_the_row_is_the_record(verdic
 
 @pytest.mark.parametrize(
     "verdict",
-    [SERIALIZE, Verdict(ErrorClass.RECORD_REFUSED, "no")],
+    [SERIALIZE, Verdict(ErrorClass.RECORD_REFUSED, "no"), Verdict(ErrorClass.TOO_MANY_ROWS, "too many bytes")],
     ids=lambda v: v.error_class.value,
 )
 def test_what_failed_later_is_quoted_from_the_source(verdict: Verdict) -> None:
@@ -144,7 +146,7 @@ def test_the_topic_is_looked_at_once_until_something_goes_wrong() -> None:
     world = World()
     letters = world.letters()
     for _ in range(3):
-        letters.row(ROW, 0, DECODE)
+        letters.row(FAILED, 0, DECODE)
     assert world.asked == ["dead"]
     world.topic = None
     letters.look_again()

@@ -211,7 +211,7 @@ def test_every_stage_has_its_classes() -> None:
             *("NullValue", "InvalidUtf8", "MalformedJson", "WrongType", "MissingField"),
             *("MalformedCsv", "MalformedAvro", "ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
         },
-        Stage.TRANSFORM: {"EvaluationFailed"},
+        Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows"},
         Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},
     }

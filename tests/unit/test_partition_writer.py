@@ -6,12 +6,12 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -29,16 +29,20 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
+from sinkpipeline.sinks import contract
 from sinkpipeline.sinks.contract import BatchPlan, Limits, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
+from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import Worker
 from support.sink.starts import refusal
 
 AT = SourcePartition("source", 0)
 CONNECTION = Connection(bootstrap_servers="nowhere:1")
 DATA, DEAD, PROGRESS = "data", "dead", "progress"
+NOT_LAST = b"."
+"""Of a row behind which its record has more; the client and the brokers refuse a record for its last one."""
 REFUSED = Verdict(ErrorClass.RECORD_REFUSED, "the broker says no", "INVALID_RECORD")
 
 
@@ -76,6 +80,8 @@ class World:
     letters_by_broker: set[int] = field(default_factory=set)
     no_letters: set[int] = field(default_factory=set)
     progress_is_refused: bool = False
+    names_row: bool = False
+    """Whether the server tells which row of those that were open it refuses."""
     interruptions: int = 0
     """So many cuts fail, every other one, for a reason that has nothing to do with the records."""
     topics: dict[str, list[int]] = field(default_factory=lambda: {DATA: [], DEAD: []})
@@ -116,9 +122,10 @@ class Writer(PartitionWriter):
 
     def run(self, batches: Iterable[RowBatch]) -> PartitionProgress:
         for batch in batches:
-            self.offsets += batch.offsets
+            self.offsets += [each for each in batch.offsets if each not in self.offsets[-1:]]
             self._hold(batch)
             self._guard(self._produce_held)
+        self._hold_rest()
         self._guard(self._end)
         return self._state
 
@@ -170,8 +177,9 @@ class Writer(PartitionWriter):
     def _take(self, topic: str, rows: Iterable[Row]) -> None:
         of_client = self.world.letters_by_client if topic == DEAD else self.world.by_client
         for index, (value, *_) in enumerate(rows):
-            offset = int((value or b"").partition(b" ")[0])
-            if offset in of_client:
+            word, _, place = (value or b"").partition(b" ")
+            offset = int(word)
+            if offset in of_client and not place.startswith(NOT_LAST):
                 raise RecordRefused(REFUSED, topic, index)
             self.open.append((topic, offset))
 
@@ -181,7 +189,9 @@ class Writer(PartitionWriter):
             return
         for topic, offset in self.open:
             if offset in (self.world.letters_by_broker if topic == DEAD else self.world.by_broker):
-                raise RecordRefused(REFUSED, topic)
+                rows = [each for to, each in self.open if to == DATA]
+                named = rows.index(offset) if self.world.names_row and topic == DATA else None
+                raise RecordRefused(REFUSED, topic, open_index=named)
         self.attempts += 1
         if self.world.interruptions and self.attempts % 2:
             self.world.interruptions -= 1
@@ -193,8 +203,47 @@ class Writer(PartitionWriter):
         self.open.clear()
         self.cuts.append(next_offset)
         self._count(self._advanced(next_offset))
-        handled = self._state.rows + self._state.dead + self._state.dropped
+        assert self._state.rows == len(self.world.topics[DATA])
+        handled = len(set(self.world.topics[DATA])) + self._state.dead + self._state.dropped
         assert handled == bisect_left(self.offsets, next_offset), "progress is beyond what was handled"
+
+
+def exploded(records: Sequence[tuple[int, int]], *, bad: Iterable[int] = (), astray: Iterable[int] = ()) -> RowBatch:
+    """Records by offset, and how many rows each has; what is bad is so in its last row."""
+    rows = [(offset, row, row == count - 1) for offset, count in records for row in range(count)]
+    errors = [
+        ErrorClass.EVALUATION_FAILED.error("no") if is_last and offset in bad else None for offset, _, is_last in rows
+    ]
+    targets = [7 if is_last and offset in astray else -1 for offset, _, is_last in rows]
+    values: list[bytes | None] = [b"%d %s%d" % (offset, b"" if last else NOT_LAST, row) for offset, row, last in rows]
+    flat = RowBatch(
+        offsets=[offset for offset, _, _ in rows],
+        keys=list(values),
+        values=values,
+        target_partitions=targets if max(targets) > 0 else None,
+        timestamps=[0] * len(rows),
+        headers=None,
+        errors=errors if any(errors) else None,
+        size=10 * len(rows),
+    )
+    return grouped(flat)
+
+
+def cut_apart(batch: RowBatch, cuts: Iterable[int]) -> Iterator[RowBatch]:
+    """As it travels: in Arrow batches, which end between any two rows."""
+    rows = [offset for at, offset in enumerate(batch.offsets) for _ in range(batch.count(at, at + 1))]
+    for begin, end in pairwise(sorted({0, len(rows), *(each for each in cuts if each < len(rows))})):
+        part = replace(
+            batch,
+            offsets=rows[begin:end],
+            firsts=None,
+            keys=batch.keys[begin:end],
+            values=batch.values[begin:end],
+            target_partitions=batch.target_partitions and batch.target_partitions[begin:end],
+            timestamps=batch.timestamps[begin:end],
+            errors=batch.errors and batch.errors[begin:end],
+        )
+        yield grouped(part)
 
 
 def batch_of(offsets: list[int], *, bad: Iterable[int] = (), astray: Iterable[int] = ()) -> RowBatch:
@@ -256,6 +305,68 @@ def test_every_record_has_one_end(
     classes |= dict.fromkeys(failed & astray, "PartitionOutOfRange") | dict.fromkeys(failed & bad, "MalformedJson")
     dead, dropped = (Counter(classes[offset] for offset in each) for each in (failed - lost, lost))
     assert state.by_class == checked(dead, dropped)
+
+
+some_few = st.sets(st.integers(0, 11), max_size=2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    several=st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    arrow=st.sets(st.integers(1, 40), max_size=8),
+    bad=some_few,
+    astray=some_few,
+    world=st.builds(
+        World,
+        by_client=some_few,
+        by_broker=some_few,
+        letters_by_client=some_few,
+        letters_by_broker=some_few,
+        no_letters=some_few,
+        interruptions=st.sampled_from([0, 0, 5]),
+    ),
+    cuts=st.sampled_from(
+        [CutPolicy(), CutPolicy(rows=1), CutPolicy(rows=3), CutPolicy(bytes=15), CutPolicy(seconds=0)]
+    ),
+)
+def test_the_rows_of_a_record_go_together_or_not_at_all(
+    several: list[int], arrow: set[int], bad: set[int], astray: set[int], world: World, cuts: CutPolicy
+) -> None:
+    batch = exploded(list(enumerate(several)), bad=bad, astray=astray)
+    writer = Writer(plan_of(drop=True), world, cuts)
+    state = writer.run(cut_apart(batch, arrow))
+    failed = set(range(len(several))) & (bad | astray | world.by_client | world.by_broker)
+    lost = failed & (world.no_letters | world.letters_by_client | world.letters_by_broker)
+    rows = [offset for offset, count in enumerate(several) for _ in range(count) if offset not in failed]
+    assert world.topics[DATA] == rows
+    assert world.topics[DEAD] == sorted(failed - lost)
+    assert (state.next, state.rows) == (len(several), len(rows))
+    assert (state.dead, state.dropped) == (len(failed) - len(lost), len(lost))
+
+
+def test_cuts_count_rows_and_fall_between_records() -> None:
+    writer = Writer(plan_of(), World(), CutPolicy(rows=5))
+    writer.run([exploded([(3, 2), (5, 2), (9, 7), (10, 1), (12, 5)])])
+    assert writer.cuts == [6, 10, 11, 13]
+
+
+def test_a_record_of_which_the_server_names_a_row_is_dead_lettered_as_a_whole() -> None:
+    world = World(by_broker={5}, names_row=True)
+    writer = Writer(plan_of(), world, CutPolicy())
+    writer.run([exploded([(3, 2), (5, 3), (9, 2)])])
+    assert (world.topics, world.refusals) == ({DATA: [3, 3, 9, 9], DEAD: [5]}, 1)
+
+
+def test_rows_that_do_not_fit_into_a_commit_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "MOST_BYTES", 40)
+    batch = exploded([(3, 2), (5, 9), (6, 1)])
+    assert [batch.is_too_large(each) for each in range(3)] == [False, True, False]
+    assert (batch.bad_rows(Limits(partitions=1)), batch.source_record(AT, 1)) == ([1], None)
+    assert batch.verdict(1, Limits(partitions=1)).error_class is ErrorClass.TOO_MANY_ROWS
+    for arrow in ({5, 8}, {2, 6, 7}, set(), {4, 11}):
+        world = World()
+        Writer(plan_of(), world, CutPolicy()).run(cut_apart(batch, arrow))
+        assert world.topics == {DATA: [3, 3, 6], DEAD: [5]}
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])

@@ -4,7 +4,7 @@ import pytest
 
 from sinkpipeline.core.encoding import evolvable
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.rowplan import RowPlan, RowSelect, row_plan, rows_of, rows_of_all
+from sinkpipeline.core.rowplan import RowExplode, RowPlan, RowSelect, row_plan, rows_of, rows_of_all
 from sinkpipeline.kinds import kind_of
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.postgresql.kind import POSTGRESQL
@@ -105,3 +105,13 @@ def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has()
     assert [each.name for each in settings.table.columns] == ["id", "a`b", "note"], "in the order of the row's columns"
     assert settings.table.upsert == Upsert(key=("id",), deletes=True, order_type="bigint")
     assert kind_of(settings) is POSTGRESQL
+
+
+def test_a_sink_that_explodes_another_array_does_not_explode_the_pipeline_s() -> None:
+    own = {"explode": {"array": "b", "as": "each", "positionAs": "n", "maxRowsPerRecord": 5}}
+    pipeline = parse_manifest(changed(smallest(), ((*SINK, "transform"), own)))
+    rows = RowPlan("raw", where="a", explode=RowExplode("a", "item"))
+    found = rows_of(rows, pipeline, pipeline.spec.sinks[0].name)
+    assert found.explode == RowExplode("b", "each", "n", 5)
+    assert (found.explode_at, found.where_at) == ("spec.sinks[0].transform", "spec.transform")
+    assert rows_of(rows, parse_manifest(smallest()), pipeline.spec.sinks[0].name) == rows

@@ -68,17 +68,20 @@ def test_a_batch_is_small_by_its_offsets_and_by_the_rows_that_came_lately() -> N
     ranges = {P0: OffsetRange(0, 1_000), P1: OffsetRange(5, 29)}
     assert is_small(ranges, sizes, most_offsets=10_000), "1,024 rows of the largest size fit"
     assert not is_small({P0: OffsetRange(0, 1_025)}, sizes, most_offsets=10_000)
-    sizes.add(1_000, 100_000)
+    sizes.add(1_000, 100_000, 1_000)
     assert is_small({P0: OffsetRange(0, 10_000)}, sizes, most_offsets=10_000)
     assert not is_small({P0: OffsetRange(0, 10_001)}, sizes, most_offsets=10_000)
-    sizes.add(10, SMALL_BYTES)
+    sizes.add(10, SMALL_BYTES, 10)
     assert not is_small({P0: OffsetRange(0, 11)}, sizes, most_offsets=10_000), "the largest of them counts"
     for _ in range(8):
-        sizes.add(1_000, 0)
+        sizes.add(1_000, 0, 0)
     assert not is_small({P0: OffsetRange(0, 11)}, sizes, most_offsets=10_000), "where nothing is left nothing is known"
     for _ in range(8):
-        sizes.add(1_000, 1_000)
+        sizes.add(1_000, 1_000, 100)
     assert is_small({P0: OffsetRange(0, 10_000)}, sizes, most_offsets=10_000)
+    sizes.add(1_000, 1_000, 4_000)
+    assert is_small({P0: OffsetRange(0, 2_500)}, sizes, most_offsets=10_000)
+    assert not is_small({P0: OffsetRange(0, 2_501)}, sizes, most_offsets=10_000), "it would have more rows"
 
 
 def test_what_the_driver_takes() -> None:

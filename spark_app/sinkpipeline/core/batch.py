@@ -17,7 +17,7 @@ from sinkpipeline.core.progress_records import decode_partition, encode_partitio
 from sinkpipeline.core.tally import Counting, plus
 
 SMALL_OFFSETS = 10_000
-"""The most source offsets of a batch that the driver delivers itself, unless the manifest says otherwise."""
+"""The most source offsets, and rows, of a batch that the driver delivers itself, unless the manifest says otherwise."""
 SMALL_BYTES = 16 * 1024 * 1024
 """About how large the rows of such a batch may be."""
 _LARGEST_ROW_BYTES = 16 * 1024
@@ -184,20 +184,27 @@ def unfinished(
 
 
 class RecentSizes:
-    """How large the rows of the last batches were, for each source offset: those that were filtered out count as 0."""
+    """What came of each source offset of the last batches: those that were filtered out count as 0."""
 
     def __init__(self) -> None:
         self._bytes_per_offset: deque[float] = deque(maxlen=_BATCHES_REMEMBERED)
+        self._rows_per_offset: deque[float] = deque(maxlen=_BATCHES_REMEMBERED)
 
-    def add(self, offsets: int, size: int) -> None:
+    def add(self, offsets: int, size: int, rows: int) -> None:
         # One of which nothing is left says nothing of the next rows.
         if offsets > 0 and size > 0:
             self._bytes_per_offset.append(size / offsets)
+            self._rows_per_offset.append(rows / offsets)
 
     @property
     def bytes_per_offset(self) -> float:
         """Of the batch with the largest ones: what comes next may be like any of them."""
         return max(self._bytes_per_offset, default=float(_LARGEST_ROW_BYTES))
+
+    @property
+    def rows_per_offset(self) -> float:
+        """Likewise; at least 1, as filters may let more pass."""
+        return max(1.0, max(self._rows_per_offset, default=1.0))
 
 
 def count_offsets(ranges: Mapping[SourcePartition, OffsetRange]) -> int:
@@ -207,7 +214,7 @@ def count_offsets(ranges: Mapping[SourcePartition, OffsetRange]) -> int:
 def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, *, most_offsets: int) -> bool:
     """Whether the driver has room for a batch."""
     offsets = count_offsets(ranges)
-    return offsets <= most_offsets and offsets * sizes.bytes_per_offset <= SMALL_BYTES
+    return offsets * sizes.rows_per_offset <= most_offsets and offsets * sizes.bytes_per_offset <= SMALL_BYTES
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""When a transaction is cut: by rows, bytes and seconds, always between two source offsets."""
+"""When a transaction is cut: by rows, bytes and seconds, always between two source records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 _LEAST_ROWS = 1_000
 _LEAST_BYTES = 256 * 1024
+MOST_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class CutPolicy:
     """
 
     rows: int = 500_000
-    bytes: int = 64 * 1024 * 1024
+    bytes: int = MOST_BYTES
     seconds: float = 15.0
 
     def room(self, *, rows: int, size: int, row_size: float) -> int:

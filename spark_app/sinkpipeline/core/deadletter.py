@@ -59,6 +59,7 @@ class ErrorClass(str, enum.Enum):
     INCOMPATIBLE_SCHEMA = "IncompatibleSchema"
     EVALUATION_FAILED = "EvaluationFailed"
     ENCODING_FAILED = "EncodingFailed"
+    TOO_MANY_ROWS = "TooManyRows"
     PARTITION_OUT_OF_RANGE = "PartitionOutOfRange"
     INVALID_HEADER = "InvalidHeader"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -68,7 +69,7 @@ class ErrorClass(str, enum.Enum):
     @property
     def stage(self) -> Stage:
         match self:
-            case ErrorClass.EVALUATION_FAILED:
+            case ErrorClass.EVALUATION_FAILED | ErrorClass.TOO_MANY_ROWS:
                 return Stage.TRANSFORM
             case ErrorClass.ENCODING_FAILED | ErrorClass.PARTITION_OUT_OF_RANGE | ErrorClass.INVALID_HEADER:
                 return Stage.SERIALIZE

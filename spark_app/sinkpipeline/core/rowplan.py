@@ -1,4 +1,4 @@
-"""What one pipeline does to one source record: decode, filter, select. Built from the manifest, run by Spark."""
+"""What one pipeline does to one source record: decode, explode, filter, select. From the manifest, run by Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinkpipeline.core.schemas import Known
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sinkpipeline.core.manifest import PostgresqlSink, Select, SinkPipeline
+    from sinkpipeline.core.manifest import Explode, PostgresqlSink, Select, SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
 OnNull = Literal["DeadLetter", "PassThrough"]
@@ -55,6 +55,18 @@ class TableRow:
 
 
 @dataclass(frozen=True)
+class RowExplode:
+    """`explode`: a record gives a row for each element of an array."""
+
+    array: str
+    column: str
+    """Has the element."""
+    position: str | None = None
+    """The column that has its place in the array, from 0."""
+    most_rows: int = 1_000
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
@@ -65,6 +77,7 @@ class RowPlan:
     decode_format: DecodeFormat
     schema: str | None = None
     on_null: OnNull = "DeadLetter"
+    explode: RowExplode | None = None
     where: str | None = None
     select: RowSelect = field(default_factory=RowSelect)
     table: TableRow | None = None
@@ -74,10 +87,11 @@ class RowPlan:
     known: Known | None = None
     """The writers' schemas that are known, where values are framed."""
     where_at: str = "spec.transform"
-    """In which transform of the manifest `where` stands, and in which one `select`."""
+    """In which transform of the manifest `where` stands, and in which one `select`, and `explode`."""
     select_at: str = "spec.transform"
     encodings: tuple[Encoding, ...] = ()
     """Of parts of `select`, each a STRUCT there."""
+    explode_at: str = "spec.transform"
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
@@ -88,7 +102,7 @@ class RowPlan:
             )
 
     def expressions(self) -> Iterator[tuple[str, str, str]]:
-        """Every expression that is set, as (path in the manifest, SQL text, what it is for)."""
+        """Every expression of `where` and `select` that is set, as (path in the manifest, SQL text, what it is for)."""
         if self.where is not None:
             yield f"{self.where_at}.where", self.where, "where"
         encoded = {each.part for each in self.encodings}
@@ -114,6 +128,18 @@ def row_select(select: Select | None) -> RowSelect:
     )
 
 
+def row_explode(explode: Explode | None) -> RowExplode | None:
+    """Likewise."""
+    if explode is None:
+        return None
+    return RowExplode(
+        array=explode.array,
+        column=explode.as_,
+        position=explode.position_as,
+        most_rows=explode.max_rows_per_record,
+    )
+
+
 def row_plan(pipeline: SinkPipeline) -> RowPlan:
     """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
@@ -124,6 +150,7 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         on_null=decode.on_null.value,
         delimiter="," if decode.csv is None else decode.csv.delimiter,
         known=None if registry is None else Known(id_bytes=registry.id_format.size, asked=decode.asks_registry),
+        explode=row_explode(transform.explode),
         where=transform.where,
         select=row_select(transform.select),
     )
@@ -133,6 +160,8 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
     """The plan of one sink, with its encodings: what it transforms itself stands in place of what the pipeline does."""
     index, of = next((at, each) for at, each in enumerate(pipeline.spec.sinks) if each.name == sink)
     own, place = of.transform, f"spec.sinks[{index}]"
+    if own is not None and own.explode is not None:
+        rows = replace(rows, explode=row_explode(own.explode), explode_at=f"{place}.transform")
     if own is not None and own.where is not None:
         rows = replace(rows, where=own.where, where_at=f"{place}.transform")
     if of.postgresql is not None:

@@ -125,6 +125,7 @@ class RedriveWriter(TransactionalWriter):
         self._chunk, self._offsets = list(chunk), [each.id.offset for each in chunk]
         if rows is not None and len(rows):
             self._hold(rows)
+            self._hold_rest()
         self._guard(self._settle_chunk)
 
     def close(self) -> None:

@@ -59,6 +59,7 @@ class AtLeastOnceWriter(ClaimingWriter):
             self._guard(self._cut_held)
 
     def finish(self, *, whole: bool = True) -> None:  # noqa: ARG002 - it counts what was produced
+        self._hold_rest()
         self._guard(self._end_range)
         if self._letters is not None:
             self._letters.close()

@@ -8,17 +8,18 @@ it got.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
-from sinkpipeline.core.deadletter import ErrorClass, Stage, Verdict, reason_of
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.cuts import MOST_BYTES
+from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Stage, Verdict
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import NoDeadLetter, Settings
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Headers, Row, batch_size
 from sinkpipeline.core.schemas import names_of
@@ -123,9 +124,14 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class RowBatch:
-    """Rows of one source partition, in offset order, column by column; all columns are of one length."""
+    """Records of one source partition, in offset order, and the rows that were made of them, column by column.
+
+    A record gives one row, or several. Whoever has a batch counts in records: only here it is known which rows are of
+    which one. So the rows of a record go, are cut, and are refused together.
+    """
 
     offsets: list[int]
+    """Of the records; the other columns have an entry for each row."""
     keys: list[bytes | None]
     values: list[bytes | None]
     target_partitions: list[int] | None
@@ -137,11 +143,15 @@ class RowBatch:
     """Why a record could not be decoded, or can't be sent as it is; None where all could."""
     size: int
     """Bytes, about."""
+    firsts: list[int] | None = None
+    """Where the rows of each record begin, and at last their number; None where each record has one row."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def rows(self, begin: int, end: int) -> Iterator[Row]:
+        """Those of the records from `begin` on and before `end`."""
+        begin, end = self._row(begin), self._row(end)
         return zip(
             self.values[begin:end],
             self.keys[begin:end],
@@ -151,39 +161,138 @@ class RowBatch:
             strict=False,
         )
 
+    def count(self, begin: int, end: int) -> int:
+        """How many rows `rows` gives."""
+        return self._row(end) - self._row(begin)
+
+    def within(self, begin: int, rows: int) -> int:
+        """The record before which there are at most so many rows from `begin` on, and at least one record."""
+        if self.firsts is None:
+            return min(len(self), begin + rows)
+        return max(begin + 1, bisect_right(self.firsts, self.firsts[begin] + rows) - 1)
+
+    def record_of(self, begin: int, row: int) -> tuple[int, bool]:
+        """The record of a row that `rows(begin, ...)` gives, by its place there; whether it is the record's first."""
+        if self.firsts is None:
+            return begin + row, True
+        place = self.firsts[begin] + row
+        record = bisect_right(self.firsts, place) - 1
+        return record, place == self.firsts[record]
+
+    def part(self, begin: int, end: int) -> RowBatch:
+        """These records alone, where they may have several rows."""
+        first, last = self._row(begin), self._row(end)
+        found = RowBatch(
+            offsets=self.offsets[begin:end],
+            keys=self.keys[first:last],
+            values=self.values[first:last],
+            target_partitions=None if self.target_partitions is None else self.target_partitions[first:last],
+            timestamps=self.timestamps[first:last],
+            headers=None if self.headers is None else self.headers[first:last],
+            errors=None if self.errors is None else self.errors[first:last],
+            size=0,
+            firsts=None if self.firsts is None else [each - first for each in self.firsts[begin : end + 1]],
+        )
+        return replace(found, size=content_bytes(found))
+
+    def is_too_large(self, index: int) -> bool:
+        """Whether the rows of a record don't fit into one commit."""
+        return self.size > MOST_BYTES and self.part(index, index + 1).size > MOST_BYTES
+
     def bad_rows(self, limits: Limits) -> list[int]:
-        """The rows that can't be delivered, in order. Costs nothing where columns and sizes rule them out."""
+        """The records of which a row can't be delivered, in order. Costs nothing where columns and sizes say so."""
+        found = self._bad(limits)
+        if self.firsts is None:
+            return sorted(found)
+        records = {self.record_of(0, row)[0] for row in found}
+        if self.size > MOST_BYTES:
+            records.update(i for i in range(len(self)) if self.is_too_large(i))
+        return sorted(records)
+
+    def _bad(self, limits: Limits) -> set[int]:
         found: set[int] = set()
+        rows = range(len(self.keys))
         if self.errors is not None:
             found.update(i for i, error in enumerate(self.errors) if error is not None)
         if self.target_partitions is not None:
             found.update(i for i, target in enumerate(self.target_partitions) if not -1 <= target < limits.partitions)
         if limits.row_bytes is not None and self._may_exceed(limits.row_bytes):
-            found.update(i for i in range(len(self)) if self._row_bytes(i) > limits.row_bytes)
+            found.update(i for i in rows if self._row_bytes(i) > limits.row_bytes)
         early = limits.earliest is not None and min(self.timestamps) < limits.earliest
         if early or (limits.latest is not None and max(self.timestamps) > limits.latest):
             found.update(i for i, timestamp in enumerate(self.timestamps) if limits.beyond_ms(timestamp))
         if limits.keyed and None in self.keys:
             found.update(i for i, key in enumerate(self.keys) if key is None)
-        return sorted(found)
+        return found
+
+    def error(self, index: int) -> str | None:
+        """Why nothing can be made of a record, whatever the limits."""
+        row = self._failed(index)
+        return None if row is None or self.errors is None else self.errors[row]
 
     def verdict(self, index: int, limits: Limits) -> Verdict:
-        """Why a bad row can't be delivered."""
-        error = None if self.errors is None else self.errors[index]
+        """Why a bad record can't be delivered."""
+        row = self.culprit(index, limits)
+        if row is None:
+            return Verdict(ErrorClass.TOO_MANY_ROWS, f"its rows have more than the {MOST_BYTES} bytes of one commit")
+        error = None if self.errors is None else self.errors[row]
         if error is not None:
             return Verdict.of(error)
-        target = -1 if self.target_partitions is None else self.target_partitions[index]
+        target = -1 if self.target_partitions is None else self.target_partitions[row]
         if not -1 <= target < limits.partitions:
             return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
-        timestamp = self.timestamps[index]
+        timestamp = self.timestamps[row]
         if limits.beyond_ms(timestamp):
             return Verdict(
                 ErrorClass.INVALID_TIMESTAMP, f"its timestamp, {timestamp}, is beyond what the data topic takes"
             )
-        if limits.keyed and self.keys[index] is None:
+        if limits.keyed and self.keys[row] is None:
             return Verdict(ErrorClass.RECORD_REFUSED, "it has no key, and the data topic is compacted")
-        size = self._row_bytes(index)
+        size = self._row_bytes(row)
         return Verdict(ErrorClass.RECORD_TOO_LARGE, f"it has {size} bytes, and the data topic takes {limits.row_bytes}")
+
+    def culprit(self, index: int, limits: Limits) -> int | None:
+        """The row for which a record is bad, the first with an error before others; None where it is all together."""
+        if self.firsts is None:
+            return index
+        first, failed = self.firsts[index], self._failed(index)
+        if failed is not None:
+            return failed
+        alone = self.part(index, index + 1)
+        bad = alone._bad(limits)  # noqa: SLF001 - of the same class
+        return first + min(bad) if bad else None
+
+    def timestamp(self, index: int, limits: Limits) -> int:
+        """Of a bad record, that of the row for which it is bad."""
+        row = self.culprit(index, limits)
+        return self.timestamps[self._row(index) if row is None else row]
+
+    def source_record(self, partition: SourcePartition, index: int) -> SourceRecord | None:
+        """A bad record as the source has it; None where its rows are what was made of it."""
+        row = self._failed(index)
+        if row is None or self.errors is None:
+            return None
+        if Verdict.of(self.errors[row] or "").error_class.stage not in _MADE_OF_ROWS:
+            return None
+        return SourceRecord(
+            partition=partition,
+            offset=self.offsets[index],
+            key=self.keys[row],
+            value=self.values[row],
+            headers=None if self.headers is None else self.headers[row],
+            timestamp=self.timestamps[row] or -1,
+        )
+
+    def _row(self, record: int) -> int:
+        """Its first row."""
+        return record if self.firsts is None else self.firsts[record]
+
+    def _failed(self, index: int) -> int | None:
+        """The first row of a record that has an error."""
+        if self.errors is None:
+            return None
+        rows = range(self._row(index), self._row(index + 1))
+        return next((row for row in rows if self.errors[row] is not None), None)
 
     def _may_exceed(self, row_bytes: int) -> bool:
         if self.size + _ROW_OVERHEAD <= row_bytes:
@@ -194,6 +303,16 @@ class RowBatch:
 
     def _row_bytes(self, index: int) -> int:
         return batch_size(self.values[index], self.keys[index], None if self.headers is None else self.headers[index])
+
+
+_MADE_OF_ROWS = (Stage.DECODE, Stage.TRANSFORM)
+"""Of records that failed here nothing was made, or what was made is not in the row: the row is the record."""
+
+
+def content_bytes(batch: RowBatch) -> int:
+    """Of all rows."""
+    size = sum(map(len, filter(None, batch.keys))) + sum(map(len, filter(None, batch.values)))
+    return size + sum(len(name) + len(content or b"") for each in batch.headers or () for name, content in each or ())
 
 
 _ROW_OVERHEAD = 128
@@ -242,47 +361,3 @@ class SinkWriter(Protocol):
 
     def receipt(self) -> Receipt:
         """How far the writer got; without `error` and `retried`, which the runtime knows."""
-
-
-def stopped(partition: SourcePartition, offset: int, verdict: Verdict) -> SinkPipelineError:
-    """The error that stops a sink without dead letters at a record that can't be delivered."""
-    if verdict.error_class.stage is Stage.WRITE:
-        return refused(partition, offset, offset + 1, verdict.text)
-    return SinkPipelineError(
-        Reason.RECORD_UNDECODABLE,
-        f"the record at {_place(partition)}, offset {offset} can't be delivered: "
-        f"{verdict.error_class.error(verdict.text)}",
-        "everything before it in its partition was delivered; correct decode or transform, or give the sink a "
-        "deadLetter; to skip the record, reset the sink to the offset after it",
-    )
-
-
-def not_dead_lettered(
-    partition: SourcePartition, offset: int, verdict: Verdict, failure: NoDeadLetter
-) -> SinkPipelineError:
-    """The error that stops a sink under `onFailure: Stop`."""
-    return SinkPipelineError(
-        Reason.DEAD_LETTER_FAILED,
-        f"the record at {_place(partition)}, offset {offset} can't be delivered "
-        f"({verdict.error_class.error(reason_of(verdict.text))}), and its dead letter can't be written: {failure.fact}",
-        f"everything before it in its partition was delivered; {failure.remedy}, or let such records go with "
-        "onFailure: DropAndContinue",
-    )
-
-
-def refused(partition: SourcePartition, offset: int, end: int, why: str) -> SinkPipelineError:
-    """The error for records that Kafka refuses; `end` is exclusive."""
-    which = f"offset {offset}" if end == offset + 1 else f"one of offsets {offset} to {end - 1}"
-    if "timestamp" in why.lower():
-        cure = "correct transform.select.timestamp, or widen message.timestamp.{before,after}.max.ms of the data topic"
-    else:
-        cure = "if it is too large, raise max.message.bytes of the data topic"
-    return SinkPipelineError(
-        Reason.RECORD_REFUSED,
-        f"the record at {_place(partition)}, {which} was refused: {why}",
-        f"{cure}; or leave such records out with transform.where",
-    )
-
-
-def _place(partition: SourcePartition) -> str:
-    return f"topic {partition.topic}, partition {partition.partition}"

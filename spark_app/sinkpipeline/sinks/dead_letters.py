@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from sinkpipeline.core.deadletter import DeadLetter, SourceRecord, Stage, Verdict, encode
+from sinkpipeline.core.deadletter import DeadLetter, SourceRecord, Verdict, encode
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import HeadersUnreadable, LetterSettings, NoDeadLetter
 from sinkpipeline.core.records import Row, batch_size
@@ -33,7 +33,7 @@ class DeadLetters:
         self.drop = settings.drop
 
     def row(self, batch: RowBatch, index: int, verdict: Verdict) -> Row:
-        """The dead letter of one row.
+        """The dead letter of one record.
 
         Raises:
             NoDeadLetter: it can't be written, now or later.
@@ -92,25 +92,18 @@ class DeadLetters:
 
     def _letter(self, batch: RowBatch, index: int, verdict: Verdict) -> DeadLetter:
         try:
-            record = self._record(batch, index, verdict)
+            record = self._record(batch, index)
         except HeadersUnreadable as unreadable:
             # Rather a letter without them than none: what the source holds nobody can mend.
             record = unreadable.record
             verdict = replace(verdict, text=f"{verdict.text}; a header's name is not UTF-8, so all are left out")
         return DeadLetter(sink=self._plan.settings.id, verdict=verdict, record=record)
 
-    def _record(self, batch: RowBatch, index: int, verdict: Verdict) -> SourceRecord:
+    def _record(self, batch: RowBatch, index: int) -> SourceRecord:
         offset = batch.offsets[index]
-        if verdict.error_class.stage in (Stage.DECODE, Stage.TRANSFORM):
-            # Nothing was made of it, or what was made is not in it: the row is the record.
-            return SourceRecord(
-                partition=self._partition,
-                offset=offset,
-                key=batch.keys[index],
-                value=batch.values[index],
-                headers=None if batch.headers is None else batch.headers[index],
-                timestamp=batch.timestamps[index] or -1,
-            )
+        own = batch.source_record(self._partition, index)
+        if own is not None:
+            return own
         record = self._source.read(offset)
         if record is None:
             raise NoDeadLetter(

@@ -57,7 +57,7 @@ class ExactlyOnceWriter(ClaimingWriter):
             self._guard(self._commit_held)
 
     def finish(self, *, whole: bool = True) -> None:
-        if self._is_open:
+        if self._hold_rest() or self._is_open:
             self._guard(self._commit_range if whole else self._commit_held)
         if self._letters is not None:
             self._letters.close()

@@ -1,4 +1,4 @@
-"""Rows that are not known to be delivered yet, what is wrong with some, and how that is found out."""
+"""Records that are not known to be delivered yet, what is wrong with some, and how that is found out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinkpipeline.sinks.contract import Limits, RowBatch
 
 
 class Held:
-    """A batch, and the verdicts on its rows: those it came with, and those that Kafka gave since."""
+    """A batch, and the verdicts on its records: those it came with, and those that Kafka gave since."""
 
     def __init__(self, batch: RowBatch, limits: Limits) -> None:
         self.batch = batch
@@ -20,12 +20,12 @@ class Held:
         self.judge(limits)
 
     def judge(self, limits: Limits) -> None:
-        """By these limits; what Kafka said of single rows stays."""
+        """By these limits; what Kafka said of single records stays."""
         self._limits = limits
         self._bad = sorted({*self.batch.bad_rows(limits), *self._refused})
 
     def next_bad(self, begin: int, end: int) -> int:
-        """The first bad row in `begin:end`; `end` where there is none."""
+        """The first bad record in `begin:end`; `end` where there is none."""
         at = bisect_left(self._bad, begin)
         return min(end, self._bad[at]) if at < len(self._bad) else end
 
@@ -33,17 +33,21 @@ class Held:
         return self._refused.get(index) or self.batch.verdict(index, self._limits)
 
     def is_beyond_limits(self, index: int) -> bool:
-        """Whether the limits alone speak against a bad row: neither Kafka, nor what was made of its record."""
-        return index not in self._refused and (self.batch.errors is None or self.batch.errors[index] is None)
+        """Whether the limits alone speak against a bad record: neither Kafka, nor what was made of its record."""
+        return index not in self._refused and self.batch.error(index) is None
 
     def beyond_ms(self, index: int) -> int:
-        """By how much the timestamp of a bad row is beyond the limits, where that is what speaks against it; else 0."""
+        """By how much a bad record's timestamp is beyond the limits, where that is what speaks against it; else 0."""
         if not self.is_beyond_limits(index) or self.verdict(index).error_class is not ErrorClass.INVALID_TIMESTAMP:
             return 0
-        return self._limits.beyond_ms(self.batch.timestamps[index])
+        return self._limits.beyond_ms(self.timestamp(index))
+
+    def timestamp(self, index: int) -> int:
+        """Of a bad record, that of the row which the limits speak against."""
+        return self.batch.timestamp(index, self._limits)
 
     def nearest(self, index: int) -> int:
-        """Of this and later rows whose timestamps are beyond the same limit, the one that is so by the least."""
+        """Of this and later records whose timestamps are beyond the same limit, the one that is so by the least."""
         side = self.beyond_ms(index) > 0
         found = [
             each for each in self._bad if each >= index and self.beyond_ms(each) and (self.beyond_ms(each) > 0) is side
@@ -51,11 +55,11 @@ class Held:
         return min(found, key=lambda each: abs(self.beyond_ms(each)))
 
     def refused_letter(self, index: int) -> Verdict | None:
-        """What Kafka said of the row's dead letter, where it refused that too."""
+        """What Kafka said of the record's dead letter, where it refused that too."""
         return self._refused_letters.get(index)
 
     def refuse(self, index: int, verdict: Verdict) -> bool:
-        """Takes down what Kafka refused: the row, or the dead letter of a bad one. False where it had both before."""
+        """Takes down what Kafka refused: a row of it, or a bad one's dead letter. False where it had both before."""
         if self.next_bad(index, index + 1) != index:
             insort(self._bad, index)
             self._refused[index] = verdict
@@ -66,16 +70,17 @@ class Held:
         return False
 
     def between(self, begin: int, end: int) -> list[int]:
-        """The source offsets of its rows from `begin` on and below `end`."""
+        """The source offsets of its records from `begin` on and below `end`."""
         offsets = self.batch.offsets
         return offsets[index_of(offsets, begin) : index_of(offsets, end)]
 
     def good_between(self, begin: int, end: int) -> list[int]:
-        """Likewise, of those that can be delivered."""
+        """Likewise, of those that can be delivered: once for each row."""
         offsets = self.batch.offsets
         first, last = index_of(offsets, begin), index_of(offsets, end)
         bad = {each for each in self._bad if first <= each < last}
-        return [offsets[each] for each in range(first, last) if each not in bad]
+        good = (each for each in range(first, last) if each not in bad)
+        return [offsets[each] for each in good for _ in range(self.batch.count(each, each + 1))]
 
 
 class Bisection:

@@ -28,17 +28,11 @@ from sinkpipeline.core.order import after, index_of, latest, reaches
 from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.sinks.contract import (
-    CLOCK_SKEW,
-    BatchPlan,
-    Limits,
-    RowBatch,
-    not_dead_lettered,
-    refused,
-    stopped,
-)
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, Limits, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection, Held
+from sinkpipeline.sinks.stops import not_dead_lettered, refused, stopped
+from sinkpipeline.sinks.whole_records import WholeRecords
 from sinkpipeline.sinks.worker import Worker
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -62,6 +56,7 @@ class PartitionWriter(abc.ABC):
         self._cuts = cuts
         self._state = plan.frontier[partition]
         self._held: list[Held] = []
+        self._records = WholeRecords()
         self._produced = self._state.next
         """Source offsets below it are open, or count already."""
         self._sent = self._state.next
@@ -99,7 +94,13 @@ class PartitionWriter(abc.ABC):
         return self._open.handled > 0
 
     def _hold(self, batch: RowBatch) -> None:
-        self._held.append(Held(batch, self._limits))
+        self._held += (Held(each, self._limits) for each in self._records.add(batch))
+
+    def _hold_rest(self) -> bool:
+        """There are no more rows, so the last record is whole; whether it was not held before."""
+        rest = [Held(each, self._limits) for each in self._records.rest()]
+        self._held += rest
+        return bool(rest)
 
     @property
     def _limits(self) -> Limits:
@@ -134,16 +135,19 @@ class PartitionWriter(abc.ABC):
                 begin = self._produce_slice(held, begin)
 
     def _produce_slice(self, held: Held, begin: int) -> int:
-        """Produces rows from `begin` on, as many as there is room for; returns where to go on."""
+        """Produces records from `begin` on, as many as there is room for; returns where to go on."""
         batch = held.batch
         if self._bisection.is_due(batch.offsets[begin]):
             self._cut(self._produced)
             self._bisection.was_cut(batch.offsets[begin])
-        row_size = batch.size / len(batch)
-        room = self._cuts.room(rows=self._open.handled, size=self._open_size, row_size=row_size)
+        row_size = batch.size / batch.count(0, len(batch))
+        room = self._room(row_size)
+        if room < batch.count(begin, begin + 1) and self._is_open:
+            self._cut(self._produced)
+            room = self._room(row_size)
         # In small steps: it may take long to produce them, and a cut may be due before the batch is through.
         step = max(1, int(_STEP_BYTES / max(1.0, row_size)))
-        end = min(len(batch), begin + room, begin + step)
+        end = batch.within(begin, min(room, step))
         if self._bisection.cut is not None:
             end = min(end, index_of(batch.offsets, self._bisection.cut))
         good = held.next_bad(begin, end)
@@ -154,14 +158,22 @@ class PartitionWriter(abc.ABC):
                 self._ask_about(held, begin)
             self._produce_dead_letter(held, begin)
             end = begin + 1
-        self._open_size += int((end - begin) * row_size)
+        self._open_size += int(batch.count(begin, end) * row_size)
         due = self._cuts.is_due(open_s=time.monotonic() - self._opened_at)
         if due or self._cuts.is_full(rows=self._open.handled, size=self._open_size):
             self._cut(self._produced)
         return end
 
+    def _room(self, row_size: float) -> int:
+        """How many more rows may be open."""
+        return self._cuts.room(rows=self._open.handled, size=self._open_size, row_size=row_size)
+
     def _produce_rows(self, held: Held, begin: int, end: int) -> int:
-        """Returns the row before which it stopped: one that the client refused, as nothing of it was sent."""
+        """Returns the record before which it stopped: one that the client refused, as nothing of it was sent.
+
+        Raises:
+            JudgedAnew: something of that record was sent.
+        """
         batch = held.batch
         self._begin()
         self._sent = after(batch.offsets[end - 1])
@@ -170,13 +182,16 @@ class PartitionWriter(abc.ABC):
         except RecordRefused as refusal:
             if refusal.index is None:
                 raise
-            end = begin + refusal.index
+            end, is_first = batch.record_of(begin, refusal.index)
             self._doubt_client()
             held.refuse(end, refusal.verdict)
+            if not is_first:
+                # None of its rows may count, and none can be taken back alone.
+                raise JudgedAnew from refusal
             self._open.rows += refusal.index
             self._produced = self._sent = batch.offsets[end]
         else:
-            self._open.rows += end - begin
+            self._open.rows += batch.count(begin, end)
             self._produced = self._sent
         return end
 
@@ -234,7 +249,7 @@ class PartitionWriter(abc.ABC):
         nearest = held.nearest(index)
         beyond_ms = held.beyond_ms(nearest)
         self._cut(self._produced)
-        verdict = self._would_refuse(held.batch.timestamps[nearest])
+        verdict = self._would_refuse(held.timestamp(nearest))
         if verdict is not None and verdict.error_class is ErrorClass.INVALID_TIMESTAMP:
             self._worker.clock = self._worker.clock.refused(beyond_ms)
         else:

@@ -31,7 +31,7 @@ from sinkpipeline.core.batch import (
     count_offsets,
     is_small,
 )
-from sinkpipeline.core.deadletter import Stage, Verdict
+from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Into
 from sinkpipeline.core.naming import SourcePartition
@@ -41,6 +41,7 @@ from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
+from sinkpipeline.sinks.whole_records import WholeRecords
 from sinkpipeline.sinks.worker import Worker
 
 _LOG = logging.getLogger("sinkpipeline.sink")
@@ -68,7 +69,7 @@ class SmallBatches:
     """Which batches of a sink the driver delivers, and what it writes of them."""
 
     def __init__(self, settings: Settings, most_offsets: int = SMALL_OFFSETS) -> None:
-        """`most_offsets`: of a batch; 0 where tasks deliver all of them."""
+        """`most_offsets`: of a batch, and the most rows; 0 where tasks deliver all of them."""
         self._settings = settings
         self._most_offsets = most_offsets if settings.exactly_once else 0
         self._sizes = RecentSizes()
@@ -87,7 +88,9 @@ class SmallBatches:
 
     def told(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
         """Tasks have delivered a batch."""
-        self._sizes.add(count_offsets(plan.ranges), sum(receipt.size for receipt in receipts))
+        told = list(receipts)
+        size, rows = sum(each.size for each in told), sum(each.delivered for each in told)
+        self._sizes.add(count_offsets(plan.ranges), size, rows)
 
     def failed(self, why: Exception) -> None:
         """The cluster refuses a batch, it was not confirmed, or its rows could not be collected."""
@@ -104,7 +107,7 @@ class SmallBatches:
         self._pause_s = _FIRST_PAUSE_S
 
     def prepared(self, plan: BatchPlan, collected: Collected, *, at: int) -> Prepared | None:
-        """None where the batch is for the tasks.
+        """None where the batch is for the tasks, as where its records gave more rows than those of earlier ones.
 
         Raises:
             SinkPipelineError: InternalError, where rows are not those of the plan; and what a look at the dead-letter
@@ -115,7 +118,7 @@ class SmallBatches:
         rows: list[tuple[Into, Iterable[Row]]] = []
         reached: dict[SourcePartition, int] = {}
         size = 0
-        for partition, batch in collected:
+        for partition, batch in _whole(collected):
             _check_offsets(partition, batch, plan.ranges.get(partition), reached.get(partition))
             reached[partition] = batch.offsets[-1]
             size += batch.size
@@ -129,18 +132,22 @@ class SmallBatches:
                 rows.append(letters)
                 for each in verdicts:
                     count.by_class.add(each.error_class.value, dead=1)
-            rows += ((Into.TARGET, batch.rows(begin, end)) for begin, end in _between(bad, len(batch)))
-            count.rows += len(batch) - len(bad)
-        self._sizes.add(count_offsets(plan.ranges), size)
+            for begin, end in _between(bad, len(batch)):
+                rows.append((Into.TARGET, batch.rows(begin, end)))
+                count.rows += batch.count(begin, end)
+        delivered = sum(count.rows for count in counts.values())
+        self._sizes.add(count_offsets(plan.ranges), size, delivered)
+        if delivered > self._most_offsets:
+            return None
         progress = completed(plan.ranges, plan.frontier, counts, at=at)
-        return Prepared(rows=rows, progress=progress, delivered=sum(count.rows for count in counts.values()))
+        return Prepared(rows=rows, progress=progress, delivered=delivered)
 
     def _letters(
         self, plan: BatchPlan, partition: SourcePartition, batch: RowBatch, bad: list[int], verdicts: list[Verdict]
     ) -> tuple[Into, list[Row]] | None:
         """The dead letters of bad rows; None where they are not known without a look at Kafka."""
         settings = plan.settings.dead_letter
-        if settings is None or any(each.error_class.stage not in _MADE_OF_ROWS for each in verdicts):
+        if settings is None or any(batch.source_record(partition, index) is None for index in bad):
             return None
         letters = DeadLetters(plan, settings, partition, self._worker)
         try:
@@ -151,8 +158,15 @@ class SmallBatches:
             letters.close()
 
 
-_MADE_OF_ROWS = (Stage.DECODE, Stage.TRANSFORM)
-"""The dead letters of these stages are made of the rows alone."""
+def _whole(collected: Collected) -> Collected:
+    """Of each partition, whole records."""
+    records: dict[SourcePartition, WholeRecords] = {}
+    for partition, batch in collected:
+        for each in records.setdefault(partition, WholeRecords()).add(batch):
+            yield partition, each
+    for partition, rest in records.items():
+        for each in rest.rest():
+            yield partition, each
 
 
 def _between(bad: list[int], end: int) -> Iterator[tuple[int, int]]:

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
 from sinkpipeline.spark.task import Oversized, decoded_part, partition_of, to_rows
+from sinkpipeline.spark.wire import ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:
+MOST_ROWS = SMALL_OFFSETS
+"""Of one task, where a record may give several: of a batch with more the tasks deliver all."""
+_PLACE = "(monotonically_increasing_id() & 8589934591L)"
+"""Of a row in its task: the lower 33 bits."""
+
+Found = list[tuple[SourcePartition, RowBatch]]
+
+
+def collected(wire: DataFrame, plan: BatchPlan) -> Found | None:
     """All rows as `wire.to_wire` gives them; those of a partition come from one task, in offset order.
 
     Returns:
-        None where a record's schema is not known: tasks deliver what comes before it.
+        None where a record's schema is not known, or where records gave more rows than the driver has room for: tasks
+        deliver.
 
     Raises:
         OversizedRecord: a record is too large for how rows travel.
         SinkPipelineError: InternalError, where a task had rows of several partitions.
     """
-    found = []
+    if ROW in wire.columns:
+        wire = wire.where(f"{_PLACE} <= {MOST_ROWS}")
+    found: Found = []
     for batch in wire.toArrow().to_batches():
         if batch.num_rows:
             if decoded_part(batch)[1]:
@@ -32,4 +46,11 @@ def collected(wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, R
                 found.append((partition, to_rows(batch, partition)))
             except Oversized as oversized:
                 raise OversizedRecord from oversized
-    return found
+    return None if _are_too_many(found) else found
+
+
+def _are_too_many(found: Found) -> bool:
+    rows: Counter[SourcePartition] = Counter()
+    for partition, batch in found:
+        rows[partition] += batch.count(0, len(batch))
+    return max(rows.values(), default=0) > MOST_ROWS

@@ -144,6 +144,18 @@ def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str, 
         return [problem for each in expressions for problem in _check(visible, *each)]
 
 
+def check_names(visible: DataFrame, names: Iterable[tuple[str, str]]) -> list[Problem]:
+    """What is wrong with columns that are added to these, as (path, name)."""
+    taken = {each.lower(): each for each in visible.columns}
+    found = []
+    for path, name in names:
+        if name.lower() in taken:
+            fact = f"there is a column {taken[name.lower()]} already"
+            found.append(Problem(path, fact, "give another name: names of columns are not case sensitive"))
+        taken[name.lower()] = name
+    return found
+
+
 def _check(visible: DataFrame, path: str, text: str, purpose: str) -> Iterator[Problem]:
     try:
         if refusal := _unparsed_refusal(visible, text):
@@ -197,7 +209,7 @@ def _refusal(visible: DataFrame, selected: DataFrame) -> _Refusal | None:
     if kind != "Project" or plan.projectList().size() != 1 or not plan.child().equals(source):
         below = {_class(each) for each in _nodes(plan)}
         if "Generate" in below:
-            return "generators such as explode are refused", "one row in gives at most one row out: keep the array"
+            return "generators such as explode are refused", "for a row of each element give transform.explode an array"
         if "Window" in below:
             return "window functions are refused", _ROW_BY_ROW
         return (
@@ -335,6 +347,9 @@ _TYPES = {
     ),
     "column": _Rule(
         is_column, "of a type that a column takes", "to_json(...) for a json or jsonb column, or CAST(... AS STRING)"
+    ),
+    "array": _Rule(
+        _is(ArrayType), "ARRAY<...>", "write a column that is one, or split(...) or from_json(...) of a text"
     ),
 }
 

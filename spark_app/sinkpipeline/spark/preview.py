@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -17,7 +18,7 @@ from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds import kind_of
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch, content_bytes
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import read_batch
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 30.0
 _NONE = -1
+Source = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,8 @@ def preview_rows(
 ) -> list[PreviewRow]:
     """The first rows that are not filtered out, of one source partition after the other. The plan has passed `analyse`.
 
+    Of a record that can't be delivered, that is one row, whatever else it gave.
+
     `schemas`: where records name theirs in a registry.
 
     Raises:
@@ -67,8 +72,10 @@ def preview_rows(
     """
     if not outlook.ranges:
         return []
-    found = settled(lambda: _taken(spark, settings, planned(rows, schemas), outlook, limit), schemas)
-    return list(_judged(found, settings, outlook))
+    # So many more that the last record that is shown has all of its rows.
+    most = limit if rows.explode is None else limit + rows.explode.most_rows
+    found = settled(lambda: _taken(spark, settings, planned(rows, schemas), outlook, most), schemas)
+    return list(islice(_judged(found, settings, outlook), limit))
 
 
 def settled(taken: Callable[[], list[Row]], schemas: Schemas | None) -> list[Row]:
@@ -76,17 +83,25 @@ def settled(taken: Callable[[], list[Row]], schemas: Schemas | None) -> list[Row
 
     A row that was decoded once is: so it ends however many schemas they name, which a plan doesn't take all at once.
     """
-    found = taken()
-    done: dict[tuple[str, int, int], Row] = {}
+    found = _by_source(taken())
+    done: dict[Source, list[Row]] = {}
     while schemas is not None:
-        pending = [note_from_wire(row.notes).pending for row in found]
-        done |= {_source_of(row): row for row, frame in zip(found, pending, strict=True) if frame is None}
-        unknown = [frame for row, frame in zip(found, pending, strict=True) if frame and _source_of(row) not in done]
+        pending = {source: note_from_wire(rows[0].notes).pending for source, rows in found.items()}
+        done |= {source: rows for source, rows in found.items() if pending[source] is None}
+        unknown = [frame for source, frame in pending.items() if frame and source not in done]
         if not unknown:
             break
         schemas.learn(unknown)
-        found = taken()
-    return [done.get(_source_of(row), row) for row in found]
+        found = _by_source(taken())
+    return [row for source, rows in found.items() for row in done.get(source, rows)]
+
+
+def _by_source(found: Iterable[Row]) -> dict[Source, list[Row]]:
+    """The rows of each record."""
+    of: dict[Source, list[Row]] = {}
+    for row in found:
+        of.setdefault((row.topic, row.partition, row.offset), []).append(row)
+    return of
 
 
 def _taken(spark: SparkSession, settings: SinkSettings, plan: RowPlan, outlook: Outlook, limit: int) -> list[Row]:
@@ -98,41 +113,54 @@ def _taken(spark: SparkSession, settings: SinkSettings, plan: RowPlan, outlook: 
         raise spark_error(error) from error
 
 
-def _source_of(row: Row) -> tuple[str, int, int]:
-    return row.topic, row.partition, row.offset
-
-
 def _judged(found: list[Row], settings: SinkSettings, outlook: Outlook) -> Iterator[PreviewRow]:
     limits = _plan(settings, outlook).limits()
-    for row in found:
-        note = note_from_wire(row.notes)
-        key, value = _bytes(row.key), _bytes(row.value)
-        target = _NONE if row.target_partition is None else row.target_partition
-        timestamp = row.timestamp_ms or 0
-        alone = RowBatch(
-            offsets=[row.offset],
-            keys=[key],
-            values=[value],
-            target_partitions=[target] if outlook.data_partitions is not None else None,
-            timestamps=[timestamp],
-            headers=[note.headers],
-            errors=[note.error],
-            size=len(key or b"") + len(value or b"") + len(row.notes or ""),
-        )
-        bad = alone.bad_rows(limits)
-        partition = target if target >= 0 else None
-        if partition is None and outlook.data_partitions is not None:
-            partition = partition_of_key(key, outlook.data_partitions)
-        yield PreviewRow(
-            source=SourcePartition(row.topic, row.partition),
-            offset=row.offset,
-            key=key,
-            value=value,
-            headers=note.headers,
-            timestamp=timestamp or None,
-            partition=None if bad else partition,
-            verdict=alone.verdict(0, limits) if bad else None,
-        )
+    for (topic, number, offset), rows in _by_source(found).items():
+        source = SourcePartition(topic, number)
+        record = _record(offset, rows, outlook)
+        if record.bad_rows(limits):
+            at = record.culprit(0, limits) or 0
+            yield _shown(source, record, at, rows[at].target_partition, record.verdict(0, limits), outlook)
+            continue
+        for at, row in enumerate(rows):
+            yield _shown(source, record, at, row.target_partition, None, outlook)
+
+
+def _record(offset: int, rows: list[Row], outlook: Outlook) -> RowBatch:
+    notes = [note_from_wire(row.notes) for row in rows]
+    record = RowBatch(
+        offsets=[offset],
+        keys=[_bytes(row.key) for row in rows],
+        values=[_bytes(row.value) for row in rows],
+        target_partitions=[_NONE if row.target_partition is None else row.target_partition for row in rows]
+        if outlook.data_partitions is not None
+        else None,
+        timestamps=[row.timestamp_ms or 0 for row in rows],
+        headers=[note.headers for note in notes],
+        errors=[note.error for note in notes],
+        size=0,
+        firsts=[0, len(rows)],
+    )
+    return replace(record, size=content_bytes(record))
+
+
+def _shown(
+    source: SourcePartition, record: RowBatch, row: int, target: int | None, verdict: Verdict | None, outlook: Outlook
+) -> PreviewRow:
+    key, timestamp = record.keys[row], record.timestamps[row]
+    partition = target if target is not None and target >= 0 else None
+    if partition is None and outlook.data_partitions is not None:
+        partition = partition_of_key(key, outlook.data_partitions)
+    return PreviewRow(
+        source=source,
+        offset=record.offsets[0],
+        key=key,
+        value=record.values[row],
+        headers=None if record.headers is None else record.headers[row],
+        timestamp=timestamp or None,
+        partition=None if verdict is not None else partition,
+        verdict=verdict,
+    )
 
 
 def _plan(settings: SinkSettings, outlook: Outlook) -> BatchPlan:

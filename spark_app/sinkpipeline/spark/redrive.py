@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,10 +61,13 @@ class LetterTransform:
             return None
         offset_of = {_source_of(each): each.id.offset for each in letters}
         offsets = [offset_of[source] for source in _sources(found)]
+        # In the order of the letters, and within each in that of its rows: sorting leaves what is equal as it is.
         order = sorted(range(len(offsets)), key=offsets.__getitem__)
-        [batch] = found.take(pa.array(order)).combine_chunks().to_batches()
-        rows = row_batch(batch)
-        return None if rows is None else replace(rows, offsets=sorted(offsets))
+        letters_own = pa.array([offsets[at] for at in order], pa.int64())
+        ordered = found.take(pa.array(order))
+        ordered = ordered.set_column(ordered.column_names.index("offset"), "offset", letters_own)
+        [batch] = ordered.combine_chunks().to_batches()
+        return row_batch(batch)
 
     def _all_decoded(self, letters: Sequence[Letter]) -> Any:
         """Letter by letter, so that it ends however many schemas they name: a plan doesn't take them all at once."""

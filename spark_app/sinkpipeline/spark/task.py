@@ -28,8 +28,9 @@ from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import this_worker
-from sinkpipeline.spark.wire import note_from_wire
+from sinkpipeline.spark.wire import ROW, note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
 SINK, BATCH = "mdc.sink", "mdc.batch"
@@ -210,7 +211,7 @@ def row_batch(batch: pa.RecordBatch) -> RowBatch | None:
     if any(note.oversized for note in notes):
         return None
     targets = columns.get("target_partition")
-    return RowBatch(
+    rows = RowBatch(
         # Numbers by way of NumPy, which makes a list of them in a third of pyarrow's time.
         offsets=columns["offset"].to_numpy().tolist(),
         keys=columns["key"].to_pylist(),
@@ -223,6 +224,7 @@ def row_batch(batch: pa.RecordBatch) -> RowBatch | None:
         errors=[note.error for note in notes] or None,
         size=batch.nbytes,
     )
+    return grouped(rows) if ROW in columns else rows
 
 
 def _sendable(timestamps: Any) -> list[int]:

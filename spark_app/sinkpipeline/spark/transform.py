@@ -1,7 +1,8 @@
 """From the DataFrame of Spark's Kafka source to the rows that a sink writes.
 
-One row in, at most one row out, in the source's order and partitions; batch and streaming alike. What a record can't
-be decoded to stays a row, with the source's own bytes and an `error`, so that the sink can dead-letter it.
+One record in, at most one row out, or several where an array of it is exploded; in the source's order and partitions,
+batch and streaming alike. What a record can't be decoded to stays a row, with the source's own bytes and an `error`, so
+that the sink can dead-letter it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sinkpipeline.spark.expressions import (
     ExpressionsInvalid,
     Problem,
     check_expressions,
+    check_names,
     check_schema,
     column_problems,
     header_entries,
@@ -33,13 +35,14 @@ from sinkpipeline.spark.expressions import (
     source_frame,
 )
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
+from sinkpipeline.spark.wire import ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from sinkpipeline.core.rowplan import RowPlan, TableRow
+    from sinkpipeline.core.rowplan import RowExplode, RowPlan, TableRow
     from sinkpipeline.core.schemas import Known
 
 REQUIRED_CONF = {
@@ -52,6 +55,7 @@ REQUIRED_CONF = {
 def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     """The rows to write: topic, partition, offset, key, value, target_partition, timestamp_ms, headers, error.
 
+    Where records may give several, also `row`: its place among those of its record.
     `df` is Kafka's source with `includeHeaders=true`. `target_partition` is null where the partitioner decides,
     `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
     passed `analyse`.
@@ -59,6 +63,8 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     schema = _columns(df.sparkSession, plan)
     error = _hidden("error", schema)
     decoded = _decoded(df, plan, schema, error)
+    if plan.explode is not None:
+        decoded = _exploded(decoded, plan, plan.explode, error, schema)
     if plan.where is not None:
         decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
     selected, of = _selected(decoded, plan, error, schema)
@@ -71,8 +77,9 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         of_it = of.get(_place(name))
         return default if of_it is None else F.when(F.col(error).isNull(), result(F.col(of_it))).otherwise(default)
 
+    place = [] if plan.explode is None else [F.col(_hidden(ROW, schema)).alias(ROW)]
     if plan.table is not None:
-        return _table_rows(selected, own, at, F.col(error), [result(F.col(each)) for each in of.values()])
+        return _table_rows(selected, own, at, F.col(error), [result(F.col(each)) for each in of.values()], place)
     return selected.select(
         *(own[name].alias(name) for name in ("topic", "partition", "offset")),
         chosen("key", own["key"]).alias("key"),
@@ -81,11 +88,17 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),
         chosen("headers", own["headers"]).alias("headers"),
         F.col(error).alias("error"),
+        *place,
     )
 
 
 def _table_rows(
-    df: DataFrame, own: Mapping[str, Column], at: Column, error: Column, fields: Sequence[Column]
+    df: DataFrame,
+    own: Mapping[str, Column],
+    at: Column,
+    error: Column,
+    fields: Sequence[Column],
+    more: Sequence[Column],
 ) -> DataFrame:
     """With a line of the table as the value, and nothing else; what has an error is the source's own."""
 
@@ -100,6 +113,7 @@ def _table_rows(
         at.alias("timestamp_ms"),
         kept("headers"),
         error.alias("error"),
+        *more,
     )
 
 
@@ -121,11 +135,41 @@ def analyse(spark: SparkSession, plan: RowPlan, *others: RowPlan) -> None:
     except PySparkException as refused:
         # Spark reads the schema once more, with a column of ours.
         raise ExpressionsInvalid([schema_problem(refused)]) from refused
-    expressions = dict.fromkeys(each for one in (plan, *others) for each in one.expressions())
-    if problems := check_expressions(visible, expressions):
-        raise ExpressionsInvalid(problems)
+    exploded: dict[str, DataFrame | None] = {}
+    problems = []
+    for one in (plan, *others):
+        if one.explode_at not in exploded:
+            wrong = [] if one.explode is None else _explode_problems(visible, one.explode, one.explode_at)
+            problems += wrong
+            # Without its columns nothing is known of what is written on them.
+            exploded[one.explode_at] = None if wrong else _with_elements(visible, one.explode)
+    asked = dict.fromkeys(
+        (one.explode_at, *each) for one in (plan, *others) if exploded[one.explode_at] for each in one.expressions()
+    )
+    for at, path, text, purpose in asked:
+        seen = exploded[at]
+        problems += [] if seen is None else check_expressions(seen, [(path, text, purpose)])
+    if problems:
+        raise ExpressionsInvalid(list(dict.fromkeys(problems)))
     if problems := [problem for one in (plan, *others) for problem in _schema_problems(spark, one)]:
         raise ExpressionsInvalid(problems)
+
+
+def _explode_problems(visible: DataFrame, explode: RowExplode, at: str) -> list[Problem]:
+    names = [(f"{at}.explode.as", explode.column)]
+    if explode.position is not None:
+        names.append((f"{at}.explode.positionAs", explode.position))
+    found = check_expressions(visible, [(f"{at}.explode.array", explode.array, "array")])
+    return [*found, *check_names(visible, names)]
+
+
+def _with_elements(visible: DataFrame, explode: RowExplode | None) -> DataFrame:
+    """What `where` and `select` see. In a projection, as an expression is checked by what is above its columns."""
+    if explode is None:
+        return visible
+    element = F.get(F.expr(explode.array), F.lit(0)).alias(explode.column)
+    position = [] if explode.position is None else [F.lit(0).alias(explode.position)]
+    return visible.select("*", element, *position)
 
 
 def _schema_problems(spark: SparkSession, plan: RowPlan) -> Iterator[Problem]:
@@ -141,7 +185,7 @@ def _schema_problems(spark: SparkSession, plan: RowPlan) -> Iterator[Problem]:
 
 def selected_structs(spark: SparkSession, plan: RowPlan) -> dict[str, DataFrame]:
     """What is encoded, by part of the row: its STRUCT is the only column. The plan has passed `analyse`."""
-    visible = _visible(source_frame(spark), plan, _columns(spark, plan))
+    visible = _with_elements(_visible(source_frame(spark), plan, _columns(spark, plan)), plan.explode)
     return {each.part: visible.select(F.expr(getattr(plan.select, each.part))) for each in plan.encodings}
 
 
@@ -248,6 +292,36 @@ def _pinned(column: Column) -> Column:
     through a projection that holds an expression which it must take for non-deterministic.
     """
     return F.when(F.spark_partition_id() >= 0, column)
+
+
+def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, schema: StructType | None) -> DataFrame:
+    """A row for each element; and one for each record that has an error, or is none to be asked."""
+    tried, items, row = (_hidden(each, schema) for each in ("array", "items", ROW))
+    asked = F.col(error).isNull()
+    if plan.on_null == "PassThrough":
+        asked &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
+    array = F.expr(explode.array)
+    df = df.withColumn(tried, _pinned(F.when(asked, attempt(df.sparkSession, array))))
+    found = result(F.col(tried))
+    failure = (
+        F.when(~asked, F.col(error))
+        .when(F.col(tried).isNull(), _failure("transform.explode.array"))
+        .when(F.size(found) > explode.most_rows, _too_many(explode))
+    )
+    df = df.withColumn(error, failure)
+    alone = F.col(error).isNotNull() | F.col(tried).isNull()
+    kind = df.select(F.get(found, F.lit(0))).schema[0].dataType
+    # A column of its own: Spark asks for its size before it explodes it, and would make the array twice.
+    nothing = F.array(F.lit(None).cast(kind))
+    df = df.withColumn(items, _pinned(F.when(alone, nothing).otherwise(found)))
+    kept = [F.col(each) for each in df.columns if each not in (tried, items)]
+    df = df.select(*kept, F.posexplode(items).alias(row, explode.column))
+    return df if explode.position is None else df.withColumn(explode.position, F.col(row))
+
+
+def _too_many(explode: RowExplode) -> Column:
+    detail = f"transform.explode.array has more elements than maxRowsPerRecord, {explode.most_rows}"
+    return F.lit(ErrorClass.TOO_MANY_ROWS.error(detail))
 
 
 def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> DataFrame:

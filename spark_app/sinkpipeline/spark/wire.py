@@ -24,6 +24,7 @@ from sinkpipeline.core.schemas import pending
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+ROW = "row"
 COUNTED_ROWS = 5_000
 COUNTED_ROW_BYTES = 16 * 1024
 
@@ -65,6 +66,7 @@ class Note:
 def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = True, counted: bool = False) -> DataFrame:
     """partition, offset, key, value, timestamp_ms, notes; and topic and target_partition where they are needed.
 
+    Where a record may have several rows, also `row`: by that the other side knows it.
     A header that Kafka's client would alter in silence makes its record an error.
 
     Args:
@@ -76,6 +78,7 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
     names = ["partition", "offset", "key", "value", "timestamp_ms"]
     names += ["topic"] if several_topics else []
     names += ["target_partition"] if targets else []
+    names += [ROW] if ROW in rows.columns else []
     # Whole lists of texts: every call that builds a column is a round trip to the JVM.
     noted = rows.selectExpr(*names, f"{_NOTES} AS notes")
     if not counted:

@@ -1,7 +1,7 @@
 """The `SinkPipeline` manifest: its types, and the parser that refuses whatever this version can't keep."""
 
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
-from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, OnNull, Select, SinkTransform, Transform
+from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, Explode, OnNull, Select, SinkTransform, Transform
 from sinkpipeline.core.manifest.durations import Duration, parse_duration
 from sinkpipeline.core.manifest.encode import Encode, EncodedPart, EncodeFormat, EncodeRegistry, Encoding
 from sinkpipeline.core.manifest.kafka import (
@@ -83,6 +83,7 @@ __all__ = [
     "EncodedPart",
     "Encoding",
     "Executor",
+    "Explode",
     "FailurePolicy",
     "IdFormat",
     "IsolationLevel",

@@ -15,6 +15,7 @@ from sinkpipeline.core.manifest.names import (
     AVRO_OF_A_RECORD,
     COLUMN_NAME,
     NOT_BLANK,
+    ColumnName,
     Delimiter,
     Expression,
     SchemaText,
@@ -22,6 +23,9 @@ from sinkpipeline.core.manifest.names import (
 )
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.registry import SchemaRegistry
+
+MAX_ROWS_PER_RECORD = 100_000
+"""Fewer than one commit takes."""
 
 
 class DecodeFormat(str, enum.Enum):
@@ -191,9 +195,25 @@ class SinkSelect(Select):
     left out is the record's column of that name."""
 
 
-class Transform(Part):
-    """One row in, at most one row out, for all sinks that have no transform of their own."""
+class Explode(Part):
+    """Several rows of one record: one for each element of an array, as Spark's explode gives them."""
 
+    array: Expression
+    """A Spark SQL expression of ARRAY<...>. A record whose array is empty or null is not delivered. At most 16384
+    bytes."""
+    as_: ColumnName = Field("col", alias="as")
+    """The column that holds the element, for where and select."""
+    position_as: ColumnName | None = None
+    """The column that holds the element's place in the array, INT, from 0; left out, there is none."""
+    max_rows_per_record: Annotated[int, Field(ge=1, le=MAX_ROWS_PER_RECORD)] = 1_000
+    """How many rows a record may give; one that would give more is a dead letter of class TooManyRows."""
+
+
+class Transform(Part):
+    """What happens to one record, for all sinks that have no transform of their own: row by row."""
+
+    explode: Explode | None = None
+    """Several rows of one record: where and select are asked for each of them. They are delivered together, or not."""
     where: Expression | None = None
     """A Spark SQL condition; records for which it is not true are not delivered. At most 16384 bytes."""
     select: Select | None = None
@@ -201,10 +221,12 @@ class Transform(Part):
 
 
 class SinkTransform(Part):
-    """One row in, at most one row out, for one sink: what it gives stands in place of the pipeline's."""
+    """What happens to one record for one sink: what it gives stands in place of the pipeline's."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
+    explode: Explode | None = None
+    """Several rows of one record, in place of all of spec.transform.explode."""
     where: Expression | None = None
     """A Spark SQL condition in place of spec.transform.where ("true" for all records). At most 16384 bytes."""
     select: SinkSelect | None = None
@@ -213,5 +235,5 @@ class SinkTransform(Part):
     @model_validator(mode="after")
     def _transforms_something(self) -> Self:
         if self == SinkTransform.model_construct():
-            refuse("give where or select, or leave transform out", "is empty")
+            refuse("give explode, where or select, or leave transform out", "is empty")
         return self

@@ -64,7 +64,7 @@ class Spec(Part):
     decode: Decode = Decode(format=DecodeFormat.RAW)
     """How the value of a record is decoded."""
     transform: Transform = Transform()
-    """What happens to each record, for sinks without a transform of their own: one row in, at most one row out."""
+    """What happens to each record, for sinks without a transform of their own: row by row."""
     trigger: Trigger = Trigger()
     """When a micro-batch begins and how large it gets."""
     sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=MAX_SINKS), AfterValidator(distinct_names)]

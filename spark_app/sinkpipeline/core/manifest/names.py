@@ -167,6 +167,9 @@ SchemaText = Annotated[
     str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", or for avro JSON')
 ]
 AvroText = Annotated[str, _Text(MAX_SCHEMA_BYTES, "an Avro schema as JSON"), AfterValidator(_json_object)]
+ColumnName = Annotated[
+    str, _Name(r"[A-Za-z][A-Za-z0-9_]*", 64, "use letters, digits and underscores, and begin with a letter")
+]
 Delimiter = Annotated[
     str,
     _Name(r"[^\x00\n\r\"\\A-Za-z0-9]", 1, "use one character that is no letter, digit, quote, backslash or line break"),
