@@ -13,7 +13,7 @@ import pytest
 from model import hunt, machine
 from model.judge import Violation
 from model.little_spark import Habits
-from model.machine import LateTasks
+from model.machine import DeadLetters, LateTasks
 from model.mutations import MUTATIONS
 from model.rules import Trouble
 from model.world import Kind, Shape
@@ -32,6 +32,16 @@ def a_task_outlives_its_job() -> None:
     state.teardown()
 
 
+def dead_letters_go_as_soon_as_they_are_there() -> None:
+    """The start that had made the topic waited for it, and took that for a refusal."""
+    state = DeadLetters()
+    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(shape=shape, records=[Kind.KEPT])
+    state.work(seconds=0.02)
+    state.delete_dead_letters(seconds=0.0)
+    state.teardown()
+
+
 CASES = [(a_task_outlives_its_job, "ids_by_task_index")]
 """With the name of the mutation that it shows."""
 
@@ -42,6 +52,10 @@ def test_a_case_passes_and_shows_its_mutation(case: Callable[[], None], mutation
     [broken] = [each for each in MUTATIONS if each.name == mutation]
     with broken.applied(), pytest.raises(Violation):
         case()
+
+
+def test_a_case_passes() -> None:
+    dead_letters_go_as_soon_as_they_are_there()
 
 
 @pytest.mark.thorough("looks for a mutation that the case above shows; it is about make hunt")

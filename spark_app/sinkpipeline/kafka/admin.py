@@ -246,7 +246,7 @@ class Admin:
         """Creates a topic and waits until it can be described; one that is there already is success.
 
         Raises:
-            SinkPipelineError: also TopicCreationFailed.
+            SinkPipelineError: also TopicCreationFailed, and TopicsChanged where it does not stay.
         """
         # A request that was lost is made once more, whatever time the first one took.
         creation = self._creation(request) or self._creation(request)
@@ -278,9 +278,10 @@ class Admin:
         if in_doubt:
             return None
         raise SinkPipelineError(
-            Reason.TOPIC_CREATION_FAILED,
-            f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s",
-            "look at the controller's log",
+            Reason.TOPICS_CHANGED,
+            f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s: "
+            "somebody has deleted it again, or the brokers are behind their controller",
+            "nothing; it is created again. If it stays so, look at the controller's log",
         )
 
     @repeated
