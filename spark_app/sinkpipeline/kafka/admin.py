@@ -279,8 +279,8 @@ class Admin:
             return None
         raise SinkPipelineError(
             Reason.TOPICS_CHANGED,
-            f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s: "
-            "somebody has deleted it again, or the brokers are behind their controller",
+            f"topic {request.name} was created, but {self._servers} does not show it after {_VISIBLE_DEADLINE_S:.0f} s:"
+            " somebody has deleted it again, or the brokers are behind their controller",
             "nothing; it is created again. If it stays so, look at the controller's log",
         )
 
