@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,41 @@ def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(
     assert rows_of(postgresql, name) == source.rows
     topic = [(each.document["id"], each.document["note"]) for each in read_committed(source.servers, f"{name}-out")]
     assert sorted(topic) == [(number, text) for number, text, _ in source.rows]
+
+
+@pytest.mark.thorough("starts Spark; tests/postgresql/test_merging and tests/spark/test_table_rows show both halves")
+def test_changes_of_one_key_in_several_partitions(
+    kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path
+) -> None:
+    """The newest change of each key stands, also where an older one is delivered after it; a deletion is a change."""
+    name = unique("changes")
+    servers, topic = kafka.bootstrap_servers, f"{name}-in"
+    create_topic(servers, topic, partitions=PARTITIONS)
+    chance = random.Random(5)
+    versions = list(range(1_000))
+    chance.shuffle(versions)
+    changes = [
+        {"id": chance.randrange(40), "note": f"{version}\t", "amount": version, "gone": chance.random() < 0.3}
+        for version in versions
+    ]
+    for partition in range(PARTITIONS):
+        produce(
+            servers, topic, [json.dumps(each).encode() for each in changes[partition::PARTITIONS]], partition=partition
+        )
+    merging = table(postgresql, name, writeMode="Upsert", deleteWhen="gone", orderBy="amount")
+    merging["postgresql"]["table"]["primaryKey"] = ["id"]
+    decode = {"format": "json", "schema": f"{DECODE['schema']}, gone BOOLEAN"}
+    small = {"interval": "0s", "maxOffsetsPerTrigger": 300}
+    app = App(tmp_path, manifest(servers, name, [topic], decode=decode, trigger=small, sinks=[merging]))
+    app.run_until_idle()
+
+    newest: dict[int, dict[str, Any]] = {}
+    for each in sorted(changes, key=lambda change: int(change["amount"])):
+        newest[each["id"]] = each
+    expected = [
+        (number, each["note"], Decimal(each["amount"]) / 100)
+        for number, each in sorted(newest.items())
+        if not each["gone"]
+    ]
+    assert rows_of(postgresql, name) == expected
+    assert 0 < len(expected) < len(newest), "some are deleted, and some are not"

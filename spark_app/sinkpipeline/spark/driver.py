@@ -107,16 +107,12 @@ class Driver:
         if self.stop.is_set() or self._open_circuits().keys() >= {sink.id.sink for sink in self.sinks}:
             self._raise_outcome()
             return
-        with Clients() as clients:
-            self._run(clients)
-        self._raise_outcome()
-
-    def _run(self, clients: Clients) -> None:
-        source = self.sinks[0].source
+        clients, source = Clients(), self.sinks[0].source
         source_admin = clients.admin(source.connection)
         targets = SourceEnds(source, source_admin).read() if self.until_idle else {}
         rows = row_plan(self.pipeline)
         with (
+            clients,
             self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
@@ -159,6 +155,7 @@ class Driver:
                 self._supervise(source_admin, targets)
             finally:
                 self._stop_all()
+        self._raise_outcome()
 
     @contextmanager
     def _session(self) -> Iterator[SparkSession]:
