@@ -212,6 +212,14 @@ def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
     assert caught.value.reason is reason
 
 
+@pytest.mark.parametrize("number", ["null", "0", "-1", "7.9", '"7"', "true", "2147483648"])
+def test_what_is_no_id_is_not_written_into_a_frame(served: Serve, number: str) -> None:
+    url, _ = served((200, f'{{"schema": "\\"long\\"", "subject": "orders", "version": 1, "id": {number}}}'))
+    with pytest.raises(SinkPipelineError) as caught:
+        Registry(RegistrySettings(url=url)).reader("orders", "latest")
+    assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+
+
 def test_only_its_own_word_is_believed(served: Serve) -> None:
     url, _ = served((404, ERROR % 40403))
     assert Registry(RegistrySettings(url=url)).writers([avro.frame(1)]) == Answers({avro.frame(1): None})

@@ -136,10 +136,38 @@ def test_a_value_that_the_latest_version_takes_no_null_for_is_a_dead_letter(spar
     assert (bad.error.partition(":")[0], bytes(bad.value)) == ("EncodingFailed", b'{"id": 1}')
 
 
-@pytest.mark.parametrize("value", ["struct(id)", "struct(id, CAST(id AS BOOLEAN) AS note)", "struct(id, note, at)"])
-def test_a_struct_that_the_latest_version_has_no_room_for_is_refused(spark: SparkSession, value: str) -> None:
-    registry = Registry(latest=avro.record(("id", "long"), ("note", "string")))
-    with pytest.raises(SinkPipelineError, match=r"spec\.sinks\[0\].*version 3 of subject orders-value") as caught:
+TIMES = {"type": "long", "logicalType": "timestamp-millis"}
+IDS = {"type": "array", "items": avro.record(("id", "long"), name="Each")}
+
+
+@pytest.mark.parametrize(
+    ("value", "latest", "words"),
+    [
+        ("struct(id)", [("id", "long"), ("note", "string")], "field note takes no null there"),
+        ("struct(id, note, at)", [("id", "long"), ("note", "string")], "field at is not there"),
+        ("struct(1L AS id, 2L AS ID)", [("id", "long")], "fields id and ID have the same name"),
+        ("struct(array(struct(1L AS id, 2L AS ID)) AS ids)", [("ids", IDS)], "fields ids.id and ids.ID have the same"),
+        ("struct(1L AS ID)", [("id", "long")], "field ID is not there"),
+        ("struct(at)", [("at", TIMES)], "field at is long timestamp-micros, and long timestamp-millis there"),
+        (
+            "struct(array(struct(at AS id)) AS ids)",
+            [("ids", IDS)],
+            r"ids\[\]\.id is long timestamp-micros, and long there",
+        ),
+        (
+            "struct(note AS member0, id AS member1)",
+            None,
+            "it is a union of several types there",
+        ),
+    ],
+)
+def test_a_struct_that_the_latest_version_has_no_room_for_is_refused(
+    spark: SparkSession, value: str, latest: Any, words: str
+) -> None:
+    registry = Registry(latest=["string", "long"] if latest is None else avro.record(*latest))
+    with pytest.raises(
+        SinkPipelineError, match=r"spec\.sinks\[0\].*version 3 of subject orders-value.*" + words
+    ) as caught:
         encoder(spark, registry, auto=False).plan(plan("avro", value=value))
     assert caught.value.reason is Reason.SCHEMA_REFUSED
 
@@ -164,6 +192,8 @@ def test_json_that_is_only_looked_up_has_to_be_there(spark: SparkSession) -> Non
     [
         ("avro", "CAST(id AS STRING)", "must be a STRUCT, as the sink encodes it, is STRING"),
         ("avro", "struct(id AS `an id`)", "Avro has no schema for it"),
+        ("avro", "struct(id AS a, note AS A)", "fields a and A have the same name"),
+        ("json", "struct(struct(id AS a, note AS a) AS of)", "fields of.a and of.a have the same name"),
         ("json", "struct(INTERVAL '1' DAY AS each)", "field each: JSON Schema has nothing for interval day"),
     ],
 )

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 EncodeFormat = Literal["avro", "json"]
 
+LAST_NUMBER = 2**31 - 1
+"""Registries count in Java's int, from 1."""
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -32,7 +35,13 @@ class Encoding:
     """What stands before it; likewise."""
 
     def settled(self, schema: str, number: int) -> Encoding:
-        """With a schema, by its number in the registry."""
+        """With a schema, by its number in the registry; 0 where it has none yet, which only a preview shows.
+
+        Raises:
+            ValueError: no reader takes that number.
+        """
+        if not 0 <= number <= LAST_NUMBER:
+            raise ValueError(f"{self.path}: a schema has no number {number}")
         return replace(self, schema=schema, frame=frame_of(number))
 
 

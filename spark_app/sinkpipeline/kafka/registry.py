@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.encoding import LAST_NUMBER
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import guid_of, name_of, number_of
 from sinkpipeline.kafka.authorities import system_authorities
@@ -33,8 +34,6 @@ _NOT_FOUND = {40401, 40402, _SCHEMA_NOT_FOUND}
 _NO_SUCH_PAGE = 404
 _REFUSALS = {409, 422}
 """The statuses of a registry that will not have a schema: it is not compatible, or not right."""
-_LAST_NUMBER = 2**31 - 1
-"""Registries count in Java's int."""
 _LAST_LONG = 2**63 - 1
 _SHORT_FRAME = 5
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
@@ -104,7 +103,7 @@ class Registry:
                         f"register it, or correct {self.settings.path}",
                     ) from error
                 raise
-            number, at = int(found.schema_id or 0), int(found.version or 0)
+            number, at = _id(found.schema_id), int(found.version or 0)
         self._has_answered = True
         return FoundReader(schema=schema, subject=subject, version=at, id=number)
 
@@ -177,7 +176,7 @@ class Registry:
 
     def _writer(self, client: SchemaRegistryClient, frame: bytes) -> Found | None:
         number = number_of(frame)
-        if number is not None and number > (_LAST_NUMBER if len(frame) == _SHORT_FRAME else _LAST_LONG):
+        if number is not None and number > (LAST_NUMBER if len(frame) == _SHORT_FRAME else _LAST_LONG):
             return None
         with self._asking(f"the schema with {name_of(frame)}"):
             try:
@@ -185,7 +184,7 @@ class Registry:
             except SchemaRegistryError as error:
                 own_word = error.error_code == _SCHEMA_NOT_FOUND
                 # A registry without this page has none of the schemas that it would show.
-                beyond = error.http_status_code == _NO_SUCH_PAGE and (number is None or number > _LAST_NUMBER)
+                beyond = error.http_status_code == _NO_SUCH_PAGE and (number is None or number > LAST_NUMBER)
                 if not own_word and not (beyond and self._is_a_registry(client)):
                     raise
                 self._has_answered = True
@@ -203,7 +202,7 @@ class Registry:
         """Whether it has answered any question as a registry does; asks it one where there was none."""
         if not self._has_answered:
             try:
-                _checked(client.get_schema(_LAST_NUMBER))
+                _checked(client.get_schema(LAST_NUMBER))
                 self._has_answered = True
             except SchemaRegistryError as error:
                 self._has_answered = error.error_code == _SCHEMA_NOT_FOUND
@@ -297,7 +296,7 @@ def _checked(schema: Schema) -> Schema:
 
 def _id(number: object) -> int:
     """Raises ValueError where it is none: rows would name another schema."""
-    if not isinstance(number, int) or not 0 < number <= _LAST_NUMBER:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= LAST_NUMBER:
         raise ValueError("no id")
     return number
 

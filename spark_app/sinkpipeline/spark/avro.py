@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _STRICT = {"mode": "FAILFAST"}
 _A_RECORD = "give an Avro record that is not recursive as the reader's schema"
+_DEEPEST = 100
+"""Of causes: Java does not forbid a circle."""
 _MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's schema")
 
 
@@ -162,3 +164,13 @@ def java_words(error: Exception) -> str:
     cause = getattr(error, "java_exception", None)
     text = str(error) if cause is None else str(cause.getMessage())
     return reason_of(text.partition("SQLSTATE")[0].partition("\n\tat ")[0])
+
+
+def innermost_words(error: Py4JJavaError) -> str:
+    """What Java says of the innermost cause: those around it show whole schemas, and name no field."""
+    cause: Any = error.java_exception
+    for _ in range(_DEEPEST):
+        if (inner := cause.getCause()) is None:
+            break
+        cause = inner
+    return reason_of(str(cause.getMessage()).partition("SQLSTATE")[0])

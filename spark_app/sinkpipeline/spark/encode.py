@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.avro.functions import to_avro
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from sinkpipeline.core.avro_fit import misfit
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.encoding import evolvable
-from sinkpipeline.spark.avro import java_words, require_avro
+from sinkpipeline.spark.avro import innermost_words, java_words, require_avro
 from sinkpipeline.spark.framing import literal
 from sinkpipeline.spark.json_schema import NoJsonSchema, json_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinkpipeline.core.encoding import Encoding
@@ -51,10 +54,12 @@ def own_schema(selected: DataFrame, encoding: Encoding) -> str:
         NoSchema: there is none for a type or a name in it.
         SinkPipelineError: NotServed.
     """
+    struct = selected.schema[0].dataType
+    if not isinstance(struct, StructType):
+        raise NoSchema(f"it is {struct.simpleString()}, and no STRUCT")
+    for pair in _same_names(struct, ""):
+        raise NoSchema(pair)
     if encoding.format == "json":
-        struct = selected.schema[0].dataType
-        if not isinstance(struct, StructType):
-            raise NoSchema(f"it is {struct.simpleString()}, and no STRUCT")
         try:
             return json.dumps(json_schema(struct, encoding.record))
         except NoJsonSchema as error:
@@ -67,16 +72,25 @@ def own_schema(selected: DataFrame, encoding: Encoding) -> str:
         schema = converters.toAvroType(_kind(selected), False, name, namespace)
     except Py4JJavaError as error:
         raise NoSchema(f"Avro has no schema for it: {java_words(error)}") from error
-    return json.dumps(evolvable(json.loads(str(schema.toString()))))
+    text = json.dumps(evolvable(json.loads(str(schema.toString()))))
+    # Else it would be registered, and then no row could be written with it.
+    _check_writable(selected, text)
+    return text
 
 
-def check_avro(selected: DataFrame, schema: str) -> None:
-    """That the STRUCT can be written with a schema.
+def check_avro(selected: DataFrame, encoding: Encoding, schema: str) -> None:
+    """That the STRUCT can be written with a schema of somebody else, and means the same there.
 
     Raises:
         NoSchema: it can't.
         SinkPipelineError: NotServed.
     """
+    if (fact := misfit(json.loads(own_schema(selected, encoding)), json.loads(schema))) is not None:
+        raise NoSchema(fact)
+    _check_writable(selected, schema)
+
+
+def _check_writable(selected: DataFrame, schema: str) -> None:
     spark: SparkSession = selected.sparkSession
     require_avro(spark)
     jvm: Any = spark._jvm  # noqa: SLF001 - likewise
@@ -84,7 +98,25 @@ def check_avro(selected: DataFrame, schema: str) -> None:
         parsed = jvm.org.apache.avro.Schema.Parser().parse(schema)
         jvm.org.apache.spark.sql.avro.AvroSerializer(_kind(selected), parsed, False)
     except Py4JJavaError as error:
-        raise NoSchema(java_words(error)) from error
+        raise NoSchema(innermost_words(error)) from error
+
+
+def _same_names(kind: DataType, at: str) -> Iterator[str]:
+    """Fields that Spark doesn't tell apart: of two, Avro would be given one."""
+    match kind:
+        case StructType():
+            seen: dict[str, str] = {}
+            for each in kind.fields:
+                # As Java compares without case: no letter differs in upper case and is the same in lower case.
+                folded = each.name.upper().lower()
+                if folded in seen:
+                    yield f"fields {at}{seen[folded]} and {at}{each.name} have the same name but for upper and lower case"
+                seen[folded] = each.name
+                yield from _same_names(each.dataType, f"{at}{each.name}.")
+        case ArrayType():
+            yield from _same_names(kind.elementType, at)
+        case MapType():
+            yield from _same_names(kind.valueType, at)
 
 
 def _kind(selected: DataFrame) -> Any:

@@ -110,7 +110,7 @@ class Encoder:
             raise _refused(encoding, f"{of} is {found.schema.kind}, and not Avro")
         schema = whole_schema(self._spark, found.schema.text, found.schema.references)
         try:
-            check_avro(selected, schema)
+            check_avro(selected, encoding, schema)
         except NoSchema as error:
             raise _refused(encoding, f"what select.{encoding.part} gives does not fit {of}: {error}") from error
         self._tell(encoding, f"id {found.id}, {of}")
