@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.outcome import need_executors, outcome
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.spark.driver import need_executors, outcome
 
 
 def report(told: str) -> SinkReport:

@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.core import manifest
 from sinkpipeline.core.batch import SMALL_OFFSETS
-from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.first_report import first_report
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.outcome import need_executors, outcome, waits
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
@@ -55,8 +56,6 @@ _NOBODY_S = 5.0
 
 _CLOSING_A_RUN = "start the pipeline again"
 _CLOSING_A_POD = "change the spec or spec.restartNonce"
-
-_RANK = {ExitCode.SUPERSEDED: 0, ExitCode.MANIFEST: 1, ExitCode.REFUSED: 2, ExitCode.FAILED: 3, ExitCode.DONE: 4}
 
 
 @dataclass(kw_only=True)
@@ -372,28 +371,3 @@ class Driver:
         error = outcome(self._reports(), stopped=self.stop.is_set())
         if error is not None:
             raise error
-
-
-def outcome(reports: Iterable[SinkReport], *, stopped: bool) -> SinkPipelineError | None:
-    """The error that decides the exit code of a run that has ended; None for 0."""
-    errors = [report.error if report.state is SinkState.FAILED else None for report in reports]
-    failed = [error for error in errors if error is not None]
-    if not failed or (stopped and len(failed) < len(errors)):
-        return None
-    return min(failed, key=lambda error: _RANK[error.reason.exit_code])
-
-
-def waits(report: SinkReport) -> bool | None:
-    """Whether records wait for a sink that runs; None where that is not known."""
-    if report.state is not SinkState.RUNNING:
-        return False
-    return None if report.lag is None else report.lag > 0
-
-
-def need_executors(reports: Iterable[SinkReport]) -> bool | None:
-    """Whether there is work for one, or a sink that can't show without one that it works; None: not known."""
-    running = [report for report in reports if report.state is SinkState.RUNNING]
-    found = {waits(report) for report in running}
-    if True in found or not all(report.ready for report in running):
-        return True
-    return None if None in found else False
