@@ -96,6 +96,25 @@ def test_a_row_that_cannot_be_delivered_and_what_becomes_of_it(row: dict[str, An
     assert (document["topic"], document["error"]["class"]) == ("dlq", error)
 
 
+def test_of_a_record_with_several_rows_all_are_shown_or_one_dead_letter() -> None:
+    outlook = Outlook(
+        ranges={SourcePartition("orders", 1): OffsetRange(0, 200)},
+        resumes=False,
+        data_limits=TopicLimits(partitions=3, message_bytes=1000),
+        data_partitions=3,
+    )
+    good = [{"offset": 7, "value": bytearray(b"%d" % row)} for row in range(3)]
+    bad = [{"offset": 8}, {"offset": 8, "notes": '{"error":"EvaluationFailed: no"}', "value": bytearray(b"own")}]
+    rows: Any = [SimpleNamespace(**{**ROW, **row}) for row in (*good, *bad)]
+    found = list(preview._judged(rows, settings(), outlook))
+    assert [(row.offset, row.value, row.verdict and row.verdict.error_class.value) for row in found] == [
+        (7, b"0", None),
+        (7, b"1", None),
+        (7, b"2", None),
+        (8, b"own", "EvaluationFailed"),
+    ]
+
+
 def test_without_dead_letters_the_sink_stops() -> None:
     found = judged(letters=False, notes='{"error":"MalformedJson: at 3"}')
     assert "the sink stops" in next(command._lines(found, settings(letters=False)))
