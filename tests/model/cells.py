@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
@@ -161,6 +161,8 @@ class ModelCells:
         self._store = store
         self._settings = settings
         self._target = target
+        self.letters: list[Row] = []
+        """Those of what is open: this store can take them too."""
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         return self._call("read", lambda: self._store.read(keys), _unread)
@@ -182,10 +184,9 @@ class ModelCells:
 
         return self._call("init" if is_task else "commit", lambda: self._store.put(cells), failed)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
         records = [*self._records(self._settings.data.name, rows)]
-        if dead:
-            records += self._records(letters_of(self._settings).topic.name, dead)
+        records += self._records(letters_of(self._settings).topic.name, self.letters)
         self._call("send", lambda: None, _lost(aborted=True))
         refused = next((at for at, each in enumerate(records) if self._store.refuses(each)), None)
         if refused is not None:
@@ -223,12 +224,31 @@ class _Place:
         return self.ledger.create()
 
 
+@dataclass(frozen=True)
+class _Letters:
+    """Commits them with the rows; that they go elsewhere, and first, is shown on a real broker."""
+
+    cells: ModelCells
+
+    def send(self, rows: Iterable[Row]) -> None:
+        self.cells.letters.extend(rows)
+
+    def flush(self) -> None:
+        pass
+
+    def counted(self) -> None:
+        self.cells.letters.clear()
+
+    drop = counted
+
+
 class ModelClaim(CellClaim):
     """As PostgreSQL's: of the place and of the target of the start."""
 
     def __init__(self, plan: BatchPlan, partition: SourcePartition, store: Store) -> None:
         settings = settings_of(plan)
-        super().__init__(ModelCells(store, settings, plan.data_topic_id), settings.id, plan.run, partition)
+        cells = ModelCells(store, settings, plan.data_topic_id)
+        super().__init__(cells, settings.id, plan.run, partition, _Letters(cells))  # type: ignore[arg-type]
         self._topics = {settings.data.name: plan.data_topic_id, settings.progress.name: plan.progress_topic_id}
         self._broker = store.broker
 

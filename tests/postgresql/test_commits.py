@@ -335,9 +335,9 @@ def test_a_commit_of_a_version_that_is_not_there_writes_nothing(sink: SqlSink) -
     session, late = claim.take(), claim.take()
     batch = of_offsets(P0, range(4))
     with pytest.raises(Moved):
-        session._cells.commit(session.key, b"{}", session._version, list(batch.rows(0, 4)), [])
+        session._cells.commit(session.key, b"{}", session._version, list(batch.rows(0, 4)))
     assert sink.delivered()[P0] == []
-    assert late._cells.commit(late.key, b"{}", late._version, list(batch.rows(0, 4)), [])
+    assert late._cells.commit(late.key, b"{}", late._version, list(batch.rows(0, 4)))
     assert sink.delivered()[P0] == [0, 1, 2, 3]
 
 

@@ -43,7 +43,7 @@ class Merging:
 
     def commit(self, *changes: Change, partition: SourcePartition = P0) -> None:
         key = self.sink.settings.id.partition_key(partition)
-        self.cells.commit(key, b"{}", self.cells.read([key])[key].version, [row(each) for each in changes], [])
+        self.cells.commit(key, b"{}", self.cells.read([key])[key].version, [row(each) for each in changes])
 
     def rows(self) -> list[tuple[object, ...]]:
         return self.sink.sql(f"SELECT * FROM {self.sink.table} ORDER BY 1, 2")

@@ -136,7 +136,7 @@ def changing(sink: SqlSink, upsert: Upsert, columns: tuple[Column, ...], session
     key = settings.id.partition_key(P0)
 
     def commit(*changes: list[str | None]) -> None:
-        found.commit(key, b"{}", found.read([key])[key].version, [row(each) for each in changes], [])
+        found.commit(key, b"{}", found.read([key])[key].version, [row(each) for each in changes])
 
     return commit
 
@@ -280,7 +280,7 @@ def commit_rows(sink: SqlSink, values: list[tuple[str | None, ...]]) -> RecordRe
     )
     key = settings.id.partition_key(P0)
     with pytest.raises(RecordRefused) as caught:
-        found.commit(key, b"{}", found.read([key])[key].version, [row(each) for each in values], [])
+        found.commit(key, b"{}", found.read([key])[key].version, [row(each) for each in values])
     return caught.value
 
 

@@ -47,7 +47,6 @@ class Store:
     """Whether cells are put one after the other."""
     cells: dict[str, Cell] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    dead: list[Row] = field(default_factory=list)
     commits: int = 0
     _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _late: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
@@ -72,13 +71,12 @@ class Store:
 
         return self._do("put", effect, torn)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
-        rows, dead = list(rows), list(dead)
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
+        rows = list(rows)
 
         def effect() -> Version:
             new = self._write(key, value, version)
             self.rows += rows
-            self.dead += dead
             self.commits += 1
             return new
 

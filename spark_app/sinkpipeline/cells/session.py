@@ -20,6 +20,7 @@ from sinkpipeline.core.progress import PartitionProgress, corrupt
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks.letters import SentLetters
 
 CLAIM_ATTEMPTS = 5
 
@@ -27,13 +28,21 @@ CLAIM_ATTEMPTS = 5
 class CellSession:
     """A partition's cell as this session has written it last."""
 
-    def __init__(self, cells: Cells, key: str, run: str, version: Version, progress: PartitionProgress | None) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        key: str,
+        run: str,
+        version: Version,
+        progress: PartitionProgress | None,
+        letters: SentLetters | None = None,
+    ) -> None:
         self._cells = cells
+        self._letters = letters
         self._key = key
         self._run = run
         self._version = version
         self._rows: list[Row] = []
-        self._dead: list[Row] = []
         self.progress = progress
         self.verified: int | None = None
         self.is_open = False
@@ -44,21 +53,26 @@ class CellSession:
         return self._key
 
     def begin(self) -> None:
-        self._rows, self._dead, self.is_open = [], [], True
+        self._rows, self.is_open = [], True
 
     def send(self, rows: Iterable[Row]) -> None:
         self._rows.extend(rows)
 
     def send_dead(self, rows: Iterable[Row]) -> None:
-        self._dead.extend(rows)
+        if self._letters is None:
+            raise ValueError("a sink without dead letters sends some")
+        self._letters.send(rows)
 
     def commit(self, new: PartitionProgress) -> None:
+        """Letters first: what counts has a letter, and the store waits for nobody while it holds a cell."""
         self.is_open = False
+        if self._letters is not None:
+            self._letters.flush()
         value = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=new))
         failpoint("after-progress-before-commit")
         self.in_doubt = True
         try:
-            self._version = self._cells.commit(self._key, value, self._version, self._rows, self._dead)
+            self._version = self._cells.commit(self._key, value, self._version, self._rows)
         except Moved as moved:
             self.in_doubt = False
             raise Fenced(self._key) from moved
@@ -72,23 +86,35 @@ class CellSession:
             self.in_doubt = False
             raise
         self.in_doubt = False
+        if self._letters is not None:
+            self._letters.counted()
 
     def would_refuse(self, timestamp: int) -> Verdict | None:  # noqa: ARG002 - no store judges clocks
         return None
 
     def abort(self) -> bool:
-        self.is_open = False
+        self.close()
         return True
 
     def close(self) -> None:
         self.is_open = False
+        if self._letters is not None:
+            self._letters.drop()
 
 
 class CellClaim:
     """Takes a source partition by its cell."""
 
-    def __init__(self, cells: Cells, sink: SinkId, run: str, partition: SourcePartition) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        sink: SinkId,
+        run: str,
+        partition: SourcePartition,
+        letters: SentLetters | None = None,
+    ) -> None:
         self._cells = cells
+        self._letters = letters
         self._sink = sink
         self._run = run
         self._partition = partition
@@ -127,5 +153,5 @@ class CellClaim:
             except Moved:
                 # A commit of somebody who had it before has come through: what it says now counts.
                 continue
-            return CellSession(self._cells, self.key, self._run, version, cell.progress)
+            return CellSession(self._cells, self.key, self._run, version, cell.progress, self._letters)
         raise Fenced(self.key)

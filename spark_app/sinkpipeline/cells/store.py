@@ -58,8 +58,8 @@ class Cells(Protocol):
             Moved: one has not; those before it may be written.
         """
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
-        """Rows, dead letters and a cell at once: all of it, or nothing.
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
+        """Rows and a cell at once: all of it, or nothing.
 
         Raises:
             Moved: the cell has another version.

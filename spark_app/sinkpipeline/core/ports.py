@@ -253,6 +253,26 @@ class Letters:
     drift: tuple[str, ...]
 
 
+class LetterTarget(Protocol):
+    """A topic of the source's cluster that takes the dead letters of a sink of another kind; the driver's side.
+
+    Raises (all methods):
+        SinkPipelineError: BrokerUnreachable and the like.
+    """
+
+    def check_names(self) -> None:
+        """That it is not what is read. Raises SinkPipelineError: ManifestInvalid."""
+
+    def prepare(self, source: Mapping[str, str]) -> Letters:
+        """As `Target.prepare_letters`."""
+
+    def take(self, found: Letters) -> None:
+        """Takes it for this sink. Raises SinkPipelineError: ManifestInvalid."""
+
+    def limits(self) -> TopicLimits | None:
+        """What it takes now; None where it is missing."""
+
+
 class Target(Protocol):
     """Where the rows of a sink go, and what they must keep to there.
 

@@ -106,6 +106,26 @@ class Sender(Protocol):
     def close(self) -> None: ...
 
 
+class Outbox(Protocol):
+    """Sends dead letters that count as soon as they are acknowledged, whatever becomes of what they belong to.
+
+    Raises (all methods):
+        InDoubt: some may be acknowledged, and some not; of the sink nothing was begun.
+        RecordRefused: a retry would be refused again.
+        SinkPipelineError: AuthorizationFailed and the like.
+    """
+
+    def send(self, rows: Iterable[Row]) -> None: ...
+
+    def flush(self) -> None:
+        """Returns only if every letter was acknowledged."""
+
+    def keep(self) -> None:
+        """For who sends the next ones."""
+
+    def close(self) -> None: ...
+
+
 class LetterBox(Protocol):
     """What takes the dead letters of a task."""
 

@@ -11,7 +11,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 
-_ONE = "one"
+ONE = "one"
 """In place of the id of a cluster that is reached by one connection, and so need not be asked for it."""
 
 
@@ -28,11 +28,14 @@ class Claims:
         Raises:
             SinkPipelineError: ManifestInvalid where another sink has one of them.
         """
-        uses = tuple(uses_of(sink, None, ids))
+        self.take_uses(sink.id.sink, tuple(uses_of(sink, None, ids)))
+
+    def take_uses(self, sink: str, uses: tuple[Use, ...]) -> None:
+        """Likewise."""
         with self._lock:
-            others = [use for name, taken in self._uses.items() if name != sink.id.sink for use in taken]
+            others = [use for name, taken in self._uses.items() if name != sink for use in taken]
             check_sinks(uses, others)
-            self._uses[sink.id.sink] = uses
+            self._uses[sink] = uses
 
 
 def uses_of(
@@ -76,7 +79,7 @@ def check_names_apart(sink: SinkSettings, source_admin: Admin, admin: Admin) -> 
         SinkPipelineError: ManifestInvalid.
     """
     if admin is source_admin:
-        clusters: dict[Connection, str | None] = {sink.source.connection: _ONE, sink.connection: _ONE}
+        clusters: dict[Connection, str | None] = {sink.source.connection: ONE, sink.connection: ONE}
     else:
         clusters = {sink.source.connection: source_admin.cluster().id, sink.connection: admin.cluster().id}
     check_apart([sink], clusters)

@@ -41,7 +41,8 @@ class KafkaKind:
         return KafkaSender(plan, worker)
 
     def letter_box(self, plan: BatchPlan, worker: Worker) -> KafkaLetterBox:
-        return KafkaLetterBox(plan, worker)
+        settings = settings_of(plan)
+        return KafkaLetterBox(settings.connection, letters_of(settings), worker)
 
     def reader(self, plan: BatchPlan, partition: SourcePartition) -> SourceReader:
         settings = settings_of(plan)

@@ -209,9 +209,9 @@ def _in_doubt(trouble: Unacknowledged) -> InDoubt:
 class KafkaLetterBox:
     """A dead-letter topic."""
 
-    def __init__(self, plan: BatchPlan, worker: Worker) -> None:
-        self._connection = settings_of(plan).connection
-        self._settings = letters_of(settings_of(plan))
+    def __init__(self, connection: Connection, settings: DeadLetterSettings, worker: Worker) -> None:
+        self._connection = connection
+        self._settings = settings
         self._worker = worker
 
     @property

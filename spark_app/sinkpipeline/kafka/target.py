@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core.crossing import Role
@@ -12,8 +12,19 @@ from sinkpipeline.core.ports import Creation, Letters
 from sinkpipeline.core.topics import Topic, data_topic_lost, decide_dead_letters
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, holds_data, limits_of, read_limits
+
+
+def prepared_letters(admin: Admin, wanted: DeadLetterSettings, check: Callable[[str | None], None]) -> Letters:
+    """`check`: of the id of the one that is there."""
+    topic = describe(admin, wanted.topic.name)
+    check(None if topic is None else topic.id)
+    decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
+    if decision.create:
+        admin.create_topic(wanted.topic)
+        topic = describe(admin, wanted.topic.name)
+    return Letters(topic=topic, limits=UNKNOWN if topic is None else limits_of(topic), drift=decision.drift)
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,9 @@ class KafkaTarget:
         wanted = self.settings.dead_letter
         if wanted is None:
             return Letters(topic=None, limits=UNKNOWN, drift=())
-        topic = describe(self.admin, wanted.topic.name)
-        check_ids_apart(self.settings, source, {Role.DEAD: None if topic is None else topic.id})
-        decision = decide_dead_letters(topic, wanted.topic, auto_create=wanted.auto_create)
-        if decision.create:
-            self.admin.create_topic(wanted.topic)
-            topic = describe(self.admin, wanted.topic.name)
-        return Letters(topic=topic, limits=UNKNOWN if topic is None else limits_of(topic), drift=decision.drift)
+        return prepared_letters(
+            self.admin, wanted, lambda topic: check_ids_apart(self.settings, source, {Role.DEAD: topic})
+        )
 
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:
         dead = None if letters.topic is None else letters.topic.id

@@ -7,7 +7,7 @@ tail, or a table that was made again, has none of those that were given before.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sinkpipeline.cells.store import Cell, Moved, Version
@@ -18,9 +18,6 @@ from sinkpipeline.postgresql.lines import text
 from sinkpipeline.postgresql.statements import STAGED, CellStatements, TableStatements
 from sinkpipeline.sinks.failpoints import failpoint
 
-Letters = Callable[[Sequence[Row]], None]
-"""Sends dead letters; returns once they are acknowledged."""
-
 _VERSION_BITS = 63
 NO_CELL = Cell(None, None)
 
@@ -28,13 +25,10 @@ NO_CELL = Cell(None, None)
 class PostgresqlCells:
     """The cells of sinks, and the rows of one. `rows` is None for who writes none."""
 
-    def __init__(
-        self, client: Client, cells: CellStatements, rows: TableStatements | None = None, letters: Letters | None = None
-    ) -> None:
+    def __init__(self, client: Client, cells: CellStatements, rows: TableStatements | None = None) -> None:
         self._client = client
         self._cells = cells
         self._rows = rows
-        self._letters = letters
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         with self._client.reading() as work:
@@ -52,20 +46,15 @@ class PostgresqlCells:
         with self._client.transaction() as work:
             return self._put(work, cells)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], dead: Sequence[Row]) -> Version:
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
         if self._rows is None:
             raise ValueError("these cells have no rows")
-        if dead and self._letters is None:
-            raise ValueError("a sink without dead letters sends some")
         with self._client.transaction() as work:
             new = self._put(work, {key: (value, version)})[key]
             failpoint("sql-after-cell")
             if rows:
                 self._write(work, self._rows, rows)
                 self._check_table(work, self._rows)
-            if dead and self._letters is not None:
-                # Before the commit: what counts has a letter. Of a commit that fails after that one comes twice.
-                self._letters(dead)
             failpoint("sql-before-commit")
         return new
 

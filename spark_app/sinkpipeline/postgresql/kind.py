@@ -13,14 +13,15 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import Source
-from sinkpipeline.core.task_ports import LetterBox, RecordReader, Sender
+from sinkpipeline.core.ports import LetterTarget, Source
+from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.postgresql.target import TABLE_LIMITS, PostgresqlPlace, PostgresqlTarget, oid_of
 from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.letters import LettersElsewhere, SentLetters
 from sinkpipeline.sinks.worker import Worker
 
 
@@ -34,9 +35,16 @@ def settings_of(plan: BatchPlan) -> SinkSettings:
 class PostgresqlClaim(CellClaim):
     """A cell that is in the table of the start, for rows of the table of the start."""
 
-    def __init__(self, plan: BatchPlan, partition: SourcePartition, client: Client, cells: PostgresqlCells) -> None:
+    def __init__(
+        self,
+        plan: BatchPlan,
+        partition: SourcePartition,
+        client: Client,
+        cells: PostgresqlCells,
+        letters: SentLetters | None,
+    ) -> None:
         settings = settings_of(plan)
-        super().__init__(cells, settings.id, plan.run, partition)
+        super().__init__(cells, settings.id, plan.run, partition, letters)
         self._ids = {
             settings.table.label: (PostgresqlTarget(settings, client).id, plan.data_topic_id),
             f"{settings.progress_schema}.progress": (
@@ -56,7 +64,7 @@ class PostgresqlClaim(CellClaim):
         super()._check()
 
 
-class PostgresqlKind:
+class PostgresqlKind(LettersElsewhere):
     """A `SinkKind`."""
 
     has_letters = False
@@ -69,20 +77,14 @@ class PostgresqlKind:
         client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
         statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
         cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements if rows else None)
-        return PostgresqlClaim(plan, partition, client, cells)
+        return PostgresqlClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
 
     def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
         raise NotImplementedError("AtLeastOnce is not served for this kind")
 
-    def letter_box(self, plan: BatchPlan, worker: Worker) -> LetterBox:
-        raise NotImplementedError("dead letters are not served for this kind")
-
-    def reader(self, plan: BatchPlan, partition: SourcePartition) -> RecordReader:
-        raise NotImplementedError("dead letters are not served for this kind")
-
-    def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:  # noqa: ARG002
+    def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         """Nobody configures what a table takes."""
-        return TABLE_LIMITS, None
+        return TABLE_LIMITS, self.limits_of_letters(plan, worker)
 
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
         return False
@@ -100,6 +102,8 @@ class PostgresqlPorts:
     source_ids: Callable[[Collection[str]], Mapping[str, str | None]]
     """Of topics of the source, as they are now."""
     client: Client
+    letters: LetterTarget | None = None
+    """Where dead letters go, by clients that somebody else may use too."""
 
     @property
     def kind(self) -> PostgresqlKind:
@@ -107,7 +111,14 @@ class PostgresqlPorts:
 
     @property
     def target(self) -> PostgresqlTarget:
-        return PostgresqlTarget(self.settings, self.client)
+        return PostgresqlTarget(self.settings, self.client, self._letters)
+
+    @property
+    def _letters(self) -> LetterTarget | None:
+        """Those that it was given, or else of clients of their own."""
+        if self.letters is None and self.settings.dead_letter is not None:
+            self.letters = self.settings.dead_letter.target()
+        return self.letters
 
     @property
     def ledger(self) -> CellLedger:

@@ -9,6 +9,7 @@ from typing import Any
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.sinks.letters import LetterService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class SinkSettings:
     progress_schema: str = "sinkpipeline"
     refuse_existing_data: bool = False
     adopt: Owner | None = None
-    dead_letter: Any = None
+    dead_letter: LetterService | None = None
     """None where a record that can't be delivered stops the sink."""
 
     @property

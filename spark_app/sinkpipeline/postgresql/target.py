@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
-from sinkpipeline.core.ports import Creation, InDoubt, Letters
+from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
 from sinkpipeline.postgresql.settings import SinkSettings
@@ -65,6 +65,7 @@ class PostgresqlTarget:
 
     settings: SinkSettings
     client: Client
+    letters: LetterTarget | None = None
 
     @property
     def _statements(self) -> TableStatements:
@@ -78,6 +79,8 @@ class PostgresqlTarget:
                 f"table {table.label} is in the schema of the progress",
                 "name another schema for the table, or another progressSchema",
             )
+        if self.letters is not None:
+            self.letters.check_names()
 
     def describe(self, source: Mapping[str, str]) -> Topic | None:  # noqa: ARG002 - a table is not what is read
         table = self.settings.table
@@ -109,11 +112,15 @@ class PostgresqlTarget:
     def create(self) -> Creation:
         return _created(self.client, (self._statements.create,), lambda: self.describe({}))
 
-    def prepare_letters(self, source: Mapping[str, str]) -> Letters:  # noqa: ARG002 - they are not served yet
-        return Letters(topic=None, limits=UNKNOWN, drift=())
+    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
+        if self.letters is None:
+            return Letters(topic=None, limits=UNKNOWN, drift=())
+        return self.letters.prepare(source)
 
-    def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - only its table is ours alone
+    def take(self, target: Topic, place: Topic, letters: Letters) -> None:
         """Every statement of a commit is tried on no row: what is missing is told at the start."""
+        if self.letters is not None:
+            self.letters.take(letters)
         statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(target.id))
         with self.client.reading() as work:
             for name, oid in ((target.name, oid_of(target.id)), (place.name, oid_of(place.id))):
@@ -150,7 +157,7 @@ class PostgresqlTarget:
         return None if self.id() is None else TABLE_LIMITS
 
     def letter_limits(self) -> TopicLimits | None:
-        return None
+        return None if self.letters is None else self.letters.limits()
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.table.label, what, self.settings.data.called)

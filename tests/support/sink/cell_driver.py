@@ -73,7 +73,7 @@ class Driver:
                 if not is_started:
                     self.start()
                     is_started = True
-                while self.delivery.progress.rows < sum(self.ends.values()):
+                while not self.is_done():
                     self.batch()
             except Restart:
                 is_started = False
@@ -85,6 +85,9 @@ class Driver:
             else:
                 return
         raise AssertionError("it never came to its end")
+
+    def is_done(self) -> bool:
+        return all(self.delivery.progress.partitions[each].next >= end for each, end in self.ends.items())
 
     def write(self, writer: ExactlyOnceWriter, offsets: range) -> Receipt:
         writer.write(self.make(writer._partition, offsets))

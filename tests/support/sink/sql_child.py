@@ -1,4 +1,7 @@
-"""A driver of a PostgreSQL sink in a process of its own, which a test may kill: ADDRESS NAME STEP IDLE_TIMEOUT_MS."""
+"""A driver of a PostgreSQL sink in a process of its own, which a test may kill.
+
+ADDRESS NAME STEP IDLE_TIMEOUT_MS, and for one with dead letters SERVERS STEM: its record at offset 2 is refused.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.postgresql import client
 from sinkpipeline.sinks import delivery, takeover, transactional
+from support.sink.sql_letters import LetteredSql
 from support.sink.sql_sink import SqlSink
 
 _DEADLINE_S = 60.0
@@ -23,12 +27,20 @@ _DEADLINE_S = 60.0
 class Child:
     """The process; it holds at a failpoint that was asked for."""
 
-    def __init__(self, sink: SqlSink, directory: Path, *failpoints: str, step: int = 4, idle_ms: int = 60_000) -> None:
+    def __init__(
+        self,
+        sink: SqlSink,
+        directory: Path,
+        *failpoints: str,
+        step: int = 4,
+        idle_ms: int = 60_000,
+        lettered: tuple[str, ...] = (),
+    ) -> None:
         self._directory = directory
         for name in failpoints:
             (directory / name).touch()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms)],
+            [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms), *lettered],
             # What pytest has added to the path, the child has to be told.
             env={
                 **os.environ,
@@ -67,12 +79,15 @@ class Child:
 
 
 def main() -> None:
-    address, name, step, idle_ms = sys.argv[1:]
+    address, name, step, idle_ms, *lettered = sys.argv[1:]
     takeover._MAX_DELAY_S, transactional._MAX_DELAY_S, delivery._ANNOUNCED_S = 0.11, 0.02, 0.0
-    sink = SqlSink(address, name=name)
+    sink: SqlSink = SqlSink(address, name=name)
+    if lettered:
+        servers, stem = lettered
+        sink = LetteredSql(address, name=name, servers=servers, stem=stem, bad={2: "no number"})
     told = "done"
     try:
-        driver = sink.driver(int(step))
+        driver = sink.lettered(int(step)) if isinstance(sink, LetteredSql) else sink.driver(int(step))
         client.IDLE_TIMEOUT_MS = int(idle_ms)
         driver.drain()
     except SinkPipelineError as error:

@@ -103,7 +103,8 @@ class SqlSink:
 
     def close(self) -> None:
         """Ends its sessions."""
-        for client in [*self.clients, *(each for worker in self.workers for each in worker._shared.values())]:
+        shared = [each for worker in self.workers for each in worker._shared.values() if isinstance(each, Client)]
+        for client in [*self.clients, *shared]:
             client.close()
 
     def sql(self, statement: str, *, address: str | None = None) -> list[tuple[Any, ...]]:
