@@ -19,6 +19,7 @@ from sinkpipeline.core.topics import (
     Beginning,
     DeadLetterDecision,
     Topic,
+    TopicRequest,
     check_progress_topic,
     decide,
     decide_dead_letters,
@@ -29,7 +30,7 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.kafka.source.positions import read_positions
 from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kafka.source.views import check_visible, source_topics, view_source
@@ -116,7 +117,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         source=source,
         refuse_existing_data=sink.refuse_existing_data,
     )
-    dead_letter_topic, dead_letters = _dead_letters(sink, admin)
+    dead_letter_topic, dead_letters = _dead_letters(sink.dead_letter, admin)
     begins: tuple[str, ...] = ()
     if sink.source.start_from is not None and decision.beginning is Beginning.FIRST_START:
         view = view_source(sink.source, source_admin)
@@ -129,15 +130,8 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         (sink.progress, decision.create_progress),
         *(() if sink.dead_letter is None else ((sink.dead_letter.topic, dead_letters.create),)),
     ):
-        if create and (request.replication_factor or 1) > brokers:
-            raise SinkPipelineError(
-                Reason.TOPIC_CREATION_FAILED,
-                f"topic {request.name} can't have replication factor {request.replication_factor}: there "
-                f"{'is' if brokers == 1 else 'are'} {brokers} broker{'s' if brokers > 1 else ''}",
-                "lower replicationFactor, or add brokers",
-            )
         if create:
-            admin.check_creation(request)
+            _check_creation(request, admin, brokers)
     kept = [data or as_requested(sink.data), progress_topic or as_requested(sink.progress)]
     if dead_letter_topic is not None or dead_letters.create:
         kept += [dead_letter_topic or as_requested(each.topic) for each in (sink.dead_letter,) if each is not None]
@@ -165,8 +159,32 @@ def check_readable(topics: Iterable[str], admin: Admin) -> None:
         _require(admin, name, ("READ",))
 
 
-def _dead_letters(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:
-    wanted = sink.dead_letter
+def _check_creation(request: TopicRequest, admin: Admin, brokers: int) -> None:
+    if (request.replication_factor or 1) > brokers:
+        raise SinkPipelineError(
+            Reason.TOPIC_CREATION_FAILED,
+            f"topic {request.name} can't have replication factor {request.replication_factor}: there "
+            f"{'is' if brokers == 1 else 'are'} {brokers} broker{'s' if brokers > 1 else ''}",
+            "lower replicationFactor, or add brokers",
+        )
+    admin.check_creation(request)
+
+
+def purify_letters(wanted: DeadLetterSettings | None, connection: Connection) -> DeadLetterDecision:
+    """What a start does about the dead-letter topic of a sink that is no topic.
+
+    Raises:
+        SinkPipelineError: BrokerUnreachable, AuthorizationFailed, TopicCreationFailed.
+    """
+    admin = Admin(connection)
+    brokers = connect(admin, _PREFLIGHT_S).brokers
+    _, decision = _dead_letters(wanted, admin)
+    if wanted is not None and decision.create:
+        _check_creation(wanted.topic, admin, brokers)
+    return decision
+
+
+def _dead_letters(wanted: DeadLetterSettings | None, admin: Admin) -> tuple[Topic | None, DeadLetterDecision]:
     if wanted is None:
         return None, DeadLetterDecision(create=False)
     topic = describe(admin, wanted.topic.name)

@@ -13,6 +13,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA, KafkaPorts, topic_ids
+from sinkpipeline.kafka.letters import KafkaLetters
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kinds.resolve import SinkSettings
@@ -39,6 +40,14 @@ def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
     )
 
 
+def lettered(settings: SinkSettings) -> KafkaSettings | None:
+    """As whose dead letters are listed, shown and purged; None where the sink has none."""
+    if isinstance(settings, KafkaSettings):
+        return None if settings.dead_letter is None else settings
+    letters = letters_of(settings)
+    return None if letters is None else letters.as_kafka(settings.owner)
+
+
 class Clients:
     """What the sinks of one driver, or of one command, share: clients, and who writes where. Use it in a `with`."""
 
@@ -63,7 +72,7 @@ class Clients:
         """What the protocol works with. One client serves source and sink where they are one connection."""
         source_admin = self.admin(settings.source.connection)
         if isinstance(settings, PostgresqlSettings):
-            found = ports_of_a_table(settings, source_admin)
+            found = ports_of_a_table(settings, source_admin, self._claims)
             self._sessions.append(found.client)
             return found
         return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
@@ -85,21 +94,23 @@ def ports(settings: KafkaSettings, source_admin: Admin, admin: Admin) -> KafkaPo
     return KafkaPorts(settings, source_admin, admin)
 
 
-def ports_of_a_table(settings: PostgresqlSettings, source_admin: Admin) -> PostgresqlPorts:
-    """With a connection of its own, as one is of one thread at a time.
-
-    Raises:
-        SinkPipelineError: NotServed.
-    """
-    if settings.dead_letter is not None and not POSTGRESQL.has_letters:
-        raise SinkPipelineError(
-            Reason.NOT_SERVED,
-            f"sink {settings.id.sink} is a table, and has a deadLetter",
-            "remove deadLetter: a record that can't be delivered stops the sink",
-        )
+def ports_of_a_table(
+    settings: PostgresqlSettings, source_admin: Admin, claims: Claims | None = None
+) -> PostgresqlPorts:
+    """With a connection of its own, as one is of one thread at a time; `claims`: of the driver that it is for."""
+    letters = letters_of(settings)
     return PostgresqlPorts(
         settings,
         KafkaSource(settings.source, settings.group_id, source_admin),
         lambda topics: topic_ids(source_admin.topics(tuple(topics))),
         Client(settings.connection),
+        None if letters is None else letters.target(source_admin, claims),
     )
+
+
+def letters_of(settings: PostgresqlSettings) -> KafkaLetters | None:
+    """Where dead letters of a table go."""
+    found = settings.dead_letter
+    if found is not None and not isinstance(found, KafkaLetters):
+        raise TypeError(f"dead letters that are in no topic: {type(found).__name__}")
+    return found

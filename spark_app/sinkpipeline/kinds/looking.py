@@ -16,7 +16,7 @@ from sinkpipeline.kafka import purify as kafka
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
-from sinkpipeline.kinds import ports_of_a_table
+from sinkpipeline.kinds import letters_of, ports_of_a_table
 from sinkpipeline.kinds.resolve import SinkSettings
 from sinkpipeline.postgresql.look import check_reached, check_rights, check_schemas, fears, look
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
@@ -84,7 +84,9 @@ def _purify(sink: PostgresqlSettings) -> Finding:
             refuse_existing_data=sink.refuse_existing_data,
         )
         check_rights(ports, data, place)
-        warnings = (*decision.drift, *fears(ports))
+        wanted = letters_of(sink)
+        letters = kafka.purify_letters(None if wanted is None else wanted.wanted, sink.source.connection)
+        warnings = (*decision.drift, *letters.drift, *fears(ports))
         begins: tuple[str, ...] = ()
         if ports.source.tells_positions and decision.beginning is Beginning.FIRST_START:
             view = ports.source.view()
@@ -92,7 +94,8 @@ def _purify(sink: PostgresqlSettings) -> Finding:
             # As a start would: offsets that the source does not have are refused here already.
             ports.source.planned({}, view, epoch=0, imported=positions.next)
             begins = tuple(describe_positions(positions))
-    return Finding(sink.id, decision, None, warnings, begins=begins, called="table")
+    created = letters.create
+    return Finding(sink.id, decision, None, warnings, begins=begins, creates_dead_letters=created, called="table")
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:

@@ -9,6 +9,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.kafka import resolve as kafka
 from sinkpipeline.kafka.connection import secret_file
+from sinkpipeline.kafka.letters import KafkaLetters
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.postgresql import resolve as postgresql
@@ -48,14 +49,16 @@ def _resolved(
     if sink.postgresql is None:
         raise ValueError("the manifest's types let no sink through that is of no kind")
     files = kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir)
+    id_, group_id = SinkId(pipeline.identity, sink.name), f"{source.group_id_prefix}.{sink.name}"
+    wanted = kafka.resolve_dead_letter(sink.dead_letter)
     return postgresql.resolve_sink(
         sink,
         sink.postgresql,
-        id=SinkId(pipeline.identity, sink.name),
+        id=id_,
         owner=owner,
         source=source,
-        group_id=f"{source.group_id_prefix}.{sink.name}",
+        group_id=group_id,
         tls=None if files is None else Tls(**vars(files)),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
-        dead_letter=kafka.resolve_dead_letter(sink.dead_letter),
+        dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
     )

@@ -67,9 +67,6 @@ class PostgresqlClaim(CellClaim):
 class PostgresqlKind(LettersElsewhere):
     """A `SinkKind`."""
 
-    has_letters = False
-    """Whether a sink of this kind may have a `deadLetter`."""
-
     def claim(
         self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True
     ) -> PostgresqlClaim:

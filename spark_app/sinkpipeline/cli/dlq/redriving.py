@@ -23,12 +23,15 @@ from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
+from sinkpipeline.kinds import kafka_alone
+from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.redrive import LetterTransform
@@ -51,6 +54,11 @@ class How:
     to_source: bool = False
 
 
+def check_redrivable(sinks: Sequence[AnySettings], sink: SinkId) -> None:
+    """Raises SinkPipelineError: NotServed for a table."""
+    kafka_alone(next(each for each in sinks if each.id == sink), "dlq redrive")
+
+
 def redrive_letters(
     manifest: Path, secrets_dir: Path | None, sink: str | None, ids: Sequence[str], filters: Filters, how: How
 ) -> None:
@@ -58,6 +66,7 @@ def redrive_letters(
     pipeline = read_manifest(manifest)
     sinks = resolve_sinks(pipeline, secrets_dir)
     settings = the_one(with_letters(sinks, sink), "each is redriven for itself")
+    check_redrivable(sinks, settings.id)
     if how.to_source:
         check_returnable(sinks)
     redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)

@@ -17,7 +17,7 @@ from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kinds import kafka_alone
+from sinkpipeline.kinds import lettered
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 
@@ -78,13 +78,13 @@ def with_letters(sinks: Sequence[AnySettings], sink: str | None) -> list[SinkSet
     Raises:
         SinkPipelineError: UsageInvalid.
     """
-    lettered = [kafka_alone(each, "dlq") for each in sinks if each.dead_letter is not None]
-    names = ", ".join(each.id.sink for each in lettered)
-    if not lettered:
+    all_lettered = [each for each in map(lettered, sinks) if each is not None]
+    names = ", ".join(each.id.sink for each in all_lettered)
+    if not all_lettered:
         raise usage_invalid("no sink of the manifest has a deadLetter", "give a sink one, or name another manifest")
     if sink is None:
-        return lettered
-    found = [each for each in lettered if each.id.sink == sink]
+        return all_lettered
+    found = [each for each in all_lettered if each.id.sink == sink]
     if not found:
         has = any(each.id.sink == sink for each in sinks)
         fact = f"sink {sink} has no deadLetter" if has else f"the manifest has no sink {sink}"

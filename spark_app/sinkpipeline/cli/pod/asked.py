@@ -23,7 +23,7 @@ import click
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
 from sinkpipeline.cli.dlq.purging import told as told_of_purge
-from sinkpipeline.cli.dlq.redriving import Done, check_ids, deliver_letters, return_letters
+from sinkpipeline.cli.dlq.redriving import Done, check_ids, check_redrivable, deliver_letters, return_letters
 from sinkpipeline.cli.dlq.redriving import told as told_of_redrive
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, find_topic, missing, with_letters
 from sinkpipeline.cli.endings import told
@@ -177,6 +177,7 @@ class _Redrive:
 
     def _redrive(self) -> Redrive:
         [settings] = with_letters(self.sinks, self.order.spec.sink)
+        check_redrivable(self.sinks, settings.id)
         if self._to_source:
             check_returnable(list(self.sinks))
         letters = self.order.spec.letters or LetterFilter()
