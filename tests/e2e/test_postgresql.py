@@ -63,8 +63,12 @@ class Orders:
             produce(self.servers, self.topic, documents, partition=partition)
 
 
+def session_of(server: LocalPostgresql) -> psycopg.Connection[Any]:
+    return psycopg.connect(host="127.0.0.1", port=server.port, user=SUPERUSER, dbname=DATABASE)
+
+
 def rows_of(server: LocalPostgresql, name: str) -> list[Row]:
-    with psycopg.connect(host="127.0.0.1", port=server.port, user=SUPERUSER, dbname=DATABASE) as session:
+    with session_of(server) as session:
         found: list[Row] = session.execute(
             f"SELECT id, said, amount FROM {name.replace('-', '_')} ORDER BY id".encode()
         ).fetchall()
@@ -87,7 +91,10 @@ def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(
             [source.topic],
             decode=DECODE,
             spark=BY_TASKS,
-            sinks=[sink(f"{name}-topic", topic=f"{name}-out"), table(postgresql, name)],
+            sinks=[
+                sink(f"{name}-topic", topic=f"{name}-out"),
+                {**table(postgresql, name), "deadLetter": {"topic": {"name": f"{name}-dead"}}},
+            ],
         ),
     )
 
@@ -120,11 +127,20 @@ def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(
         finally:
             postgresql.start()
         run.eventually(lambda: in_table() == len(source.rows), "the table goes on by itself")
+
+        with session_of(postgresql) as session:
+            session.execute(f"ALTER TABLE {name.replace('-', '_')} ADD CHECK (id >= 0)".encode())
+        produce(source.servers, source.topic, [b'{"id": -1}', b'{"id": 1, "amount": 1000000000000}'], partition=0)
+        source.feed(1)
+        run.eventually(lambda: in_table() == len(source.rows), "bad records hold nothing up")
         assert run.terminate() == 0, run.stderr
 
     assert rows_of(postgresql, name) == source.rows
-    topic = [(each.document["id"], each.document["note"]) for each in read_committed(source.servers, f"{name}-out")]
-    assert sorted(topic) == [(number, text) for number, text, _ in source.rows]
+    assert app.sink_status(f"{name}-table")["deadLettered"] == 2
+    listed = json.loads(app.call("dlq", "list", "-f", str(app.manifest), "-o", "json").stdout)
+    assert sorted(each["class"] for each in listed) == ["EvaluationFailed", "RecordRefused"]
+    topic = [(each.document["id"], each.document.get("note")) for each in read_committed(source.servers, f"{name}-out")]
+    assert sorted(each for each in topic if each[1] is not None) == [(number, text) for number, text, _ in source.rows]
 
 
 @pytest.mark.thorough("starts Spark; tests/postgresql/test_merging and tests/spark/test_table_rows show both halves")
