@@ -72,7 +72,7 @@ def test_what_is_written_is_read_by_others_and_by_us(
     found = topics.read(servers, f"{name}-json")
     of_json = JSONDeserializer(None, schema_registry_client=client)
     assert [of_json(each.value, at(f"{name}-json")) for each in found] == [
-        {"id": 1, "note": "a", "at": "2024-05-06T07:08:09.000Z"},
+        {"id": 1, "note": "a", "at": "2024-05-06T07:08:09.000000Z"},
         {"id": 2},
     ]
     keys = [of_json(each.key, SerializationContext(f"{name}-json", MessageField.KEY)) for each in found]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socketserver
 import ssl
 import threading
 import uuid
@@ -98,10 +100,16 @@ def test_a_schema_is_registered_once_and_refused_where_it_is_not_compatible(regi
         )
     )
     asked.check_fits(subject, "AVRO", avro.text(fits))
-    for refused in (asked.check_fits, asked.register):
-        with pytest.raises(SinkPipelineError, match=subject) as caught:
-            refused(subject, "AVRO", avro.text(other))
-        assert caught.value.reason is Reason.SCHEMA_REFUSED
+    asked.register(subject, "AVRO", avro.text(fits))
+    asked.register(subject, "AVRO", avro.text(first))
+    registry.compatibility(subject, "BACKWARD_TRANSITIVE")
+    changed = {**first, "fields": [*first["fields"], {"name": "n", "type": "string", "default": ""}]}
+    of_json = '{"type": "object"}'
+    for kind, text in (("AVRO", avro.text(other)), ("AVRO", avro.text(changed)), ("JSON", of_json)):
+        for refused in (asked.check_fits, asked.register):
+            with pytest.raises(SinkPipelineError, match=subject) as caught:
+                refused(subject, kind, text)
+            assert caught.value.reason is Reason.SCHEMA_REFUSED
 
 
 Answer = tuple[int, str]
@@ -154,7 +162,10 @@ def served() -> Iterator[Serve]:
         ((200, "[]"), Reason.SCHEMA_REGISTRY_UNREACHABLE),
         ((401, "{}"), Reason.AUTHENTICATION_FAILED),
         ((403, "{}"), Reason.AUTHORIZATION_FAILED),
-        ((422, '{"error_code": 42201, "message": "no"}'), Reason.SCHEMA_REFUSED),
+        *(
+            ((status, '{"error_code": 42201, "message": "no"}'), Reason.SCHEMA_REFUSED)
+            for status in (400, 409, 413, 422)
+        ),
     ],
 )
 def test_an_answer_to_a_registration_is_an_id_or_told(served: Serve, answer: Answer, reason: Reason) -> None:
@@ -163,6 +174,65 @@ def test_an_answer_to_a_registration_is_an_id_or_told(served: Serve, answer: Ans
     with pytest.raises(SinkPipelineError) as caught:
         asked.register("orders", "AVRO", avro.text(order()))
     assert caught.value.reason is reason
+    for ask in (asked.id_of, asked.check_fits):
+        with pytest.raises(SinkPipelineError) as caught:
+            ask("orders", "AVRO", avro.text(order()))
+        assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("fits", ['"false"', "1", "null", "false"])
+def test_only_a_yes_says_that_a_schema_fits(served: Serve, fits: str) -> None:
+    url, _ = served(
+        (200, f'{{"schema": "\\"long\\"", "subject": "a", "version": 1, "id": 1, "is_compatible": {fits}}}')
+    )
+    with pytest.raises(SinkPipelineError) as caught:
+        Registry(RegistrySettings(url=url)).check_fits("orders", "AVRO", avro.text(order()))
+    assert caught.value.reason is Reason.SCHEMA_REFUSED
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_never_ends_is_none(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinkpipeline.kafka.registry._QUESTION_S", 0.3)
+    monkeypatch.setattr("sinkpipeline.kafka.registry._ROUND_S", 0.0)
+    with dripping(start) as url:
+        asked = Registry(RegistrySettings(url=url))
+        for ask in (lambda: asked.reader("orders", "latest"), lambda: asked.id_of("orders", "AVRO", "{}")):
+            with pytest.raises(SinkPipelineError, match="takes too long") as caught:
+                ask()
+            assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+        error = asked.writers([avro.frame(1), avro.frame(2)]).error
+        assert error is not None
+        assert "takes too long" in error.message
+
+
+@contextlib.contextmanager
+def dripping(start: bytes) -> Iterator[str]:
+    """A server that goes on for ever, a byte at a time; without a `start` with a status of many spaces."""
+    over = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(65536)
+                self.request.sendall(start or b"HTTP/1.1 200 OK\r\na: ")
+                while not over.wait(0.02):
+                    self.request.sendall(b" ")
+
+    with socketserver.ThreadingTCPServer((HOST, 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"http://{HOST}:{server.server_address[1]}"
+        over.set()
+        server.shutdown()
+
+
+def test_an_answer_that_is_too_large_is_none(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, _ = served((200, '{"schema": "\\"long\\""' + " " * 1000 + "}"))
+    asked = Registry(RegistrySettings(url=url))
+    assert asked.writers([avro.frame(1)]) == Answers({avro.frame(1): FOUND})
+    monkeypatch.setattr("sinkpipeline.kafka.registry._MAX_BYTES", 1000)
+    error = asked.writers([avro.frame(1)]).error
+    assert error is not None
+    assert "larger than 1000 bytes" in error.message
 
 
 ERROR = '{"error_code": %d, "message": "no"}'

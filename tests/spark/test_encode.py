@@ -114,7 +114,7 @@ def test_json_is_framed_and_has_the_schema_of_the_struct(spark: SparkSession) ->
     assert schema["additionalProperties"] is False
     assert schema["properties"]["tags"]["items"] == {"oneOf": [{"type": "null"}, {"type": "string"}]}
     assert bytes(full.value[:5]) == frame_of(7)
-    assert json.loads(bytes(full.value[5:]))["at"] == "2024-05-06T07:08:09.000Z"
+    assert json.loads(bytes(full.value[5:]))["at"] == "2024-05-06T07:08:09.000000Z"
     assert json.loads(bytes(empty.value[5:])) == {"id": 0}
 
 
@@ -170,6 +170,43 @@ def test_a_struct_that_the_latest_version_has_no_room_for_is_refused(
     ) as caught:
         encoder(spark, registry, auto=False).plan(plan("avro", value=value))
     assert caught.value.reason is Reason.SCHEMA_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        ("json", "CAST('NaN' AS DOUBLE)"),
+        ("json", "array(CAST('-Infinity' AS FLOAT))"),
+        ("json", "DATE'9999-12-31' + CAST(id AS INT)"),
+        ("json", "array(struct(map('k', TIMESTAMP'0001-01-01 00:00:00Z' - CAST(id AS INT) * INTERVAL '1' DAY) AS m))"),
+        ("json", "CAST(X'ff41' AS STRING)"),
+        ("json", "map(CAST(X'ff41' AS STRING), 1)"),
+        ("avro", "named_struct('of', array('a', CAST(X'ff41' AS STRING)))"),
+    ],
+)
+def test_a_value_that_would_be_written_as_another_one_is_a_dead_letter(
+    spark: SparkSession, kind: str, bad: str
+) -> None:
+    of_some = plan(kind, value=f"struct(IF(id > 0, {bad}, NULL) AS each, 1D AS one, 'ä' AS text)")
+    good, refused = rows(spark, encoder(spark, Registry()).plan(of_some), [b'{"id": 0}', b'{"id": 1}'])
+    assert good.error is None
+    assert (refused.error.partition(":")[0], bytes(refused.value)) == ("EncodingFailed", b'{"id": 1}')
+
+
+def test_json_is_written_alike_in_each_session(spark: SparkSession) -> None:
+    times = "TIMESTAMP'2024-05-06 07:08:09.000001Z' AS at, TIMESTAMP_NTZ'2024-05-06 07:08:09.12' AS local"
+    of_nulls = plan("json", value=f"struct(note, {times}, DATE'2024-05-06' AS day)")
+    name = "spark.sql.jsonGenerator.ignoreNullFields"
+    spark.conf.set(name, "false")
+    try:
+        [row] = rows(spark, encoder(spark, Registry()).plan(of_nulls), [b"{}"])
+    finally:
+        spark.conf.unset(name)
+    assert json.loads(bytes(row.value[5:])) == {
+        "at": "2024-05-06T07:08:09.000001Z",
+        "local": "2024-05-06T07:08:09.120000",
+        "day": "2024-05-06",
+    }
 
 
 @pytest.mark.parametrize(("has", "compared", "words"), [(None, 1, "a run registers it"), (5, 0, "id 5 of subject")])

@@ -98,6 +98,6 @@ def test_a_name_stands_for_what_was_defined_before() -> None:
 @pytest.mark.parametrize("number", [-1, 2**31, 2**32])
 def test_no_frame_has_a_number_that_no_reader_takes(number: int) -> None:
     encoding = Encoding("value", "avro", "Value", "spec.sinks[0].kafka.encode.value")
-    with pytest.raises(ValueError, match="encode.value: a schema has no number"):
+    with pytest.raises(ValueError, match=r"encode\.value: a schema has no number"):
         encoding.settled("{}", number)
     assert encoding.settled("{}", 7).frame == frame_of(7)

@@ -1,7 +1,7 @@
 """Whether rows of one Avro schema can be written with another one, and mean the same there.
 
-A writer looks less closely: Spark's cuts microseconds to milliseconds, takes a field by its name in another case, and knows
-nothing of most logical types. Whatever differs here is told, with its place.
+A writer looks less closely: Spark's cuts microseconds to milliseconds, takes a field by its name in another case, and
+knows nothing of most logical types. Whatever differs here is told, with its place.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Node:
             found += (self.schema.get("precision"), self.schema.get("scale", 0))
         return found
 
-    def __str__(self) -> str:
+    def words(self) -> str:
         meaning, *more = (each for each in self.meaning() if each is not None) if any(self.meaning()) else ("",)
         of = f"{meaning}({', '.join(map(str, more))})" if more else meaning
         return f"{self.kind} {of}".rstrip()
@@ -111,7 +111,7 @@ def _misfits(own: _Node, given: _Node, at: str) -> Iterator[str]:
         if not takes_null and theirs:
             yield f"{_told(at)} is always null, and takes no null there"
     elif not theirs:
-        yield f"{_told(at)} is {ours[0]}, and always null there"
+        yield f"{_told(at)} is {ours[0].words()}, and always null there"
     else:
         yield from _differences(ours[0], theirs[0], at)
 
@@ -128,7 +128,7 @@ def _differences(own: _Node, given: _Node, at: str) -> Iterator[str]:
             meaning = own.meaning()
             same = kinds[0] == kinds[1] or kinds in _WIDER or (meaning[0] == "decimal" and set(kinds) <= _DECIMAL)
             if not same or meaning != given.meaning():
-                yield f"{_told(at)} is {own}, and {given} there"
+                yield f"{_told(at)} is {own.words()}, and {given.words()} there"
 
 
 def _of_fields(ours: Mapping[str, _Node], theirs: Mapping[str, _Node], at: str) -> Iterator[str]:

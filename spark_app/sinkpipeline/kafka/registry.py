@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Timer
 from time import monotonic
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from typing_extensions import override
 
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.encoding import LAST_NUMBER
@@ -28,12 +30,16 @@ from sinkpipeline.kafka.settings import RegistrySettings
 _TIMEOUT_S = 3.0
 _ROUND_S = 30.0
 """After so long no further question is asked: what was answered is of use already."""
+_QUESTION_S = 20.0
+"""After so long a question ends, whatever still drips in: the client's own limit is one for each read."""
+_MAX_BYTES = 16 * 1024 * 1024
+"""Of an answer."""
 _SCHEMA_NOT_FOUND = 40403
 _NOT_FOUND = {40401, 40402, _SCHEMA_NOT_FOUND}
 """The registry's own words for what it doesn't have; any other 404 is of somebody else, such as a proxy."""
 _NO_SUCH_PAGE = 404
-_REFUSALS = {409, 422}
-"""The statuses of a registry that will not have a schema: it is not compatible, or not right."""
+_REFUSALS = {400, 409, 413, 422}
+"""The statuses of a registry that will not have a schema: it is not compatible, not right, or too large."""
 _LAST_LONG = 2**63 - 1
 _SHORT_FRAME = 5
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
@@ -83,6 +89,8 @@ class Registry:
         self.settings = settings
         self._has_answered = False
         """Whether it is a registry that speaks there, and no proxy that knows no page."""
+        self._is_late = False
+        """Whether the time for what is asked is over."""
 
     def reader(self, subject: str, version: str) -> FoundReader:
         """A version of a subject, or `latest`.
@@ -108,8 +116,12 @@ class Registry:
         return FoundReader(schema=schema, subject=subject, version=at, id=number)
 
     def id_of(self, subject: str, kind: str, text: str) -> int | None:
-        """The id of a schema that the subject has; None where it doesn't have it."""
-        with self._client() as client, self._asking(f"a schema of subject {subject}"):
+        """The id of a schema that the subject has; None where it doesn't have it.
+
+        Raises:
+            SinkPipelineError: SchemaRefused too.
+        """
+        with self._client() as client, self._asking(f"a schema of subject {subject}"), self._refusing(subject):
             try:
                 return _id(client.lookup_schema(subject, Schema(text, kind)).schema_id)
             except SchemaRegistryError as error:
@@ -123,27 +135,45 @@ class Registry:
         Raises:
             SinkPipelineError: SchemaRefused too.
         """
-        with self._client() as client, self._asking(f"a new version of subject {subject}", "take"):
-            try:
-                return _id(client.register_schema(subject, Schema(text, kind)))
-            except SchemaRegistryError as error:
-                if error.http_status_code in _REFUSALS:
-                    raise self._schema_refused(subject, str(error.error_message)) from error
-                raise
+        with (
+            self._client() as client,
+            self._asking(f"a new version of subject {subject}", "take"),
+            self._refusing(subject),
+        ):
+            return _id(client.register_schema(subject, Schema(text, kind)))
 
     def check_fits(self, subject: str, kind: str, text: str) -> None:
         """Raises what `register` would, as far as that can be known, and registers nothing."""
-        with self._client() as client, self._asking(f"whether a schema fits subject {subject}"):
-            try:
-                fits = client.test_compatibility(subject, Schema(text, kind))
-            except SchemaRegistryError as error:
-                if error.error_code in _NOT_FOUND:
-                    return
-                if error.http_status_code in _REFUSALS:
-                    raise self._schema_refused(subject, str(error.error_message)) from error
-                raise
-        if not fits:
+        with (
+            self._client() as client,
+            self._asking(f"whether a schema fits subject {subject}"),
+            self._refusing(subject),
+        ):
+            self._check_fits(client, subject, Schema(text, kind))
+
+    def _check_fits(self, client: SchemaRegistryClient, subject: str, schema: Schema) -> None:
+        try:
+            latest = _checked(client.get_version(subject, "latest").schema).schema_type or "AVRO"
+        except SchemaRegistryError as error:
+            if error.error_code in _NOT_FOUND:
+                return
+            raise
+        if latest != schema.schema_type:
+            raise self._schema_refused(subject, f"its latest version is {latest}, and not {schema.schema_type}")
+        if client.test_compatibility(subject, schema) is not True:
             raise self._schema_refused(subject, "it is not compatible with the latest version")
+        # As many of them as the subject's compatibility names.
+        if client.test_compatibility_all_versions(subject, schema) is not True:
+            raise self._schema_refused(subject, "it is not compatible with an earlier version")
+
+    @contextmanager
+    def _refusing(self, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except SchemaRegistryError as error:
+            if error.http_status_code in _REFUSALS:
+                raise self._schema_refused(subject, str(error.error_message)) from error
+            raise
 
     def _schema_refused(self, subject: str, words: str) -> SinkPipelineError:
         return SinkPipelineError(
@@ -161,7 +191,7 @@ class Registry:
         found: dict[bytes, Found | None] = {}
         first: SinkPipelineError | None = None
         until = monotonic() + _ROUND_S
-        with self._client() as client:
+        with self._client(_ROUND_S + _QUESTION_S) as client:
             for frame in frames:
                 try:
                     found[frame] = self._writer(client, frame)
@@ -219,11 +249,16 @@ class Registry:
             # Its text quotes a header, and headers hold credentials.
             raise _unreachable(f"the schema registry can't be asked for {what}: LocalProtocolError", check) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            if self._is_late:
+                raise _unreachable(f"the schema registry takes too long to answer for {what}", check) from error
             text = type(error).__name__ + (f": {error}" if str(error) else "")
             fact = f"the schema registry does not answer when asked for {what}: {reason_of(text)}"
             raise _unreachable(fact, check) from error
         except _UNREADABLE as error:
             raise _unreachable(f"the schema registry gave no answer that can be read for {what}", check) from error
+        except RuntimeError as error:
+            # The client was closed, and tries again.
+            raise _unreachable(f"the schema registry takes too long to answer for {what}", check) from error
 
     def _refused(self, what: str, to_do: str, error: SchemaRegistryError) -> SinkPipelineError:
         words, path = reason_of(str(error.error_message)), self.settings.path
@@ -239,14 +274,31 @@ class Registry:
                 return _unreachable(fact, f"check {path}.url, and that the registry runs")
 
     @contextmanager
-    def _client(self) -> Iterator[SchemaRegistryClient]:
+    def _client(self, seconds: float | None = None) -> Iterator[SchemaRegistryClient]:
+        """`seconds`: after so long whatever is asked ends with an error."""
         try:
             client = SchemaRegistryClient(self._configuration())
         except (OSError, ValueError) as error:
             fact = f"the schema registry can't be asked: {type(error).__name__}"
             raise _unreachable(fact, f"check {self.settings.path}.url and auth") from error
+        # Nothing public of the client has a limit of size, or one of time in all.
+        session = client._rest_client.session
+        session.headers["accept-encoding"] = "identity"
+        session.event_hooks = {"response": [_limit]}
+
+        def end() -> None:
+            self._is_late = True
+            session.close()
+
+        self._is_late = False
+        timer = Timer(_QUESTION_S if seconds is None else seconds, end)
+        timer.daemon = True
         with client:
-            yield client
+            timer.start()
+            try:
+                yield client
+            finally:
+                timer.cancel()
 
     def _configuration(self) -> dict[str, Any]:
         settings = self.settings
@@ -276,6 +328,34 @@ class Registry:
                 "bearer.auth.identity.pool.id": "",
             }
         return configuration
+
+
+class _Limited(httpx.SyncByteStream):
+    """An answer of a bounded size."""
+
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
+        self._stream = stream
+
+    @override
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for each in self._stream:
+            size += len(each)
+            if size > _MAX_BYTES:
+                raise httpx.DecodingError(f"the answer is larger than {_MAX_BYTES} bytes")
+            yield each
+
+    @override
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _limit(response: httpx.Response) -> None:
+    # Of a few bytes that are compressed many can be made; none were asked for.
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx.DecodingError("the answer is compressed")
+    if isinstance(response.stream, httpx.SyncByteStream):
+        response.stream = _Limited(response.stream)
 
 
 def _of_frame(client: SchemaRegistryClient, frame: bytes) -> Schema:
@@ -323,7 +403,9 @@ def _add_references(client: SchemaRegistryClient, schema: Schema, found: dict[tu
 def _is_of_all(error: SinkPipelineError) -> bool:
     """Whether the next question would fare no better: nobody answers, or not us."""
     cause = error.__cause__
-    return error.reason is Reason.AUTHENTICATION_FAILED or isinstance(cause, (httpx.TransportError, OSError))
+    return error.reason is Reason.AUTHENTICATION_FAILED or isinstance(
+        cause, (httpx.TransportError, OSError, RuntimeError)
+    )
 
 
 def _unreachable(fact: str, remedy: str) -> SinkPipelineError:

@@ -6,12 +6,26 @@ See `core.encoding`; who asks the registry is `spark.encoder`.
 from __future__ import annotations
 
 import json
+import math
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.avro.functions import to_avro
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from sinkpipeline.core.avro_fit import misfit
 from sinkpipeline.core.deadletter import ErrorClass
@@ -21,30 +35,80 @@ from sinkpipeline.spark.framing import literal
 from sinkpipeline.spark.json_schema import NoJsonSchema, json_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinkpipeline.core.encoding import Encoding
 
-_JSON = {"timeZone": "UTC"}
+_JSON = {
+    "timeZone": "UTC",
+    # What a session may set otherwise, or would cut: microseconds.
+    "ignoreNullFields": "true",
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_LAST_YEAR = 9999
+"""Of the dates of JSON Schema; before the year 1 Spark counts years of another era."""
 
 
 class NoSchema(ValueError):
     """A STRUCT that has no schema, or not this one; its text says why."""
 
 
-def encoded(struct: Column, encoding: Encoding) -> Column:
-    """BINARY of a STRUCT, framed; null is null. It fails for what does not fit the schema."""
+def encoded(struct: Column, kind: DataType, encoding: Encoding) -> Column:
+    """BINARY of a STRUCT of this kind, framed; null is null. It fails for what does not fit the schema."""
     if encoding.schema is None or encoding.frame is None:
         raise ValueError(f"{encoding.path}: its schema is not settled")
     of_json = encoding.format == "json"
     written = F.to_json(struct, _JSON).cast("binary") if of_json else to_avro(struct, encoding.schema)
-    return F.concat(literal(encoding.frame), written)
+    framed = F.concat(literal(encoding.frame), written)
+    unwritable = _unwritable(struct, kind, of_json=of_json)
+    return framed if unwritable is None else F.when(unwritable, F.raise_error(F.lit("unwritable"))).otherwise(framed)
+
+
+def _unwritable(value: Column, kind: DataType, *, of_json: bool) -> Column | None:
+    """Whether it holds a value that Spark would write as something else; None where its type has no such values."""
+    parts: Iterable[Column | None]
+    match kind:
+        case StringType():
+            # Spark's strings are any bytes: to_json puts U+FFFD in place of some, Avro's readers refuse them.
+            return ~F.is_valid_utf8(value)
+        case FloatType() | DoubleType() if of_json:
+            # JSON has no such numbers, and to_json writes texts.
+            return F.isnan(value) | (F.abs(value) == math.inf)
+        case DateType() | TimestampType() | TimestampNTZType() if of_json:
+            return ~F.year(value).between(1, _LAST_YEAR)
+        case StructType():
+            parts = (_unwritable(value.getField(each.name), each.dataType, of_json=of_json) for each in kind.fields)
+        case MapType():
+            parts = (
+                _any_unwritable(F.map_keys(value), kind.keyType, of_json=of_json),
+                _any_unwritable(F.map_values(value), kind.valueType, of_json=of_json),
+            )
+        case ArrayType():
+            return _any_unwritable(value, kind.elementType, of_json=of_json)
+        case _:
+            return None
+    found = [each for each in parts if each is not None]
+    return reduce(or_, found) if found else None
+
+
+def _any_unwritable(array: Column, element: DataType, *, of_json: bool) -> Column | None:
+    if _unwritable(F.lit(None), element, of_json=of_json) is None:
+        return None
+
+    def unwritable(each: Column) -> Column:
+        found = _unwritable(each, element, of_json=of_json)
+        return F.lit(False) if found is None else found
+
+    return F.exists(array, unwritable)
 
 
 def encoding_error(part: str) -> str:
-    return ErrorClass.ENCODING_FAILED.error(f"select.{part} does not fit its schema, such as a null where it has none")
+    detail = "a null where it has none, a text that is no UTF-8, or with json NaN or a year after 9999"
+    return ErrorClass.ENCODING_FAILED.error(f"select.{part} does not fit its schema, such as {detail}")
 
 
 def own_schema(selected: DataFrame, encoding: Encoding) -> str:
@@ -110,13 +174,15 @@ def _same_names(kind: DataType, at: str) -> Iterator[str]:
                 # As Java compares without case: no letter differs in upper case and is the same in lower case.
                 folded = each.name.upper().lower()
                 if folded in seen:
-                    yield f"fields {at}{seen[folded]} and {at}{each.name} have the same name but for upper and lower case"
+                    yield f"fields {at}{seen[folded]} and {at}{each.name} have the same name but for its case"
                 seen[folded] = each.name
                 yield from _same_names(each.dataType, f"{at}{each.name}.")
         case ArrayType():
             yield from _same_names(kind.elementType, at)
         case MapType():
             yield from _same_names(kind.valueType, at)
+        case _:
+            pass
 
 
 def _kind(selected: DataFrame) -> Any:

@@ -354,8 +354,10 @@ def _selected(
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
     structs = {name: F.col(of[name]) for name in written}
+    kinds = {name: df.select(typed[name]).schema[0].dataType for name in written}
     encodings: dict[str, Column] = {
-        _place(each.part): attempt(spark, encoded(result(structs[_place(each.part)]), each)) for each in plan.encodings
+        place: attempt(spark, encoded(result(structs[place]), kinds[place], each))
+        for place, each in ((_place(each.part), each) for each in plan.encodings)
     }
     # What gave no STRUCT has failed before.
     tried = tried.withColumns({written[name]: F.when(structs[name].isNotNull(), encodings[name]) for name in written})

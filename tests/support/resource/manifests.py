@@ -885,6 +885,8 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
             "spark.python.daemon.module": "workers keep producers",
             "spark.python.worker.reuse": "workers keep producers",
             "spark.sql.streaming.checkpointLocation": "progress topic",
+            "spark.sql.caseSensitive": "in one way",
+            "spark.sql.avro.datetimeRebaseModeInWrite": "in one way",
             "spark.scheduler.mode": "its own pool",
             "spark.sql.execution.arrow.pyspark.enabled": "Arrow",
             "spark.kubernetes.container.image": "image",

@@ -98,6 +98,10 @@ OWNED = (
         "leave it out: every start has a checkpoint of its own, progress is in the progress topic",
     ),
     (r"spark\.sql\.execution\.arrow\.(pyspark\.)?enabled", "leave it out: rows travel as Arrow batches"),
+    (
+        r"spark\.sql\.(caseSensitive|(legacy\.)?avro\..*)",
+        "leave it out: names and times are read and written in one way",
+    ),
     (r"spark\.driver\.cores", _FIELD.format("driver.cores")),
     (r"spark\.driver\.memory", _FIELD.format("driver.memory")),
     (r"spark\.executor\.cores", _FIELD.format("executor.cores")),
