@@ -3,7 +3,7 @@
     hold       `meta`: the same again, if it is as it was read: what a driver before has on its way comes too late
     read       `meta`, and the cells of the partitions that it lists
     write      `meta`, if it is as it was read: who comes later finds another version, and who was before learns it so
-    fence      each cell: the same again, with our run and a new claim, if it is as it was read: that is certain then
+    fence      `meta`, and each cell: the same again, with our run and a new claim, if all is as it was read
 
 Nothing holds a sink but that its `meta` is ours. So a driver that was overtaken learns it with its next write.
 """
@@ -140,10 +140,10 @@ class CellHold:
         faults: dict[str, SinkPipelineError] = {}
         left, listed = sorted(set(partitions)), meta.source_partitions()
         # All at once, where nobody writes: else those that are written meanwhile would hold up the others.
-        if self._fence(left, meta.run, listed, states, faults):
+        if self._fence(left, meta, listed, states, faults):
             left = []
         for _ in range(CLAIM_ATTEMPTS):
-            left = [each for each in left if not self._fence([each], meta.run, listed, states, faults)]
+            left = [each for each in left if not self._fence([each], meta, listed, states, faults)]
             if not left:
                 self._fenced = Progress(partitions=MappingProxyType(states), faults=MappingProxyType(faults))
                 return
@@ -152,22 +152,31 @@ class CellHold:
     def _fence(
         self,
         partitions: Collection[SourcePartition],
-        run: str,
+        meta: Meta,
         listed: Collection[SourcePartition],
         states: dict[SourcePartition, PartitionProgress],
         faults: dict[str, SinkPipelineError],
     ) -> bool:
-        """Whether they could be; else somebody has written one of them meanwhile."""
+        """Whether they could be; else somebody has written one of them meanwhile.
+
+        `meta` goes with them, and first: whoever has taken the sink since is not fenced in return.
+        """
+        meta_key = self._sink.meta_key
         seen = self._reading.of(partitions, faults)
         # What `meta` does not list was put by a start that did not come to its end: nobody has gone on from there.
         found = {each: state for each, state in seen.progress.partitions.items() if each in listed}
         cells: dict[str, tuple[bytes | None, Version]] = {}
         for each in partitions:
             key = self._sink.partition_key(each)
-            cells[key] = _cell(run, found.get(each)), seen.versions[key]
+            cells[key] = _cell(meta.run, found.get(each)), seen.versions[key]
         try:
-            self._cells.put(cells)
+            self._meta_version = self._cells.put({meta_key: (encode_meta(meta), self._meta_version), **cells})[meta_key]
         except Moved:
+            now = self._cells.read([meta_key])[meta_key]
+            there = meta_in(now, self._sink)
+            if there is None or there.run != meta.run:
+                raise Fenced(f"{self._sink}: somebody else has announced himself") from None
+            self._meta_version = now.version
             return False
         states.update(found)
         self._claimed |= cells.keys()
