@@ -33,6 +33,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """Whatever the server's standard_conforming_strings is."""
+    inner = text.replace("'", "''")
+    return f"'{inner}'" if "\\" not in inner else "E'" + inner.replace("\\", "\\\\") + "'"
+
+
 def _text(table: str, name: str) -> str:
     return f"{table}.{quoted(name)}::text"
 
@@ -182,8 +188,12 @@ class TableStatements:
         return (
             f"CREATE TABLE {self.order_table} AS SELECT {key}, NULL::{upsert.order_type} AS {quoted(ORDER)}"
             f" FROM {self.name} WITH NO DATA; ALTER TABLE {self.order_table} ADD PRIMARY KEY ({key}),"
-            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL"
+            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(upsert.order_by)}"
         )
+
+    def called(self, *order_by: str) -> str:
+        """Says in the table that orders changes by what it does: expressions that order alike, one a line."""
+        return f"COMMENT ON TABLE {self.order_table} IS {literal(chr(10).join(order_by))}"
 
     def stage(self, upsert: Upsert) -> tuple[str, ...]:
         """Makes the temporary table, with the columns as they are; once in a session."""
