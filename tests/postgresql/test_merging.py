@@ -10,16 +10,18 @@ import pytest
 
 from servers.postgresql import LocalPostgresql
 from sinkpipeline.cells.store import Cells
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.postgresql import cells
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.lines import row
 from sinkpipeline.postgresql.settings import Column, Upsert
-from sinkpipeline.postgresql.statements import ORDER, CellStatements, TableStatements
+from sinkpipeline.postgresql.statements import ORDER, CellStatements, Merge, TableStatements
 from sinkpipeline.postgresql.target import oid_of
 from sinkpipeline.sinks.contract import RowBatch
 from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.starts import refusal
 
 COLUMNS = (Column(name="a", type="integer"), Column(name="b 100%", type="text"), Column(name="value", type="text"))
 KEY = ("a", "b 100%")
@@ -141,6 +143,55 @@ def test_what_another_partition_deletes_at_this_moment_does_not_come_back(
     assert deleting.rows() == []
 
 
+def leaving_out(at: Merging, event: str, how: str) -> None:
+    """A trigger or a rule of the table that leaves out whatever has the key (1, x)."""
+    name = f'"{at.sink.name}"'
+    if how == "rule":
+        at.sink.sql(f"CREATE RULE r AS ON {event} TO {at.sink.table} WHERE OLD.a = 1 DO INSTEAD NOTHING")
+        return
+    row = "NEW" if event == "INSERT" else "OLD"
+    at.sink.sql(
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
+        f"'BEGIN IF {row}.a = 1 THEN RETURN NULL; END IF; RETURN {'OLD' if event == 'DELETE' else 'NEW'}; END'"
+    )
+    at.sink.sql(f"CREATE TRIGGER t BEFORE {event} ON {at.sink.table} FOR EACH ROW EXECUTE FUNCTION {name}()")
+
+
+@pytest.mark.parametrize(
+    ("columns", "event", "how"),
+    [
+        (COLUMNS, "INSERT", "trigger"),
+        (COLUMNS, "UPDATE", "trigger"),
+        (COLUMNS, "DELETE", "trigger"),
+        (COLUMNS, "DELETE", "rule"),
+        (COLUMNS[:2], "INSERT", "trigger"),
+    ],
+)
+def test_what_the_table_leaves_out_of_a_merge_does_not_count(
+    postgresql: LocalPostgresql, columns: tuple[Column, ...], event: str, how: str
+) -> None:
+    at = merging(postgresql, Upsert(key=KEY, deletes=True), columns)
+    value = ["v"] * (len(columns) - 2)
+    if event != "INSERT":
+        at.commit(["1", "x", *value, "f"])
+    leaving_out(at, event, how)
+    deleted = "t" if event == "DELETE" else "f"
+    changed = ["w"] * len(value)
+    told = refusal(lambda: at.commit(["1", "x", *changed, deleted], ["2", "x", *changed, "f"]), Reason.SINK_REFUSED)
+    assert "0 of 1 rows" in told.message or "1 of 2 rows" in told.message
+    at.commit(["2", "x", *value, "f"], ["3", "x", *value, "t"])
+
+
+def test_what_changes_nothing_may_be_left_out(postgresql: LocalPostgresql) -> None:
+    at = merging(postgresql, Upsert(key=KEY), (*COLUMNS, Column(name="more", type="json")))
+    redundant = "BEFORE UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+    at.sink.sql(f"CREATE TRIGGER t {redundant.format(at.sink.table)}")
+    at.commit(["1", "x", "v", "{}"], ["2", "x", None, None])
+    at.commit(["1", "x", "v", "{}"], ["2", "x", None, None])
+    at.commit(["1", "x", "v", "{}"], ["2", "x", "new", None], ["3", "x", None, None])
+    assert [each[2] for each in at.rows()] == ["v", "new", None]
+
+
 BROKEN = [
     ("DESC", "ASC", test_of_several_changes_of_a_key_the_last_one_counts),
     ('AND t."b 100%" = b."b 100%"', "", test_a_deletion_counts_in_its_turn),
@@ -161,8 +212,8 @@ def test_a_merge_that_is_broken_is_found(
 ) -> None:
     real = TableStatements.merge
 
-    def merge(self: TableStatements, upsert: Upsert) -> tuple[str, ...]:
-        return tuple(each.replace(part, by) for each in real(self, upsert))
+    def merge(self: TableStatements, upsert: Upsert) -> Merge:
+        return Merge(*(each and each.replace(part, by) for each in real(self, upsert)))  # type: ignore[arg-type]
 
     monkeypatch.setattr(TableStatements, "merge", merge)
     with pytest.raises(AssertionError):

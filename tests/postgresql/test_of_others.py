@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -187,6 +188,25 @@ def test_an_order_of_another_kind_than_before_is_refused_at_the_start(sink: SqlS
     sink.upsert = replace(sink.upsert, order_type="bigint")
     sink.sql(f"ALTER TABLE {sink.table} ALTER id TYPE bigint")
     assert '"id"' in refusal(sink.driver, Reason.SINK_REFUSED).message
+
+
+@pytest.mark.parametrize("cure", ["newer: (DROP .*?);", "numbers: (COMMENT .*)$"])
+def test_another_order_by_than_before_is_refused_at_the_start(sink: SqlSink, cure: str) -> None:
+    """Versions are smaller than microseconds: every change would be an older one, and count as delivered."""
+    at, version = Upsert(key=("id",), order_type="bigint", order_by="at"), r"version + length('\\')"
+    sink.upsert, sink.columns = at, (ID, NOTE)
+
+    def run(order: str) -> None:
+        sink.driver(make=lambda _, offsets: batch(offsets, [("1", order, order)] * len(offsets))).batch()
+
+    run("1700000000000000")
+    sink.upsert = replace(at, order_by=version)
+    told = refusal(lambda: run("1"), Reason.SINK_REFUSED)
+    assert f"is of orderBy at, and the manifest says {version}" in told.message
+    [typed] = re.findall(cure, told.remedy)
+    sink.sql(typed)
+    run("1")
+    assert sink.sql(f"SELECT note FROM {sink.table}") == [("1" if "DROP" in cure else "1700000000000000",)]
 
 
 @pytest.mark.parametrize("what", ["table", "progress"])

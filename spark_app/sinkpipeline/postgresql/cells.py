@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.lines import text
-from sinkpipeline.postgresql.statements import STAGED, CellStatements, TableStatements
+from sinkpipeline.postgresql.statements import STAGED, CellStatements, Merge, TableStatements
 from sinkpipeline.sinks.failpoints import failpoint
 
 _VERSION_BITS = 63
@@ -89,15 +89,24 @@ class PostgresqlCells:
             work.run(to.lock)
             self._stage(work, to)
             copied = work.copy(to.fill(upsert), text(rows, numbered=True), to.staging_name)
-        if copied != len(rows):
-            raise SinkPipelineError(
-                Reason.SINK_REFUSED,
-                f"table {to.table.label} took {copied} of {len(rows)} rows: a trigger of it leaves rows out",
-                "leave them out with transform.where in place of the trigger",
-            )
+        _check_all(to, "took", copied, len(rows))
         if upsert is not None:
-            for statement in to.merge(upsert):
-                work.run(statement)
+            self._merge(work, to, to.merge(upsert))
+
+    def _merge(self, work: Work, to: TableStatements, merge: Merge) -> None:
+        """Each step is about as many rows as it should be: what the table leaves out would count as delivered."""
+        left = work.run(merge.mark)
+        if merge.doomed is not None and merge.delete is not None:
+            [(deletions, rows)] = work.rows(merge.doomed)
+            if rows:
+                # More may have come meanwhile.
+                _check_all(to, "deleted", min(work.run(merge.delete), rows), rows)
+            left -= deletions
+        if left:
+            put = work.run(merge.put)
+            if put != left:
+                [(put,)] = work.rows(merge.there)
+            _check_all(to, "took", put, left)
 
     def _stage(self, work: Work, to: TableStatements) -> None:
         """A temporary table goes with its session, and with the transaction that made it and did not count."""
@@ -117,3 +126,12 @@ class PostgresqlCells:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED, f"table {to.table.label} was dropped or re-created", "the sink starts again"
             )
+
+
+def _check_all(to: TableStatements, did: str, found: int, asked: int) -> None:
+    if found != asked:
+        raise SinkPipelineError(
+            Reason.SINK_REFUSED,
+            f"table {to.table.label} {did} {found} of {asked} rows: a trigger or a rule of it leaves rows out",
+            "leave them out with transform.where in place of the trigger or rule",
+        )

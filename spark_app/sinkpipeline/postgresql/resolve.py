@@ -71,6 +71,7 @@ def _table(of: manifest.PostgresqlSink) -> Table:
         key=table.primary_key,
         deletes=of.delete_when is not None,
         order_type=None if of.order_by is None else ORDER_TYPE,
+        order_by=" ".join((of.order_by or "").split()),
     )
     return Table(
         schema=table.schema_name,

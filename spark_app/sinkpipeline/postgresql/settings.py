@@ -51,6 +51,8 @@ class Upsert:
     """Whether a row may say that the one with its key goes."""
     order_type: str | None = None
     """Of what orders the changes of a key, so that an older one never replaces a newer one; None: the last commit."""
+    order_by: str = ""
+    """What that is, on one line: numbers of another one are no older and no newer."""
 
 
 @dataclass(frozen=True, kw_only=True)

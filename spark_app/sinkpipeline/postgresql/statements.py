@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sinkpipeline.postgresql.settings import Table, Upsert
 
@@ -32,8 +33,32 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """Whatever the server's standard_conforming_strings is."""
+    inner = text.replace("'", "''")
+    return f"'{inner}'" if "\\" not in inner else "E'" + inner.replace("\\", "\\\\") + "'"
+
+
+def _text(table: str, name: str) -> str:
+    return f"{table}.{quoted(name)}::text"
+
+
 def joined(names: tuple[str, ...] | list[str], prefix: str = "") -> str:
     return ", ".join(prefix + quoted(name) for name in names)
+
+
+class Merge(NamedTuple):
+    """The statements of an `Upsert`, in the order in which they are run; None where the sink has no such step."""
+
+    mark: str
+    """Which changes win; as many as it is about."""
+    doomed: str | None
+    """Answers how many of them delete, and how many rows of the target that is about, which it locks."""
+    delete: str | None
+    put: str
+    there: str
+    """Answers how many of what was put is in the target as it should be, by `put` or before: then that may be about
+    less, as `suppress_redundant_updates_trigger` leaves out what changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +188,12 @@ class TableStatements:
         return (
             f"CREATE TABLE {self.order_table} AS SELECT {key}, NULL::{upsert.order_type} AS {quoted(ORDER)}"
             f" FROM {self.name} WITH NO DATA; ALTER TABLE {self.order_table} ADD PRIMARY KEY ({key}),"
-            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL"
+            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(upsert.order_by)}"
         )
+
+    def called(self, *order_by: str) -> str:
+        """Says in the table that orders changes by what it does: expressions that order alike, one a line."""
+        return f"COMMENT ON TABLE {self.order_table} IS {literal(chr(10).join(order_by))}"
 
     def stage(self, upsert: Upsert) -> tuple[str, ...]:
         """Makes the temporary table, with the columns as they are; once in a session."""
@@ -197,17 +226,14 @@ class TableStatements:
             columns.append(ORDER)
         return f"COPY {self.staging} ({joined(columns)}) FROM STDIN"
 
-    def merge(self, upsert: Upsert) -> tuple[str, ...]:
+    def merge(self, upsert: Upsert) -> Merge:
         """Of several changes of a key the last one counts, or the newest by their order."""
         key = joined(upsert.key)
         newest = f"{ORDER} DESC, {NUMBER} DESC" if upsert.order_type is not None else f"{NUMBER} DESC"
         last = f"SELECT DISTINCT ON ({key}) {NUMBER}, {key}" + (f", {ORDER}" if upsert.order_type is not None else "")
         last += f" FROM {self.staging} ORDER BY {key}, {newest}"
-        steps = []
         if upsert.order_type is None:
-            steps.append(
-                f"UPDATE {self.staging} AS b SET {WON} = true FROM ({last}) AS l WHERE b.{NUMBER} = l.{NUMBER}"
-            )
+            mark = f"UPDATE {self.staging} AS b SET {WON} = true FROM ({last}) AS l WHERE b.{NUMBER} = l.{NUMBER}"
         else:
             # Its rows are locked from here on: no other partition changes one of these keys before we end.
             won = (
@@ -216,28 +242,39 @@ class TableStatements:
                 f"RETURNING {key}"
             )
             same = " AND ".join(f"w.{quoted(name)} = l.{quoted(name)}" for name in upsert.key)
-            steps.append(
+            mark = (
                 f"WITH l AS ({last}), w AS ({won}) UPDATE {self.staging} AS b SET {WON} = true "
                 f"FROM l JOIN w ON {same} WHERE b.{NUMBER} = l.{NUMBER}"
             )
+        same = " AND ".join(f"t.{quoted(name)} = b.{quoted(name)}" for name in upsert.key)
+        doomed = delete = None
+        kept = f"FROM {self.staging} AS b WHERE {WON}"
         if upsert.deletes:
-            same = " AND ".join(f"t.{quoted(name)} = b.{quoted(name)}" for name in upsert.key)
-            steps.append(
-                f"DELETE FROM {self.name} AS t USING {self.staging} AS b WHERE {same} AND b.{WON} AND b.{DELETED}"
-            )
-        steps.append(
-            self.upsert(upsert, f"FROM {self.staging} WHERE {WON}" + (f" AND NOT {DELETED}" if upsert.deletes else ""))
-        )
-        return tuple(steps)
+            going = f"{same} AND b.{WON} AND b.{DELETED}"
+            locked = f"SELECT FROM {self.name} AS t, {self.staging} AS b WHERE {going} FOR UPDATE OF t"
+            doomed = f"SELECT (SELECT count(*) {kept} AND {DELETED}), count(*) FROM ({locked}) AS l"
+            delete = f"DELETE FROM {self.name} AS t USING {self.staging} AS b WHERE {going}"
+            kept += f" AND NOT {DELETED}"
+        # As texts: not every type has an equality.
+        equal = [
+            same,
+            *(f"{_text('t', name)} IS NOT DISTINCT FROM {_text('b', name)}" for name in self._others(upsert)),
+        ]
+        there = f"SELECT count(*) {kept} AND EXISTS (SELECT FROM {self.name} AS t WHERE {' AND '.join(equal)})"
+        return Merge(mark, doomed, delete, self.upsert(upsert, kept), there)
+
+    def _others(self, upsert: Upsert) -> list[str]:
+        """Columns that are not the key's."""
+        return [name for name in self.columns if name not in upsert.key]
 
     def upsert(self, upsert: Upsert, rows: str) -> str:
         key = joined(upsert.key)
-        others = [name for name in self.columns if name not in upsert.key]
-        changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in others)
-        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        changes = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in self._others(upsert))
+        # A row that is all key is locked where it is there already: nobody deletes it before we end.
+        same = f"{quoted(upsert.key[0])} = EXCLUDED.{quoted(upsert.key[0])} WHERE false"
         columns = joined(self.columns)
         rows = f"SELECT {columns} {rows} ORDER BY {key}"
-        return f"INSERT INTO {self.name} ({columns}) {rows} ON CONFLICT ({key}) DO {action}"
+        return f"INSERT INTO {self.name} ({columns}) {rows} ON CONFLICT ({key}) DO UPDATE SET {changes or same}"
 
     @property
     def any_row(self) -> str:

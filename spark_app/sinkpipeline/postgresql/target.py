@@ -45,6 +45,7 @@ _ORDER_DIFFERS = (
     " ELSE o.attname <> ALL(%s::text[])"
     " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
 )
+_ORDERED_BY = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
 _ROW_BYTES = 1_000_000_000
 """Of one value."""
 TABLE_LIMITS = TopicLimits(partitions=1, message_bytes=_ROW_BYTES)
@@ -148,6 +149,16 @@ class PostgresqlTarget:
                     f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
                     f'newer ones, has column "{name}" {is_there}, and the table or the manifest says otherwise',
                     "alter that column too; or, if no older change can come any more, drop that table: it is made anew",
+                )
+            [(comment,)] = work.rows(_ORDERED_BY, (statements.order_table,))
+            if upsert.order_by not in comment.split("\n"):
+                known = f"is of orderBy {comment}" if comment else "does not say of which orderBy it is"
+                raise SinkPipelineError(
+                    Reason.SINK_REFUSED,
+                    f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
+                    f"newer ones, {known}, and the manifest says {upsert.order_by}",
+                    f"if all that comes from now on is newer: DROP TABLE {statements.order_table}; if the two order "
+                    f"alike, with the same numbers: {statements.called(upsert.order_by)}",
                 )
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any table
