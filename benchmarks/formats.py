@@ -27,8 +27,9 @@ from pyspark.sql.avro.functions import from_avro
 from record import recording
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.schemas import Known, Writer
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.session import spark_session
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from support import avro
 
 if TYPE_CHECKING:

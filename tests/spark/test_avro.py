@@ -18,10 +18,11 @@ from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.schemas import HEADER, Known, Writer, pending
 from sinkpipeline.kafka.registry import Found
 from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.avro import misfit, whole_schema
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import Schemas
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from support import avro
 from support.spark_source import SOURCE
 

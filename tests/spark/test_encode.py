@@ -19,9 +19,10 @@ from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.kafka.registry import Found, FoundReader
 from sinkpipeline.kafka.settings import EncodingSettings, RegistrySettings
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.redrive import LetterTransform
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from support import avro
 from support.spark_source import SOURCE
 

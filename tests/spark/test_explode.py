@@ -17,10 +17,11 @@ from sinkpipeline.core.rowplan import RowExplode, RowPlan, RowSelect
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.whole_records import WholeRecords
 from sinkpipeline.spark import collect
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.task import row_batch
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import count_batches, to_wire
 from support.spark_source import SOURCE, letter
 

@@ -15,7 +15,8 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.rowplan import RowColumn, RowPlan, TableRow
 from sinkpipeline.postgresql.lines import text
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.analysis import analyse
+from sinkpipeline.spark.transform import output_rows
 from support.spark_source import SOURCE
 
 if TYPE_CHECKING:

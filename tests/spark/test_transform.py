@@ -12,8 +12,9 @@ import pytest
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.expressions import ExpressionsInvalid
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from support.spark_source import SOURCE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.kafka.registry import Found, FoundReader
 from sinkpipeline.kafka.settings import RegistrySettings
-from sinkpipeline.spark import avro, schemas, transform
+from sinkpipeline.spark import analysis, avro, schemas
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 from sinkpipeline.spark.schemas import Schemas
 
@@ -88,14 +88,14 @@ def test_a_schema_of_the_manifest_that_has_no_columns_is_of_the_manifest(
     monkeypatch.setattr(avro, "whole_schema", lambda _, text: text)
     monkeypatch.setattr(avro, "avro_columns", refuse)
     monkeypatch.setattr(schemas, "require_avro", lambda _: None)
-    monkeypatch.setattr(transform, "source_frame", lambda _: SimpleNamespace())
+    monkeypatch.setattr(analysis, "source_frame", lambda _: SimpleNamespace())
     settings = RegistrySettings(url="", reader='"long"')
 
     def start() -> None:
         if registry:
             Schemas(SPARK, Registry(), settings)
         else:
-            transform.analyse(SPARK, RowPlan("avro", '"long"'))
+            analysis.analyse(SPARK, RowPlan("avro", '"long"'))
 
     with pytest.raises(SinkPipelineError) as caught:
         start()

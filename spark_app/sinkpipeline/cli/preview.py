@@ -23,11 +23,11 @@ from sinkpipeline.kinds import kafka_alone
 from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import planned, schemas_of
-from sinkpipeline.spark.transform import analyse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,11 @@ from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kinds.looking import purify
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.schemas import planned, schemas_of
-from sinkpipeline.spark.transform import analyse
 
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""

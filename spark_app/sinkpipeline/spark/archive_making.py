@@ -34,12 +34,13 @@ from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.archive import Archive, spark_home
 from sinkpipeline.spark.java import CLASS_PATH, JAVA_OPTIONS, SHORT_LIVED, java_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import read_stream
 from sinkpipeline.spark.task import RECEIPT_SCHEMA
-from sinkpipeline.spark.transform import analyse, output_rows
+from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import count_batches, to_wire
 
 _ROWS = 10

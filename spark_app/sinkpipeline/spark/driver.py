@@ -33,13 +33,13 @@ from sinkpipeline.kafka.source.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.schemas import Schemas, asked_of
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import with_allowed_endpoints
-from sinkpipeline.spark.transform import analyse
 from sinkpipeline.spark.watch import SparkWatch
 
 _LOG = logging.getLogger("sinkpipeline.driver")

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.spark.analysis import selected_structs
 from sinkpipeline.spark.avro import whole_schema
 from sinkpipeline.spark.encode import NoSchema, check_avro, own_schema
-from sinkpipeline.spark.transform import selected_structs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.json_columns import NoColumns, columns_of
 from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
 from sinkpipeline.spark.expressions import ExpressionsInvalid
-from sinkpipeline.spark.transform import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -150,7 +150,7 @@ class Schemas:
         return replace(rows, schema=self.reader.schema, known=self._known)
 
     def analyse(self, plans: Iterable[RowPlan]) -> None:
-        """Checks schema and expressions, as `transform.analyse`.
+        """Checks schema and expressions, as `analysis.analyse`.
 
         Raises:
             SinkPipelineError: as there; SchemaUnsupported where expressions don't fit the columns of a `latest`

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
@@ -18,27 +17,18 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark import avro, columns, decode, framing
 from sinkpipeline.spark.attempt import attempt, result
 from sinkpipeline.spark.avro import avro_columns
-from sinkpipeline.spark.encode import NoSchema, encoded, encoding_error, own_schema
+from sinkpipeline.spark.encode import encoded, encoding_error
 from sinkpipeline.spark.expressions import (
-    SCHEMA_PATH,
     SOURCE_COLUMNS,
     SOURCE_STRUCT,
-    ExpressionsInvalid,
-    Problem,
-    check_expressions,
-    check_names,
-    check_schema,
-    column_problems,
     header_entries,
     parse_schema,
-    schema_problem,
-    source_frame,
 )
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
 from sinkpipeline.spark.wire import ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -60,7 +50,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
     passed `analyse`.
     """
-    schema = _columns(df.sparkSession, plan)
+    schema = record_columns(df.sparkSession, plan)
     error = _hidden("error", schema)
     decoded = _decoded(df, plan, schema, error)
     if plan.explode is not None:
@@ -117,100 +107,16 @@ def _table_rows(
     )
 
 
-def analyse(spark: SparkSession, plan: RowPlan, *others: RowPlan) -> None:
-    """Checks the schema and every expression; needs neither a broker nor Kafka's jars, and runs no job.
-
-    `others`: of other sinks, which decode alike.
-
-    Raises:
-        SinkPipelineError: EXPRESSION_INVALID, with every problem and its path in the manifest; SCHEMA_UNSUPPORTED.
-    """
-    source = source_frame(spark)
-    schema, problems = _checked(spark, plan)
-    if problems:
-        # Without its columns no expression has a meaning.
-        raise ExpressionsInvalid(problems)
-    try:
-        visible = _visible(source, plan, schema)
-    except PySparkException as refused:
-        # Spark reads the schema once more, with a column of ours.
-        raise ExpressionsInvalid([schema_problem(refused)]) from refused
-    exploded: dict[str, DataFrame | None] = {}
-    problems = []
-    for one in (plan, *others):
-        if one.explode_at not in exploded:
-            wrong = [] if one.explode is None else _explode_problems(visible, one.explode, one.explode_at)
-            problems += wrong
-            # Without its columns nothing is known of what is written on them.
-            exploded[one.explode_at] = None if wrong else _with_elements(visible, one.explode)
-    asked = dict.fromkeys(
-        (one.explode_at, *each) for one in (plan, *others) if exploded[one.explode_at] for each in one.expressions()
-    )
-    for at, path, text, purpose in asked:
-        seen = exploded[at]
-        problems += [] if seen is None else check_expressions(seen, [(path, text, purpose)])
-    if problems:
-        raise ExpressionsInvalid(list(dict.fromkeys(problems)))
-    if problems := [problem for one in (plan, *others) for problem in _schema_problems(spark, one)]:
-        raise ExpressionsInvalid(problems)
-
-
-def _explode_problems(visible: DataFrame, explode: RowExplode, at: str) -> list[Problem]:
-    names = [(f"{at}.explode.as", explode.column)]
-    if explode.position is not None:
-        names.append((f"{at}.explode.positionAs", explode.position))
-    found = check_expressions(visible, [(f"{at}.explode.array", explode.array, "array")])
-    return [*found, *check_names(visible, names)]
-
-
-def _with_elements(visible: DataFrame, explode: RowExplode | None) -> DataFrame:
-    """What `where` and `select` see. In a projection, as an expression is checked by what is above its columns."""
-    if explode is None:
-        return visible
-    element = F.get(F.expr(explode.array), F.lit(0)).alias(explode.column)
-    position = [] if explode.position is None else [F.lit(0).alias(explode.position)]
-    return visible.select("*", element, *position)
-
-
-def _schema_problems(spark: SparkSession, plan: RowPlan) -> Iterator[Problem]:
-    """STRUCTs that there is no schema for."""
-    selected = selected_structs(spark, plan) if plan.encodings else {}
-    for each in plan.encodings:
-        try:
-            own_schema(selected[each.part], each)
-        except NoSchema as error:
-            remedy = f"give other types and names in select.{each.part}, or another format in {each.path}"
-            yield Problem(f"{plan.select_at}.select.{each.part}", str(error), remedy)
-
-
-def selected_structs(spark: SparkSession, plan: RowPlan) -> dict[str, DataFrame]:
-    """What is encoded, by part of the row: its STRUCT is the only column. The plan has passed `analyse`."""
-    visible = _with_elements(_visible(source_frame(spark), plan, _columns(spark, plan)), plan.explode)
-    return {each.part: visible.select(F.expr(getattr(plan.select, each.part))) for each in plan.encodings}
-
-
-def _visible(source: DataFrame, plan: RowPlan, schema: StructType | None) -> DataFrame:
+def visible_columns(source: DataFrame, plan: RowPlan, schema: StructType | None) -> DataFrame:
     """What expressions see."""
     error = _hidden("error", schema)
     return _decoded(source, plan, schema, error).drop(error)
 
 
-def _columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
+def record_columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
     if plan.schema is None:
         return None
     return avro_columns(spark, plan.schema) if plan.decode_format == "avro" else parse_schema(spark, plan.schema)
-
-
-def _checked(spark: SparkSession, plan: RowPlan) -> tuple[StructType | None, list[Problem]]:
-    """The columns of a decoded record, and what is wrong with them."""
-    if plan.schema is None:
-        return None, []
-    if plan.decode_format in ("json", "csv"):
-        return check_schema(spark, plan.schema, plan.decode_format)
-    # With frames it is of a registry, or was looked at before.
-    text = avro.given_schema(spark, plan.schema, SCHEMA_PATH) if plan.known is None else plan.schema
-    schema = avro_columns(spark, text)
-    return schema, list(column_problems(schema))
 
 
 def _hidden(purpose: str, schema: StructType | None) -> str:

@@ -33,11 +33,11 @@ from sinkpipeline.kafka.return_to_source import check_returnable, returning
 from sinkpipeline.kinds import kafka_alone
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
-from sinkpipeline.spark.transform import analyse
 
 _TELL_EVERY_S = 10.0
 _CAMEL = {"dead_lettered": "deadLettered"}
