@@ -17,6 +17,7 @@ from model.machine import (
     Protocol,
     SlowLinks,
     SmallBatches,
+    TornStarts,
     TwoNames,
     WriteBacks,
 )
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (SlowLinks, 15),
         (Cells, 60),
         (CellsLost, 60),
+        (TornStarts, 10),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:
