@@ -650,6 +650,22 @@ class Cells(BadRecords, Drivers, LateTasks, Attempts, Starts, Kills, Chaos, Answ
             self.world.scheduler.kill(starter.process)
 
 
+class TornStarts(Calm):
+    """First starts that die in the middle of what they put, of which the store keeps the first half."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, cells=True, tears=True, partitions=2), records)
+
+    @rule(commits=nths)
+    def tear(self, commits: int) -> None:
+        starter = self.run_to(("runner", "commit"), commits)
+        if starter is not None:
+            self.world.scheduler.step(starter, Fate.FAILED)
+            self.world.scheduler.kill(starter.process)
+        self.start_another()
+
+
 class CellsLost(Cells):
     """The store goes back to what it held once, or is deleted; people reset the sink."""
 

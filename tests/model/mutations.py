@@ -831,7 +831,7 @@ def claim_not_renewed_after_a_reconnect() -> list[Patch]:
     return [put(Store, "went_back", counts_again)]
 
 
-@mutation("`meta` is written before the cells that it lists", machine.Cells)
+@mutation("`meta` is written before the cells that it lists", machine.TornStarts)
 def meta_written_first() -> list[Patch]:
     put_all = CellHold._put_all
 

@@ -18,6 +18,7 @@ from model.machine import (
     SeveralRows,
     SlowLinks,
     SmallBatches,
+    TornStarts,
     TwoNames,
     WriteBacks,
 )
@@ -43,6 +44,7 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (Cells, 60),
         (CellsLost, 60),
         (SeveralRows, 60),
+        (TornStarts, 10),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:
