@@ -229,7 +229,7 @@ def test_an_answer_that_is_too_large_is_none(served: Serve, monkeypatch: pytest.
     url, _ = served((200, '{"schema": "\\"long\\""' + " " * 1000 + "}"))
     asked = Registry(RegistrySettings(url=url))
     assert asked.writers([avro.frame(1)]) == Answers({avro.frame(1): FOUND})
-    monkeypatch.setattr("sinkpipeline.kafka.registry._MAX_BYTES", 1000)
+    monkeypatch.setattr("sinkpipeline.kafka.bounded._MAX_BYTES", 1000)
     error = asked.writers([avro.frame(1)]).error
     assert error is not None
     assert "larger than 1000 bytes" in error.message

@@ -220,6 +220,16 @@ def test_who_writes_nothing_registers_nothing(spark: SparkSession, has: int | No
     assert words in of_preview.told[0]
 
 
+def test_a_latest_version_that_can_not_be_read_is_told_of_the_sink(spark: SparkSession) -> None:
+    registry = Registry(latest=avro.record(("id", "nothing")))
+    with pytest.raises(
+        SinkPipelineError, match=r"spec\.sinks\[0\].*version 3 of subject orders-value.*nothing"
+    ) as caught:
+        encoder(spark, registry, auto=False).plan(plan("avro", value="struct(id)"))
+    assert caught.value.reason is Reason.SCHEMA_REFUSED
+    assert "decode" not in str(caught.value)
+
+
 def test_json_that_is_only_looked_up_has_to_be_there(spark: SparkSession) -> None:
     with pytest.raises(SinkPipelineError, match=r"SchemaNotFound.*orders-value.*additionalProperties"):
         encoder(spark, Registry(), auto=False).plan(plan("json"))

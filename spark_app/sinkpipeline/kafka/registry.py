@@ -1,4 +1,4 @@
-"""The schema registry, by Confluent's own client: the only place that imports it.
+"""The schema registry, by Confluent's own client: the only place that asks with it (`kafka.bounded` limits it).
 
 It speaks the REST interface that Confluent documents; Apicurio and others speak it too. Nothing here caches: a client
 lives for one round of questions, so that a Secret that was changed is read again.
@@ -10,20 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Timer
 from time import monotonic
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
-from typing_extensions import override
 
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.encoding import LAST_NUMBER
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import guid_of, name_of, number_of
 from sinkpipeline.kafka.authorities import system_authorities
+from sinkpipeline.kafka.bounded import bounded
 from sinkpipeline.kafka.connection import read_password, read_token
 from sinkpipeline.kafka.settings import RegistrySettings
 
@@ -32,8 +31,6 @@ _ROUND_S = 30.0
 """After so long no further question is asked: what was answered is of use already."""
 _QUESTION_S = 20.0
 """After so long a question ends, whatever still drips in: the client's own limit is one for each read."""
-_MAX_BYTES = 16 * 1024 * 1024
-"""Of an answer."""
 _SCHEMA_NOT_FOUND = 40403
 _NOT_FOUND = {40401, 40402, _SCHEMA_NOT_FOUND}
 """The registry's own words for what it doesn't have; any other 404 is of somebody else, such as a proxy."""
@@ -281,24 +278,13 @@ class Registry:
         except (OSError, ValueError) as error:
             fact = f"the schema registry can't be asked: {type(error).__name__}"
             raise _unreachable(fact, f"check {self.settings.path}.url and auth") from error
-        # Nothing public of the client has a limit of size, or one of time in all.
-        session = client._rest_client.session
-        session.headers["accept-encoding"] = "identity"
-        session.event_hooks = {"response": [_limit]}
 
-        def end() -> None:
+        def late() -> None:
             self._is_late = True
-            session.close()
 
         self._is_late = False
-        timer = Timer(_QUESTION_S if seconds is None else seconds, end)
-        timer.daemon = True
-        with client:
-            timer.start()
-            try:
-                yield client
-            finally:
-                timer.cancel()
+        with client, bounded(client, _QUESTION_S if seconds is None else seconds, late):
+            yield client
 
     def _configuration(self) -> dict[str, Any]:
         settings = self.settings
@@ -328,34 +314,6 @@ class Registry:
                 "bearer.auth.identity.pool.id": "",
             }
         return configuration
-
-
-class _Limited(httpx.SyncByteStream):
-    """An answer of a bounded size."""
-
-    def __init__(self, stream: httpx.SyncByteStream) -> None:
-        self._stream = stream
-
-    @override
-    def __iter__(self) -> Iterator[bytes]:
-        size = 0
-        for each in self._stream:
-            size += len(each)
-            if size > _MAX_BYTES:
-                raise httpx.DecodingError(f"the answer is larger than {_MAX_BYTES} bytes")
-            yield each
-
-    @override
-    def close(self) -> None:
-        self._stream.close()
-
-
-def _limit(response: httpx.Response) -> None:
-    # Of a few bytes that are compressed many can be made; none were asked for.
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx.DecodingError("the answer is compressed")
-    if isinstance(response.stream, httpx.SyncByteStream):
-        response.stream = _Limited(response.stream)
 
 
 def _of_frame(client: SchemaRegistryClient, frame: bytes) -> Schema:

@@ -108,7 +108,11 @@ class Encoder:
         of = f"version {found.version} of subject {found.subject}"
         if found.schema.kind != "AVRO":
             raise _refused(encoding, f"{of} is {found.schema.kind}, and not Avro")
-        schema = whole_schema(self._spark, found.schema.text, found.schema.references)
+        try:
+            schema = whole_schema(self._spark, found.schema.text, found.schema.references)
+        except SinkPipelineError as error:
+            # It is no schema of decode, of which that error speaks.
+            raise _refused(encoding, f"{of}: {error.message}") from error
         try:
             check_avro(selected, encoding, schema)
         except NoSchema as error:
