@@ -103,7 +103,7 @@ def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has()
     [settings] = resolve_sinks(pipeline, None)
     assert isinstance(settings, SinkSettings)
     assert [each.name for each in settings.table.columns] == ["id", "a`b", "note"], "in the order of the row's columns"
-    assert settings.table.upsert == Upsert(key=("id",), deletes=True, order_type="bigint")
+    assert settings.table.upsert == Upsert(key=("id",), deletes=True, order_type="bigint", order_by="o")
     assert kind_of(settings) is POSTGRESQL
 
 
