@@ -17,7 +17,7 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.kind import PostgresqlClaim, PostgresqlKind
-from sinkpipeline.postgresql.settings import SinkSettings, Upsert
+from sinkpipeline.postgresql.settings import Column, SinkSettings, Upsert
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.postgresql.target import oid_of
 from sinkpipeline.sinks.contract import BatchPlan
@@ -230,9 +230,31 @@ def test_a_table_that_is_not_what_the_manifest_says_is_refused_at_the_start(sink
     assert "unique" in refusal(sink.driver, Reason.SINK_REFUSED).message
     sink.upsert = None
     assert sink.driver().started.drift == ()
+    for there, asked in (("bytea", "text"), ("text", "bytea")):
+        sink.sql(f"ALTER TABLE {sink.table} ALTER value TYPE {there} USING NULL")
+        sink.columns = (*sink.columns[:2], Column(name="value", type=asked))
+        told = refusal(sink.driver, Reason.SINK_REFUSED)
+        assert f'column "value" {there}, and the manifest says {asked}' in told.message
 
 
 def test_a_column_of_another_type_is_told(sink: SqlSink) -> None:
     sink.sql(f"CREATE TABLE {sink.table} (part int, off numeric(20,0), value text)")
     told = sink.driver().started.drift
     assert told == (f"{sink.schema}.orders has column off=numeric(20,0), the manifest says bigint",)
+
+
+def test_a_column_that_keeps_less_than_the_manifest_says_is_told(sink: SqlSink) -> None:
+    """It rounds and cuts without a word: that is seen by what stands in parentheses alone."""
+    asked = {"a": "numeric(10,2)", "b": "timestamp", "c": "varchar(9)[]", "d": "numeric(9)", "e": "no_such_type"}
+    sink.columns = tuple(Column(name=name, type=kind) for name, kind in asked.items())
+    label = f"{sink.schema}.orders"
+    sink.sql(f"CREATE TABLE {sink.table} (a numeric(10,0), b timestamp(0), c varchar(3)[], d decimal(9, 0), e text)")
+    assert [each.removeprefix(f"{label} has column ") for each in sink.driver().started.drift] == [
+        "a=numeric(10,0), the manifest says numeric(10,2)",
+        "b=timestamp(0) without time zone, the manifest says timestamp",
+        "c=character varying(3)[], the manifest says varchar(9)[]",
+        "e=text, the manifest says no_such_type",
+    ]
+    sink.sql(f"DROP TABLE {sink.table}; CREATE TABLE {sink.table} (a numeric(10,2), b timestamp, c varchar(9)[])")
+    sink.columns = sink.columns[:3]
+    assert sink.driver().started.drift == ()

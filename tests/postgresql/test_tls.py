@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,6 +110,15 @@ def test_who_is_trusted_and_has_the_password_comes_in(resolve: Resolve) -> None:
     check_reached(resolve("asked", **ASKED, tls=TRUSTED))
 
 
+def test_the_authorities_of_the_image(resolve: Resolve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that Python's own client trusts. libpq has a list of its own, by a path that is there nowhere."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setattr(
+        "sinkpipeline.authorities.ssl.get_default_verify_paths", lambda: SimpleNamespace(cafile=tmp_path / "ca/ca.crt")
+    )
+    check_reached(resolve("asked", **ASKED, tls={}))
+
+
 def test_a_server_that_syncs_nothing_is_told(resolve: Resolve) -> None:
     settings = resolve("asked", **ASKED, tls=TRUSTED)
     ports = PostgresqlPorts(settings, MemorySource({}), lambda _: {}, Client(settings.connection))
@@ -144,3 +154,4 @@ def test_everybody_else_is_told_why(resolve: Resolve, auth: dict[str, Any], host
         check_reached(resolve("asked", host=host, **auth))
     assert told.value.reason is Reason.AUTHENTICATION_FAILED, told.value
     assert "wrong" not in str(told.value).replace("wrong password", "")
+    assert ("caSecretRef" in told.value.remedy) == ("verify failed" in told.value.message)

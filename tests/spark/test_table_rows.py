@@ -49,8 +49,8 @@ COLUMNS = {
 
 def plan(*, deletes: str | None = None, order: str | None = None, **changes: Any) -> RowPlan:
     columns = [
-        RowColumn(expression, f"spec.sinks[0].transform.select.columns.{name}")
-        for name, (expression, _) in COLUMNS.items()
+        RowColumn(expression, f"spec.sinks[0].transform.select.columns.{name}", takes_bytes=kind == "bytea")
+        for name, (expression, kind) in COLUMNS.items()
     ]
     row = TableRow(
         columns=tuple(columns),
@@ -78,6 +78,7 @@ def rows(spark: SparkSession, plan: RowPlan, *documents: Any) -> list[Row]:
     return output_rows(spark.createDataFrame(found, SOURCE).coalesce(1), plan).collect()
 
 
+BYTES = "spec.sinks[0].postgresql.table.columns.data"
 DOCUMENTS = [
     {
         "id": 1,
@@ -151,13 +152,21 @@ def test_what_fails_for_a_record_is_that_record_as_it_was(spark: SparkSession) -
 def test_what_no_column_takes_is_told_with_its_place(spark: SparkSession) -> None:
     parts = {
         "spec.sinks[0].transform.select.columns.item": ("item", "to_json"),
+        "spec.sinks[0].transform.select.columns.key": (
+            "kafka.key",
+            "must be of a type that the column takes, is BINARY",
+        ),
         "spec.sinks[0].postgresql.table.columns.where": ("`where`", "there is no column `where`"),
         "spec.sinks[0].postgresql.deleteWhen": ("op", "must be BOOLEAN, is STRING"),
         "spec.sinks[0].postgresql.orderBy": ("price", "must be BIGINT or TIMESTAMP"),
     }
-    columns = tuple(RowColumn(expression, at) for at, (expression, _) in parts.items())
+    parts[BYTES] = ("op", "must be BINARY, as the column is a bytea, is STRING")
+    *columns, deletes, order, data = (
+        RowColumn(expression, at, takes_bytes=at == BYTES) for at, (expression, _) in parts.items()
+    )
+    row = TableRow((*columns, data), deletes, order)
     with pytest.raises(SinkPipelineError) as told:
-        analyse(spark, RowPlan(decode_format="json", schema=SCHEMA, table=TableRow(columns)))
+        analyse(spark, RowPlan(decode_format="json", schema=SCHEMA, table=row))
     for at, (_, what) in parts.items():
         assert at in told.value.message
         assert what in str(told.value)

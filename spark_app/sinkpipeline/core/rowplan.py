@@ -36,6 +36,8 @@ class RowColumn:
     """Spark SQL."""
     at: str
     """Its path in the manifest."""
+    takes_bytes: bool = False
+    """Whether it is a `bytea`: any other would take the digits of bytes as a text."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class TableRow:
     deletes: RowColumn | None = None
     """Whether it says that the row with its key goes; null: it doesn't."""
     order: RowColumn | None = None
+
+    def purpose(self, part: RowColumn) -> str:
+        if part not in self.columns:
+            return part.at.rpartition(".")[2]
+        return "column of bytes" if part.takes_bytes else "column"
 
     def parts(self) -> Iterator[RowColumn]:
         yield from self.columns
@@ -112,7 +119,7 @@ class RowPlan:
                 yield f"{self.select_at}.select.{name}", text, "encoded" if name in encoded else name
         if self.table is not None:
             for part in self.table.parts():
-                yield part.at, part.expression, "column" if part in self.table.columns else part.at.rpartition(".")[2]
+                yield part.at, part.expression, self.table.purpose(part)
 
 
 def row_select(select: Select | None) -> RowSelect:
@@ -176,9 +183,9 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
 def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str) -> TableRow:
     """What is not selected is the record's column of that name."""
     columns = [
-        RowColumn(selected[name], f"{place}.transform.select.columns.{name}")
+        RowColumn(selected[name], f"{place}.transform.select.columns.{name}", sink.table.takes_bytes(name))
         if name in selected
-        else RowColumn(_quoted(name), f"{place}.postgresql.table.columns.{name}")
+        else RowColumn(_quoted(name), f"{place}.postgresql.table.columns.{name}", sink.table.takes_bytes(name))
         for name in sink.table.in_order
     ]
     return TableRow(

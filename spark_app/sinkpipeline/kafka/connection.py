@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka.authorities import system_authorities
 
 LOGGER = logging.getLogger("sinkpipeline.kafka")
 

@@ -17,11 +17,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.encoding import LAST_NUMBER
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import guid_of, name_of, number_of
-from sinkpipeline.kafka.authorities import system_authorities
 from sinkpipeline.kafka.bounded import bounded
 from sinkpipeline.kafka.connection import read_password, read_token
 from sinkpipeline.kafka.settings import RegistrySettings

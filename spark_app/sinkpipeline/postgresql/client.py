@@ -20,6 +20,7 @@ from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
+from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
@@ -51,6 +52,8 @@ _BEGIN = (
     # An answer to a commit says that it is on the disk, whatever a role's default is.
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
+_LOG_IN = "check auth of the sink, its Secrets, and the server's pg_hba.conf"
+_CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
 
 
@@ -81,6 +84,11 @@ class Work:
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement answers."""
         return self._cursor.execute(statement.encode(), tuple(parameters) or None).fetchall()
+
+    def types(self, statement: str) -> list[tuple[int, int]]:
+        """Of the columns that a statement answers with, the type's oid and its modifier, such as a length; -1: none."""
+        result = self._cursor.execute(statement.encode()).pgresult
+        return [] if result is None else [(result.ftype(at), result.fmod(at)) for at in range(result.nfields)]
 
     def run(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         """How many rows a statement was about."""
@@ -221,7 +229,8 @@ class Client:
             found["password"] = _secret(connection.password_file)
         if connection.tls is not None:
             files = {
-                "sslrootcert": connection.tls.ca_file or "system",
+                # `system` is a file of the distribution that built libpq's wheel, which no image has.
+                "sslrootcert": connection.tls.ca_file or system_authorities() or "system",
                 "sslcert": connection.tls.certificate_file,
                 "sslkey": connection.tls.key_file,
             }
@@ -262,7 +271,7 @@ class Client:
                 return SinkPipelineError(
                     Reason.AUTHENTICATION_FAILED,
                     fact,
-                    "check auth of the sink, its Secrets, and the server's pg_hba.conf",
+                    _CERTIFICATE if "certificate verify failed" in fact else _LOG_IN,
                 )
             case Meaning.REFUSED:
                 return SinkPipelineError(

@@ -23,10 +23,10 @@ _ID = (
     "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid"
     " FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()"
 )
+_KNOWN = "SELECT t FROM unnest(%s::text[]) AS t WHERE to_regtype(t) IS NOT NULL"
 _COLUMNS = (
-    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid = coalesce(to_regtype(m.type), 0)"
-    " FROM unnest(%s::text[], %s::text[]) AS m (name, type) JOIN pg_attribute AS a ON a.attname = m.name"
-    " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped"
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid::bigint, a.atttypmod FROM pg_attribute AS a"
+    " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY(%s::text[])"
 )
 # Who may only insert may not look at a row: then a table that takes up room is one that holds data.
 _MAY_SELECT = "SELECT has_table_privilege(%s::oid, 'SELECT')"
@@ -44,6 +44,14 @@ _ORDER_DIFFERS = (
     " THEN o.atttypid IS DISTINCT FROM to_regtype(%s)::oid"
     " ELSE o.attname <> ALL(%s::text[])"
     " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
+)
+# Of a column, or of what its domain is made of.
+_BYTES = (
+    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), m.type"
+    " FROM unnest(%s::text[], %s::text[]) AS m (name, type) JOIN pg_attribute AS a"
+    " ON a.attname = m.name AND a.attrelid = %s::oid AND NOT a.attisdropped"
+    " JOIN pg_type AS t ON t.oid = a.atttypid"
+    " WHERE (lower(m.type) = 'bytea') <> ('bytea'::regtype IN (t.oid, t.typbasetype)) ORDER BY 1 LIMIT 1"
 )
 _ORDERED_BY = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
 _ROW_BYTES = 1_000_000_000
@@ -90,8 +98,13 @@ class PostgresqlTarget:
             if found is None:
                 return None
             asked = {each.name: each.type for each in table.columns}
-            types = work.rows(_COLUMNS, (list(asked), list(asked.values()), oid_of(found)))
-            config = {f"column {name}": asked[name] if same else is_there for name, is_there, same in types}
+            known = [each for (each,) in work.rows(_KNOWN, (list(asked.values()),))]
+            # Only the server knows what a text such as timestamp(3) is, and to_regtype keeps no modifier.
+            types = dict(zip(known, work.types("SELECT " + ", ".join(f"NULL::{each}" for each in known)), strict=True))
+            config = {
+                f"column {name}": asked[name] if types.get(asked[name]) == (oid, modifier) else is_there
+                for name, is_there, oid, modifier in work.rows(_COLUMNS, (oid_of(found), list(asked)))
+            }
             [(readable,)] = work.rows(_MAY_SELECT, (oid_of(found),))
             if readable:
                 [(holds_data,)] = work.rows(self._statements.any_row)
@@ -126,10 +139,23 @@ class PostgresqlTarget:
         with self.client.reading() as work:
             for name, oid in ((target.name, oid_of(target.id)), (place.name, oid_of(place.id))):
                 _check_sound(work, name, oid)
+            self._check_bytes(work, statements.oid)
         self._take_order(statements)
         with self.client.reading() as work:
             for statement in statements.checks:
                 work.rows(statement)
+
+    def _check_bytes(self, work: Work, oid: str) -> None:
+        """What is a text here and bytes there is read as something else, and not refused."""
+        columns = self.settings.table.columns
+        asked = ([each.name for each in columns], [each.type for each in columns], oid)
+        for name, is_there, said in work.rows(_BYTES, asked):
+            raise SinkPipelineError(
+                Reason.SINK_REFUSED,
+                f'table {self.settings.table.label} has column "{name}" {is_there}, and the manifest says {said}: '
+                "bytes would be read as a text, or a text as bytes",
+                f"give table.columns.{name} the type of the column, and let its expression be of that type",
+            )
 
     def _take_order(self, statements: TableStatements) -> None:
         order, upsert = statements.create_order, self.settings.table.upsert

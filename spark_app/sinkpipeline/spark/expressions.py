@@ -26,6 +26,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     StructType,
@@ -346,8 +347,11 @@ _TYPES = {
         "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
     ),
     "column": _Rule(
-        is_column, "of a type that a column takes", "to_json(...) for a json or jsonb column, or CAST(... AS STRING)"
+        lambda kind: is_column(kind) and not isinstance(kind, BinaryType),
+        "of a type that the column takes",
+        "CAST(... AS STRING), to_json(...) for a json or jsonb column, or type bytea in table.columns for BINARY",
     ),
+    "column of bytes": _Rule(_is(BinaryType, NullType), "BINARY, as the column is a bytea", "CAST(... AS BINARY)"),
     "array": _Rule(
         _is(ArrayType), "ARRAY<...>", "write a column that is one, or split(...) or from_json(...) of a text"
     ),

@@ -91,6 +91,10 @@ class Table(Part):
             raise fault_error(faults)
         return self
 
+    def takes_bytes(self, column: str) -> bool:
+        """What Spark calls BINARY."""
+        return self.columns[column].lower() == "bytea"
+
     @property
     def in_order(self) -> tuple[str, ...]:
         """Its columns: those of the key, then the others by name, as a mapping has no order."""
