@@ -21,7 +21,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.core.targets import Targets, parse_targets
 from sinkpipeline.postgresql import client
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
@@ -298,12 +298,21 @@ def test_progress_that_is_restored_from_a_backup_is_refused(sink: SqlSink) -> No
     remembered = Remembered()
     driver = sink.driver(remembered=remembered)
     driver.batch()
-    backup = sink.sql(f"SELECT key, value::text, version FROM {sink.progress}")
+    backup, kept = sink.sql(f"SELECT key, value::text, version FROM {sink.progress}"), sink.delivered()
     driver.batch()
     for key, value, version in backup:
         sink.sql(f"UPDATE {sink.progress} SET value = '{value}', version = {version} WHERE key = '{key}'")
     driver.delivery.close()
     refusal(driver.start, Reason.PROGRESS_REGRESSED)
+    # The rows are restored with it: it goes on from there, each once, once a person has said so.
+    for each in kept:
+        sink.sql(f"DELETE FROM {sink.table} WHERE part = {each.partition} AND off > {max(kept[each])}")
+    resetting = SinkReset(ports=sink.ports())
+    resetting.carry_out(resetting.plan(Targets()))
+    again = sink.driver()
+    for _ in range(max(sink.ends.values()) // 4):
+        again.batch()
+    assert sink.delivered() == sink.once
 
 
 def test_a_reset_moves_all_cells_and_a_removal_leaves_none(sink: SqlSink) -> None:

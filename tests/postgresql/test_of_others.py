@@ -278,6 +278,7 @@ def test_a_trigger_that_refuses_a_row_refuses_that_row(sink: SqlSink) -> None:
     error = refusal(sink.driver().drain, Reason.RECORD_REFUSED)
     assert "offset 2 was refused: raise_exception" in error.message
     assert "not this one" not in error.message
+    assert error.remedy.startswith("correct the expressions of transform.select.columns, or alter the table;")
 
 
 def test_a_trigger_that_leaves_rows_out_is_told_as_what_it_is(sink: SqlSink) -> None:

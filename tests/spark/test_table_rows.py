@@ -45,12 +45,21 @@ COLUMNS = {
     "nothing": ("NULL", "text"),
     "where": ("kafka.offset", "integer"),
 }
+FAR = {
+    "far": ("CASE id WHEN 1 THEN DATE'+12024-02-29' WHEN 3 THEN DATE'-0044-03-15' ELSE DATE'0000-12-31' END", "date"),
+    "far_at": (
+        "CAST(CASE id WHEN 3 THEN '-0044-03-15 01:02:03.4' ELSE '+12024-02-29' END AS TIMESTAMP)",
+        "timestamptz",
+    ),
+    "far_local": ("CAST('-0044-03-15 01:02:03.4' AS TIMESTAMP_NTZ)", "timestamp"),
+}
+"""What Python has no type for."""
 
 
 def plan(*, deletes: str | None = None, order: str | None = None, **changes: Any) -> RowPlan:
     columns = [
         RowColumn(expression, f"spec.sinks[0].transform.select.columns.{name}", takes_bytes=kind == "bytea")
-        for name, (expression, kind) in COLUMNS.items()
+        for name, (expression, kind) in (COLUMNS | FAR).items()
     ]
     row = TableRow(
         columns=tuple(columns),
@@ -103,16 +112,25 @@ def test_every_value_arrives_as_it_is(spark: SparkSession, postgresql: LocalPost
     assert [each.error for each in found] == [None] * len(DOCUMENTS)
     assert [(each.key, each.headers, each.target_partition) for each in found] == [(None,) * 3] * len(DOCUMENTS)
     names = ", ".join(f'"{name}"' for name in COLUMNS)
-    types = ", ".join(f'"{name}" {kind}' for name, (_, kind) in COLUMNS.items())
+    types = ", ".join(f'"{name}" {kind}' for name, (_, kind) in (COLUMNS | FAR).items())
+    far = ", ".join(FAR)
     lines = text([(bytes(each.value), None, -1, 0, None) for each in found], numbered=False)
     with psycopg.connect(host="127.0.0.1", port=postgresql.port, user=SUPERUSER, dbname=DATABASE) as session:
         # A zone of the server's own changes nothing.
         session.execute("SET TimeZone = 'Asia/Tokyo'")
         session.execute(f"CREATE TEMPORARY TABLE found ({types})".encode())
-        with session.cursor().copy(f"COPY found ({names}) FROM STDIN".encode()) as copy:
+        with session.cursor().copy(f"COPY found ({names}, {far}) FROM STDIN".encode()) as copy:
             copy.write(lines)
         session.execute("SET TimeZone = 'UTC'")
         first, second, third = session.execute(f"SELECT {names} FROM found ORDER BY 13".encode()).fetchall()
+        texts = ", ".join(f"{name}::text" for name in FAR)
+        beyond = session.execute(f'SELECT {texts} FROM found ORDER BY "where"'.encode()).fetchall()
+    of_caesar = "0045-03-15 01:02:03.4"
+    assert beyond == [
+        ("12024-02-29", "12024-02-29 00:00:00+00", f"{of_caesar} BC"),
+        ("0001-12-31 BC", "12024-02-29 00:00:00+00", f"{of_caesar} BC"),
+        ("0045-03-15 BC", f"{of_caesar}+00 BC", f"{of_caesar} BC"),
+    ]
     at = dt.datetime(2024, 5, 6, 7, 8, 9, 123_456)  # noqa: DTZ001 - a column without a zone
     assert first == (
         *(1, HARD, Decimal("12345678.9012"), 0.1, True, b"\x00\xff\xdc\\n", dt.date(2024, 2, 29)),

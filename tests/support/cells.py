@@ -269,6 +269,9 @@ class MemoryKind:
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002
         return False
 
+    def cure(self, why: str) -> str:  # noqa: ARG002
+        return "correct it"
+
 
 @dataclass
 class MemoryPorts:

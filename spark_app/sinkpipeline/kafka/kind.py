@@ -61,6 +61,13 @@ class KafkaKind:
         limits = [plan.data_limits] if settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
         return all(at_once <= each.message_bytes for each in limits)
 
+    def cure(self, why: str) -> str:
+        if "timestamp" in why.lower():
+            return (
+                "correct transform.select.timestamp, or widen message.timestamp.{before,after}.max.ms of the data topic"
+            )
+        return "if it is too large, raise max.message.bytes of the data topic"
+
 
 KAFKA = KafkaKind()
 

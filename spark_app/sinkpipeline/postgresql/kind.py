@@ -86,6 +86,9 @@ class PostgresqlKind(LettersElsewhere):
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
         return False
 
+    def cure(self, why: str) -> str:  # noqa: ARG002 - the server has said which column or constraint it is
+        return "correct the expressions of transform.select.columns, or alter the table"
+
 
 POSTGRESQL = PostgresqlKind()
 

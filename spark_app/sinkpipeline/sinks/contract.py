@@ -347,6 +347,9 @@ class SinkKind(Protocol):
     def fits_at_once(self, plan: BatchPlan) -> bool:
         """Whether a driver can deliver a batch as it does, and nothing takes less at once than what it sends."""
 
+    def cure(self, why: str) -> str:
+        """What a person does about a row that the target refuses for this."""
+
 
 class SinkWriter(Protocol):
     """Writes the rows of one source partition of one batch."""

@@ -204,7 +204,7 @@ class PartitionWriter(abc.ABC):
         offset, verdict = held.batch.offsets[index], held.verdict(index)
         if self._letters is None:
             self._cut(offset)
-            raise stopped(self._partition, offset, verdict)
+            raise stopped(self._partition, offset, verdict, self._plan.kind.cure)
         try:
             self._send_dead_letter(self._letters, held, index)
             self._open.by_class.add(verdict.error_class.value, dead=1)
@@ -323,7 +323,8 @@ class PartitionWriter(abc.ABC):
             return
         elif findable and offsets and self._blame(offsets[0], refusal):
             return
-        raise refused(self._partition, begin, end, refusal.text) from refusal
+        cure = self._plan.kind.cure(refusal.text)
+        raise refused(self._partition, begin, end, refusal.text, cure) from refusal
 
     def _told_by(self, refusal: RecordRefused, begin: int, end: int) -> int | None:
         """The offset of the row that the server has named."""

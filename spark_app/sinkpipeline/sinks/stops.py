@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sinkpipeline.core.deadletter import Stage, Verdict, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter
 
 
-def stopped(partition: SourcePartition, offset: int, verdict: Verdict) -> SinkPipelineError:
-    """The error that stops a sink without dead letters at a record that can't be delivered."""
+def stopped(partition: SourcePartition, offset: int, verdict: Verdict, cure: Callable[[str], str]) -> SinkPipelineError:
+    """The error that stops a sink without dead letters at a record that can't be delivered.
+
+    `cure`: of what the target refuses.
+    """
     if verdict.error_class.stage is Stage.WRITE:
-        return refused(partition, offset, offset + 1, verdict.text)
+        return refused(partition, offset, offset + 1, verdict.text, cure(verdict.text))
     return SinkPipelineError(
         Reason.RECORD_UNDECODABLE,
         f"the record at {_place(partition)}, offset {offset} can't be delivered: "
@@ -34,13 +39,9 @@ def not_dead_lettered(
     )
 
 
-def refused(partition: SourcePartition, offset: int, end: int, why: str) -> SinkPipelineError:
-    """The error for records that Kafka refuses; `end` is exclusive."""
+def refused(partition: SourcePartition, offset: int, end: int, why: str, cure: str) -> SinkPipelineError:
+    """The error for records that the target refuses; `end` is exclusive."""
     which = f"offset {offset}" if end == offset + 1 else f"one of offsets {offset} to {end - 1}"
-    if "timestamp" in why.lower():
-        cure = "correct transform.select.timestamp, or widen message.timestamp.{before,after}.max.ms of the data topic"
-    else:
-        cure = "if it is too large, raise max.message.bytes of the data topic"
     return SinkPipelineError(
         Reason.RECORD_REFUSED,
         f"the record at {_place(partition)}, {which} was refused: {why}",

@@ -76,7 +76,9 @@ def _text(value: Column, kind: DataType) -> Column:
             return F.concat(F.lit("\\\\x"), F.hex(value))
         case TimestampType():
             # With its zone: else a column with one would read it in the zone of the server. One without ignores it.
-            return F.concat(value.cast("string"), F.lit("+00"))
+            return _in_era(value, F.concat(value.cast("string"), F.lit("+00")))
+        case DateType() | TimestampNTZType():
+            return _in_era(value, value.cast("string"))
         case StringType():
             text = value
             for raw, escaped in _ESCAPED:
@@ -84,3 +86,10 @@ def _text(value: Column, kind: DataType) -> Column:
             return text
         case _:
             return value.cast("string")
+
+
+def _in_era(value: Column, text: Column) -> Column:
+    """PostgreSQL reads no sign before a year: after 9999 there is none, and before the year 1 it counts from 1 BC."""
+    year = F.year(value)
+    of_era = F.concat(F.format_string("%04d", 1 - year), F.regexp_extract(text, r"^-?\d+(-.*)$", 1), F.lit(" BC"))
+    return F.when(year < 1, of_era).otherwise(F.regexp_replace(text, r"^\+", ""))
