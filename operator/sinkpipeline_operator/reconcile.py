@@ -276,8 +276,11 @@ class Reconciler:
         if memory.seen is not None:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
-        letters = _dead_letter_topics(seen)
-        for event in events_of(before, status, known.decision, letters, known.waits_for, pipeline=seen.ref):
+        letters = seen.dead_letter_topics
+        told = events_of(
+            before, status, known.decision, letters, known.waits_for, pipeline=seen.ref, tables=seen.tables
+        )
+        for event in told:
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._post(seen, event)
@@ -297,7 +300,7 @@ class Reconciler:
 
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
         if removal.error is None and _is_to_be_removed(seen):
-            for event in events_of_removal(_dead_letter_topics(seen).values(), removal.kept):
+            for event in events_of_removal(seen.dead_letter_topics.values(), removal.kept):
                 self._post(seen, event)
 
     def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: Remembered) -> Known:
@@ -386,11 +389,6 @@ class Reconciler:
 def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
     """As it was seen, with the status that was written since."""
     return replace(seen, resource={**seen.resource, "status": status})
-
-
-def _dead_letter_topics(seen: Seen) -> dict[str, str]:
-    sinks = () if seen.pipeline is None else seen.pipeline.spec.sinks
-    return {sink.name: sink.dead_letter.topic.name for sink in sinks if sink.dead_letter is not None}
 
 
 def _is_to_be_removed(seen: Seen) -> bool:

@@ -67,6 +67,18 @@ class Seen:
     observation: Observation
 
     @property
+    def dead_letter_topics(self) -> dict[str, str]:
+        """Of each sink that has one."""
+        sinks = () if self.pipeline is None else self.pipeline.spec.sinks
+        return {sink.name: sink.dead_letter.topic.name for sink in sinks if sink.dead_letter is not None}
+
+    @property
+    def tables(self) -> list[str]:
+        """The sinks that are tables."""
+        sinks = () if self.pipeline is None else self.pipeline.spec.sinks
+        return [sink.name for sink in sinks if sink.postgresql is not None]
+
+    @property
     def ref(self) -> Ref:
         meta = self.resource["metadata"]
         return Ref(meta["namespace"], meta["name"])

@@ -21,6 +21,7 @@ from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.naming import SinkId
@@ -30,7 +31,7 @@ from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
-from sinkpipeline.kinds import kafka_alone
+from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.analysis import analyse
@@ -56,7 +57,12 @@ class How:
 
 def check_redrivable(sinks: Sequence[AnySettings], sink: SinkId) -> None:
     """Raises SinkPipelineError: NotServed for a table."""
-    kafka_alone(next(each for each in sinks if each.id == sink), "dlq redrive")
+    if not isinstance(next(each for each in sinks if each.id == sink), SinkSettings):
+        raise SinkPipelineError(
+            Reason.NOT_SERVED,
+            f"sink {sink.sink} is a table, and redrive delivers into topics so far",
+            "mend the cause, and produce the record of `sinkpipeline dlq show` into its source topic again",
+        )
 
 
 def redrive_letters(
