@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.session import CellClaim
 from sinkpipeline.cells.store import Cell, Moved, Version
+from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
@@ -268,6 +269,9 @@ class MemoryKind:
 
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002
         return False
+
+    def cuts(self) -> CutPolicy:
+        return CutPolicy()
 
     def cure(self, why: str) -> str:  # noqa: ARG002
         return "correct it"

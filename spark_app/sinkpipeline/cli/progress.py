@@ -30,6 +30,7 @@ from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 
 _WATCH_S = 2.0
+Errors = Mapping[str, SinkPipelineError]
 _COLUMNS = ("sink", "topic", "partition", "next", "end", "lag", "rows", "dead", "dropped", "lost", "at")
 _TEXTS = ("sink", "topic", "at")
 
@@ -70,24 +71,45 @@ def progress(
     preflight(sinks)
     rates = Rates()
     while True:
-        lines = [line for sink in sinks for line in _lines(sink)]
-        text = _told(sinks, lines) if output == "table" else _for_programs(sinks, lines)
+        lines, errors = _all_lines(sinks)
+        text = _told(sinks, lines, errors) if output == "table" else _for_programs(sinks, lines, errors)
         if watch and output == "table":
             text += "".join(f"\n{rate}" for rate in rates.of(sinks, lines))
         if watch and sys.stdout.isatty():
             click.clear()
         say(text)
         if not watch:
+            for error in errors.values():
+                raise error
             return
         time.sleep(_WATCH_S)
 
 
-def _for_programs(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> str:
+def _all_lines(sinks: Sequence[SinkSettings]) -> tuple[list[_Line], dict[str, SinkPipelineError]]:
+    """Those of the sinks that could be read, and by name why others could not; raises where none could."""
+    lines: list[_Line] = []
+    errors: dict[str, SinkPipelineError] = {}
+    for sink in sinks:
+        try:
+            lines += _lines(sink)
+        except SinkPipelineError as error:
+            errors[sink.id.sink] = error
+            if len(errors) == len(sinks):
+                raise
+    return lines, errors
+
+
+def _for_programs(sinks: Sequence[SinkSettings], lines: Sequence[_Line], errors: Errors) -> str:
     told = [_document(line) for line in lines]
-    return json.dumps([*told, *({"sink": name} for name in _without(sinks, lines))], indent=2)
+    others = ({"sink": name, **_why(errors.get(name))} for name in _without(sinks, lines))
+    return json.dumps([*told, *others], indent=2)
 
 
-def _told(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> str:
+def _why(error: SinkPipelineError | None) -> dict[str, object]:
+    return {} if error is None else {"error": error.to_dict()}
+
+
+def _told(sinks: Sequence[SinkSettings], lines: Sequence[_Line], errors: Errors) -> str:
     width = terminal_width()
     rows = [["-" if (value := getattr(line, name)) is None else str(value) for name in _COLUMNS] for line in lines]
     parts = [table(_COLUMNS, rows, right=set(_COLUMNS) - set(_TEXTS), heads=3, width=width)] if rows else []
@@ -95,7 +117,10 @@ def _told(sinks: Sequence[SinkSettings], lines: Sequence[_Line]) -> str:
     if classes:
         names = ("sink", "stage", "class", "dead", "dropped")
         parts += ["", table(names, classes, right=("dead", "dropped"), heads=3, width=width)]
-    parts += [f"sink {name} has no progress yet" for name in _without(sinks, lines)]
+    parts += [
+        f"sink {name}: {errors[name]}" if name in errors else f"sink {name} has no progress yet"
+        for name in _without(sinks, lines)
+    ]
     return "\n".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
@@ -60,6 +61,9 @@ class KafkaKind:
         at_once = int(settings.properties.get("batch.size", CLIENT_BATCH_BYTES))
         limits = [plan.data_limits] if settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
         return all(at_once <= each.message_bytes for each in limits)
+
+    def cuts(self) -> CutPolicy:
+        return CutPolicy()
 
     def cure(self, why: str) -> str:
         if "timestamp" in why.lower():

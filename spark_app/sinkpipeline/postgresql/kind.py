@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.session import CellClaim
+from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
@@ -85,6 +86,10 @@ class PostgresqlKind(LettersElsewhere):
 
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
         return False
+
+    def cuts(self) -> CutPolicy:
+        """Rows of an `Upsert` stay locked until the commit, and others wait for them no longer than LOCK_TIMEOUT_MS."""
+        return CutPolicy(rows=10_000)
 
     def cure(self, why: str) -> str:  # noqa: ARG002 - the server has said which column or constraint it is
         return "correct the expressions of transform.select.columns, or alter the table"

@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
-from sinkpipeline.core.cuts import MOST_BYTES
+from sinkpipeline.core.cuts import MOST_BYTES, CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Stage, Verdict
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
@@ -346,6 +346,9 @@ class SinkKind(Protocol):
 
     def fits_at_once(self, plan: BatchPlan) -> bool:
         """Whether a driver can deliver a batch as it does, and nothing takes less at once than what it sends."""
+
+    def cuts(self) -> CutPolicy:
+        """What a commit holds at most."""
 
     def cure(self, why: str) -> str:
         """What a person does about a row that the target refuses for this."""
