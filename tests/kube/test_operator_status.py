@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.status import condition_of
+from sinkpipeline_operator.child.runconfig import secret_keys
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, REDIRECT, End, Script, SinkScript
 
@@ -417,6 +419,8 @@ def test_every_example_is_taken(lab: OperatorLab, pytestconfig: pytest.Config) -
     for path in sorted((pytestconfig.rootpath / "examples").glob("*.yaml")):
         manifest = yaml.safe_load(path.read_text())
         manifest["metadata"]["namespace"] = lab.namespace
+        for secret, keys in secret_keys(parse_manifest(manifest)).items():
+            lab.kubectl("create", "secret", "generic", secret, *(f"--from-literal={key}=p" for key in keys))
         lab.apply(manifest)
         lab.until_ready(manifest["metadata"]["name"])
         lab.delete("sinkpipeline", manifest["metadata"]["name"])
