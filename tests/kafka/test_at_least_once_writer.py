@@ -14,9 +14,8 @@ from sinkpipeline.core import troubles
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
-from sinkpipeline.kafka import producers
+from sinkpipeline.kafka import kind, producers
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
-from sinkpipeline.sinks import at_least_once
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.worker import Worker
@@ -126,7 +125,7 @@ def test_a_batch_of_one_cut_takes_no_id(sink: OneSink) -> None:
 
 
 def test_the_driver_takes_what_a_task_has_written(filled: OneSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_least_once, "CutPolicy", lambda: CutPolicy(rows=12))
+    monkeypatch.setattr(kind, "CutPolicy", lambda: CutPolicy(rows=12))
     with Driver(filled, exactly_once=False) as driver:
         driver.batch(30)
         assert (driver.rows, next_of(filled), driver.delivery.exact) == (30, 30, True)

@@ -21,12 +21,11 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka import admin, errors
+from sinkpipeline.kafka import admin, errors, kind
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.sinks import exactly_once
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.spark.task import run_task
 from support.kafka import topics
@@ -471,7 +470,7 @@ def arrow(partition: SourcePartition, offsets: range) -> pa.RecordBatch:
 def test_what_was_read_is_committed_while_the_source_stalls(
     faulty: FaultyKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exactly_once, "CutPolicy", lambda: CutPolicy(seconds=0.5))
+    monkeypatch.setattr(kind, "CutPolicy", lambda: CutPolicy(seconds=0.5))
     deliveries = Deliveries(faulty)
     sink, plan = deliveries.sink, deliveries.plan(10)
 

@@ -38,7 +38,7 @@ from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.session import KafkaClaim, KafkaSession
 from sinkpipeline.kafka.source import marks as source_marks
-from sinkpipeline.sinks import at_least_once, delivery, looks, reset, small_batches, starting
+from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
@@ -436,7 +436,12 @@ def patience_is_absolute() -> list[Patch]:
 
 @mutation("AtLeastOnce writes its progress at the end of a batch only", machine.SlowLinks)
 def a_batch_of_at_least_once_is_one_cut() -> list[Patch]:
-    return [put(at_least_once, "CutPolicy", CutPolicy)]
+    original = AtLeastOnceWriter.__init__
+
+    def uncut(self: AtLeastOnceWriter, *given: Any, **more: Any) -> None:
+        original(self, *given, **{**more, "cuts": CutPolicy()})
+
+    return [put(AtLeastOnceWriter, "__init__", uncut)]
 
 
 @mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)

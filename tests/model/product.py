@@ -27,10 +27,10 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark
-from sinkpipeline.kafka import producers, progress_log, reading
+from sinkpipeline.kafka import kind, producers, progress_log, reading
 from sinkpipeline.kafka.source import source
 from sinkpipeline.kafka.source.marks import SourceMarks
-from sinkpipeline.sinks import at_least_once, delivery, exactly_once, small_batches
+from sinkpipeline.sinks import delivery, small_batches
 from sinkpipeline.spark import query, runner, task
 
 _SUFFIX = 4
@@ -66,8 +66,7 @@ def product_on_the_model() -> Iterator[None]:
         patch(reading, _POLL_S=_POLL_S)
         # A client in memory has nothing on its way between two of its calls.
         patch(producers, leave=lambda producer, **_: producer.purge())
-        for module in (at_least_once, exactly_once):
-            patch(module, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
+        patch(kind, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
         patch(source, SourceMarks=_Marks)

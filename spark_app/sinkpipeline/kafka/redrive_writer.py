@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import DeadLetter, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
@@ -108,7 +107,7 @@ class RedriveWriter(TransactionalWriter):
         self._doubt: _Doubt | None = None
         self.tally: Counter[str] = Counter()
         self._sink: SinkId = plan.settings.id
-        super().__init__(plan, SourcePartition(topic.name, number), Worker(), CutPolicy())
+        super().__init__(plan, SourcePartition(topic.name, number), Worker(), cuts=None)
         self._kafka = settings_of(plan)
         letters = self._kafka.dead_letter
         if letters is None:

@@ -43,7 +43,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         retried: bool = False,
         cuts: CutPolicy | None = None,
     ) -> None:
-        super().__init__(plan, partition, worker, cuts or CutPolicy())
+        super().__init__(plan, partition, worker, cuts)
         self._rows = plan.kind.sender(plan, worker)
         self._writes_progress = retried
         """Whether the progress of this attempt is its own to write: so where another attempt may be doing the same."""

@@ -25,7 +25,7 @@ from sinkpipeline.sinks.worker import Worker
 class ClaimingWriter(TransactionalWriter):
     """Writes the progress of one source partition, and what else belongs into the same transactions."""
 
-    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None) -> None:
         super().__init__(plan, partition, worker, cuts)
         self._token = worker.token(plan.run)
         self._commits = self._claims = 0

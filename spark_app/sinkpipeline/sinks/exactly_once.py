@@ -39,7 +39,7 @@ class ExactlyOnceWriter(ClaimingWriter):
         retried: bool = False,
         cuts: CutPolicy | None = None,
     ) -> None:
-        super().__init__(plan, partition, worker, cuts or plan.kind.cuts())
+        super().__init__(plan, partition, worker, cuts)
         self._end = plan.ranges[partition].end
         # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
         if not retried and plan.owners.get(partition) == self._token:

@@ -48,12 +48,12 @@ class JudgedAnew(Exception):
 class PartitionWriter(abc.ABC):
     """Writes one source partition of one batch. All of it can be repeated: it goes on at `_produced`."""
 
-    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None) -> None:
         self._plan = plan
         self._settings = plan.settings
         self._partition = partition
         self._worker = worker
-        self._cuts = cuts
+        self._cuts = cuts or plan.kind.cuts()
         self._state = plan.frontier[partition]
         self._held: list[Held] = []
         self._records = WholeRecords()

@@ -33,7 +33,7 @@ class TransactionalWriter(PartitionWriter):
 
     _again = "the batch is tried again"
 
-    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy) -> None:
+    def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None) -> None:
         super().__init__(plan, partition, worker, cuts)
         self._troubles = troubles.NONE
         self._session: Session | None = None
