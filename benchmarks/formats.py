@@ -1,4 +1,4 @@
-"""What decoding costs: Avro with and without a registry, beside JSON and beside Spark's own `from_avro`.
+"""What decoding costs: Avro with and without a registry, and Protobuf, beside JSON and Spark's own `from_avro`.
 
 `make bench-formats`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m formats --rows N --rounds N`
 
@@ -11,15 +11,18 @@ schemas of a plan are given.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.avro.functions import from_avro
@@ -27,10 +30,12 @@ from pyspark.sql.avro.functions import from_avro
 from record import recording
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.schemas import Known, Writer
+from sinkpipeline.protobuf.compiler import compiled
+from sinkpipeline.protobuf.messages import message_of
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.transform import output_rows
-from support import avro
+from support import avro, protobuf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +46,18 @@ ALONE = "avro, decode.schema"
 ONE = "avro, registry, 1 writer"
 FIVE = "avro, registry, 5 writers"
 SIXTY_FOUR = "avro, registry, 64 writers"
+PROTOBUF = "protobuf, registry"
+NESTED = "the same, with three nested messages"
+
+PROTO = """
+syntax = "proto3"; package shop;
+message Other { int64 id = 1; }
+message Order {
+  int64 id = 1; string customer = 2; string country = 3; double amount = 4; int64 at = 5; optional string note = 6;
+  repeated Line lines = 7;
+  message Line { string sku = 1; int32 n = 2; }
+}
+"""
 
 COLUMNS = "id BIGINT NOT NULL, customer STRING, country STRING, amount DOUBLE, at BIGINT, note STRING"
 WHERE = "amount > 1"
@@ -116,11 +133,21 @@ def framed(found: list[dict[str, Any]], writers: int, chance: random.Random) -> 
     return values, RowPlan("avro", avro.text(schema()), where=WHERE, select=SELECT, known=known)
 
 
+def in_protobuf(found: list[dict[str, Any]], lines: int) -> tuple[list[bytes], RowPlan]:
+    """Framed, of the second message of the file."""
+    order = message_of(compiled(PROTO), "shop.Order")
+    known = Known(writers=(Writer(avro.frame(7), "1"),))
+    more = {"lines": [{"sku": f"sku-{each}", "n": each} for each in range(lines)]}
+    values = [avro.frame(7) + protobuf.path(1) + order.kind(**each, **more).SerializeToString() for each in found]
+    return values, RowPlan("protobuf", order.to_text(), where=WHERE, select=SELECT, known=known)
+
+
 def variants(spark: SparkSession, rows: int, chance: random.Random) -> Mapping[str, DataFrame]:
     found = list(orders(chance))
     bodies = [avro.body(schema(), each) for each in found]
     told = [json.dumps({name: each for name, each in order.items() if each is not None}).encode() for order in found]
     frames = {name: framed(found, writers, chance) for name, writers in {ONE: 1, FIVE: 5, SIXTY_FOUR: 64}.items()}
+    frames |= {PROTOBUF: in_protobuf(found, 0), NESTED: in_protobuf(found, 3)}
     return {
         PLAIN: spark_own(spark, bodies, rows),
         JSON: ours(spark, told, rows, RowPlan("json", COLUMNS, where=WHERE, select=SELECT)),
@@ -138,10 +165,43 @@ def checked(frames: Mapping[str, DataFrame]) -> None:
         raise SystemExit(f"the variants do not give the same rows: {sums}")
 
 
-def timed(act: Callable[[], None]) -> float:
-    began = time.monotonic()
+@dataclass(frozen=True)
+class Cost:
+    """Of one run of a variant."""
+
+    rate: float
+    """Rows a second."""
+    cpu_s: float
+    """CPU seconds for a million rows: of Spark, and of its Python workers."""
+
+
+def timed(act: Callable[[], None], rows: int) -> Cost:
+    began, before = time.monotonic(), _cpu_s()
     act()
-    return time.monotonic() - began
+    return Cost(rows / (time.monotonic() - began), (_cpu_s() - before) * 1e6 / rows)
+
+
+def _cpu_s() -> float:
+    """Of this process and all below it."""
+    found = 0.0
+    own = psutil.Process()
+    for each in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = each.cpu_times()
+            found += times.user + times.system + times.children_user + times.children_system
+    return found
+
+
+def measured(frames: Mapping[str, DataFrame], rows: int, rounds: int, chance: random.Random) -> dict[str, list[Cost]]:
+    """What each cost, round by round, in another order each time; a round before them doesn't count."""
+    costs: dict[str, list[Cost]] = {}
+    for number in range(rounds + 1):
+        for name in chance.sample(list(frames), len(frames)):
+            cost = timed(frames[name].write.format("noop").mode("overwrite").save, rows)
+            if number:
+                costs.setdefault(name, []).append(cost)
+                print(f"  round {number}, {name}: {cost.rate:,.0f} rows/s, {cost.cpu_s:.1f} CPU s", flush=True)
+    return costs
 
 
 def main() -> None:
@@ -150,7 +210,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--master", default="local[2]")
     arguments = parser.parse_args()
-    rates: dict[str, list[float]] = {}
     chance = random.Random(1)  # noqa: S311 - no secret
     with recording("formats", arguments) as record, TemporaryDirectory(prefix="bench-") as directory:
         conf = {"spark.driver.memory": "2g"}
@@ -158,20 +217,20 @@ def main() -> None:
             frames = variants(spark, arguments.rows, chance)
             checked(frames)
             record.ran("all", spark={**dict(spark.sparkContext.getConf().getAll()), **spark.conf.getAll})
-            for number in range(arguments.rounds + 1):
-                for name in chance.sample(list(frames), len(frames)):
-                    seconds = timed(frames[name].write.format("noop").mode("overwrite").save)
-                    if number:
-                        rates.setdefault(name, []).append(arguments.rows / seconds)
-                        print(f"  round {number}, {name}: {arguments.rows / seconds:,.0f} rows/s", flush=True)
-        ordered = {name: rates[name] for name in frames}
+            costs = measured(frames, arguments.rows, arguments.rounds, chance)
+        rates = {name: [each.rate for each in costs[name]] for name in frames}
         cells = [
-            (name, *(f"{pick(found):,.0f}" for pick in (statistics.median, min, max)), *_ratios(found, rates))
-            for name, found in ordered.items()
+            (
+                name,
+                *(f"{pick(found):,.0f}" for pick in (statistics.median, min, max)),
+                f"{statistics.median(each.cpu_s for each in costs[name]):.1f}",
+                *_ratios(found, rates),
+            )
+            for name, found in rates.items()
         ]
-        columns = ("format", "rows/s, median", "least", "most", f"/ {JSON}", f"/ {PLAIN}")
+        columns = ("format", "rows/s, median", "least", "most", "CPU s a million", f"/ {JSON}", f"/ {PLAIN}")
         record.table(f"{arguments.rows:,} records, {arguments.rounds} rounds", columns, cells)
-        for name, found in ordered.items():
+        for name, found in rates.items():
             record.bar("decoding", "rows/s", arguments.master, name, found)
 
 
