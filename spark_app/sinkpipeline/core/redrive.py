@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,8 @@ class Outcome(str, enum.Enum):
     DEAD_LETTERED = "DeadLettered"
     RETURNED = "Returned"
     """To its source topic."""
+    REPEATED = "Repeated"
+    """Another letter of the same record was settled: a crash had repeated it."""
 
 
 PENDING = "Pending"
@@ -183,12 +185,30 @@ def encode_settled(
     sink: SinkId, topic_id: str, run: str, outcomes: Mapping[int, Outcome], *, partition: int, most_bytes: int
 ) -> list[Row]:
     """The records of one transaction, as many as a topic with this limit needs. `outcomes` is by ascending offset."""
-    most = max(1, (most_bytes - _FRAME_BYTES) // _SPAN_BYTES)
-    found = [
-        (outcome.value, span)
+    return encode_spans(sink, topic_id, run, spans_of(outcomes), partition=partition, most_bytes=most_bytes)
+
+
+def spans_of(outcomes: Mapping[int, Outcome]) -> dict[str, tuple[Span, ...]]:
+    """By outcome. `outcomes` is by ascending offset."""
+    found = {
+        outcome.value: tuple(spans(offset for offset, each in outcomes.items() if each is outcome))
         for outcome in Outcome
-        for span in spans(offset for offset, each in outcomes.items() if each is outcome)
-    ]
+    }
+    return {outcome: each for outcome, each in found.items() if each}
+
+
+def encode_spans(
+    sink: SinkId,
+    topic_id: str,
+    run: str,
+    outcomes: Mapping[str, Iterable[Span]],
+    *,
+    partition: int,
+    most_bytes: int,
+) -> list[Row]:
+    """Likewise, of spans by outcome."""
+    most = max(1, (most_bytes - _FRAME_BYTES) // _SPAN_BYTES)
+    found = [(outcome, span) for outcome, each in outcomes.items() for span in each]
     rows = []
     for begin in range(0, len(found), most):
         settled: dict[str, list[Span]] = {}
@@ -206,7 +226,7 @@ def _encode(sink: SinkId, topic_id: str, run: str, partition: int, more: Mapping
 
 
 class Settled:
-    """Which offsets of one partition are settled, and how; of what is named twice the first counts."""
+    """Which offsets of one partition are settled, and how; of what is named twice the last counts."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -214,27 +234,35 @@ class Settled:
         self._outcomes: list[str] = []
 
     def add(self, span: Span, outcome: str) -> None:
-        for first, last in self._unsettled(span):
-            at = bisect_left(self._firsts, first)
-            self._firsts.insert(at, first)
-            self._lasts.insert(at, last)
-            self._outcomes.insert(at, outcome)
+        self._cut(span)
+        at = bisect_left(self._firsts, span[0])
+        self._insert(at, [(span, outcome)])
+
+    def reopen(self, offset: int) -> None:
+        """Pending again, until it is added anew."""
+        self._cut((offset, offset))
 
     def outcome(self, offset: int) -> str | None:
         at = bisect_right(self._firsts, offset) - 1
         return self._outcomes[at] if at >= 0 and offset <= self._lasts[at] else None
 
-    def _unsettled(self, span: Span) -> list[Span]:
-        """The parts of a span that are not covered yet."""
+    def _cut(self, span: Span) -> None:
+        """Nothing is known of these any more."""
         first, last = span
-        found = []
-        at = max(0, bisect_right(self._firsts, first) - 1)
-        while first <= last and at < len(self._firsts) and self._firsts[at] <= last:
-            if self._firsts[at] > first:
-                found.append((first, self._firsts[at] - 1))
-            first = max(first, self._lasts[at] + 1)
-            at += 1
-        return [*found, (first, last)] if first <= last else found
+        begin, end = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
+        if begin >= end:
+            return
+        left = [
+            ((self._firsts[begin], first - 1), self._outcomes[begin]),
+            ((last + 1, self._lasts[end - 1]), self._outcomes[end - 1]),
+        ]
+        del self._firsts[begin:end], self._lasts[begin:end], self._outcomes[begin:end]
+        self._insert(begin, [each for each in left if each[0][0] <= each[0][1]])
+
+    def _insert(self, at: int, found: Sequence[tuple[Span, str]]) -> None:
+        self._firsts[at:at] = [first for (first, _), _ in found]
+        self._lasts[at:at] = [last for (_, last), _ in found]
+        self._outcomes[at:at] = [outcome for _, outcome in found]
 
 
 class Ledger:
@@ -255,6 +283,11 @@ class Ledger:
         for outcome, found in record.settled.items():
             for span in found:
                 settled.add(span, outcome)
+
+    def reopen(self, sink: SinkId, offset: int) -> None:
+        """What became of a letter is gone: it is pending, until a record that is applied from here on settles it."""
+        if sink in self._settled:
+            self._settled[sink].reopen(offset)
 
     def outcome(self, sink: SinkId, offset: int) -> str | None:
         """What became of a letter; None while it is pending."""

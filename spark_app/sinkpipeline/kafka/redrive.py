@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from operator import add
@@ -30,7 +30,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.redrive_writer import DATA, LEFT, Destination, RedriveWriter
+from sinkpipeline.kafka.redrive_writer import DATA, LEFT, UNCOUNTED, Destination, RedriveWriter
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
@@ -49,8 +49,12 @@ class Summary:
     filtered: int = 0
     dead_lettered: int = 0
     """They failed again, and are letters again."""
+    repeated: int = 0
+    """Another letter of the same record was settled: nothing was written for them."""
     kept: int = 0
     """They failed again, could not be dead-lettered again, and stay pending as they are."""
+    uncounted: int = 0
+    """Nothing says that their records were handled as dead letters: they stay pending as they are."""
     pending: int = 0
     """Not reached."""
 
@@ -59,7 +63,8 @@ class Summary:
 
     @property
     def settled(self) -> int:
-        return self.delivered + self.returned + self.filtered + self.dead_lettered + self.kept
+        told = self.delivered + self.returned + self.filtered + self.dead_lettered + self.repeated
+        return told + self.kept + self.uncounted
 
 
 @dataclass
@@ -177,15 +182,7 @@ class Redrive:
                 plan, frontier={at: PartitionProgress(epoch=0, next=first)}, ranges={at: OffsetRange(first, view.end)}
             )
             known = len(view.pending(self.settings.id))
-            writer = RedriveWriter(
-                own,
-                survey.topic,
-                view.number,
-                view.ledger,
-                partial(self._note, view),
-                self.admin,
-                destination=self.destination,
-            )
+            writer = self._writer(own, survey.topic, view)
             try:
                 # Another redrive may have settled some since the survey, and what was hidden may have come.
                 pending = view.pending(self.settings.id)
@@ -197,6 +194,24 @@ class Redrive:
                 self._before += writer.tally
         return self.summary
 
+    def forecast(self, survey: Survey) -> Iterator[str]:  # noqa: ARG002 - there is nothing more to know of a topic
+        """What a person should know before this is carried out, one sentence a line; changes nothing."""
+        return iter(())
+
+    @property
+    def goes_into(self) -> str:
+        """Where rows go, for a person."""
+        return self.settings.data.name
+
+    def close(self) -> None:
+        """Gives up what it is connected with."""
+
+    def _writer(self, plan: BatchPlan, topic: Topic, view: PartitionView) -> RedriveWriter:
+        note = partial(self._note, view)
+        return RedriveWriter(
+            plan, self.settings, topic, view.number, view.ledger, note, self.admin, destination=self.destination
+        )
+
     def _drain(self, writer: RedriveWriter, topic: Topic, number: int, pending: list[int]) -> None:
         if self.transform is None:
             raise ValueError("without a transform nothing can be redriven")
@@ -207,7 +222,9 @@ class Redrive:
                 if self.stop.is_set():
                     return
                 writer.check_topics()
-                writer.deliver(chunk, self.transform(chunk))
+                settling, alive = writer.sift(chunk)
+                if settling:
+                    writer.deliver(settling, self.transform(alive) if alive else None)
                 self._tell(writer.tally)
 
     def _note(self, view: PartitionView, found: Letter | Foreign) -> None:
@@ -225,7 +242,9 @@ class Redrive:
             returned=tally[Outcome.RETURNED.value],
             filtered=tally[Outcome.FILTERED.value],
             dead_lettered=tally[Outcome.DEAD_LETTERED.value],
+            repeated=tally[Outcome.REPEATED.value],
             kept=tally[LEFT],
+            uncounted=tally[UNCOUNTED],
             pending=self._total - tally.total(),
         )
         self.on_change(self.summary)
@@ -243,14 +262,16 @@ class Redrive:
 
     def _plan(self, topic: Topic) -> BatchPlan:
         """What a batch of the sink would be told, after the same checks."""
-        settings = self.settings
         if is_compacted(topic.config):
             raise SinkPipelineError(
                 Reason.DEAD_LETTER_FAILED,
                 f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
                 "set its cleanup.policy to delete",
             )
-        meta = self.meta()
+        return self._plan_of_target(topic, self.meta())
+
+    def _plan_of_target(self, topic: Topic, meta: Meta) -> BatchPlan:
+        settings = self.settings
         data = describe(self.admin, settings.data.name)
         if data is None or data.id != self.destination.own_id(meta):
             what = "it does not exist" if data is None else "it is not the one that the sink knows"
@@ -272,15 +293,17 @@ class Redrive:
     def meta(self) -> Meta:
         """What the sink says of itself: which data topic is its own."""
         settings = self.settings
-        meta = None
         if self.admin.topics([settings.progress.name])[settings.progress.name] is not None:
             with ProgressLog(settings.connection, settings.progress.name, settings.group_id) as log:
                 # What is behind it is refused below: a topic's id never comes back.
-                meta = log.observe(settings.id).meta
+                return self._known_meta(log.observe(settings.id).meta, settings.progress.name, "data topic")
+        return self._known_meta(None, settings.progress.name, "data topic")
+
+    def _known_meta(self, meta: Meta | None, place: str, called: str) -> Meta:
         if meta is None or meta.data is None:
             raise SinkPipelineError(
                 Reason.PROGRESS_LOST,
-                f"{settings.progress.name} does not say which data topic {settings.id} delivers into: "
+                f"{place} does not say which {called} {self.settings.id} delivers into: "
                 f"{'it has no progress' if meta is None else 'it was reset, and has not run since'}",
                 "run the pipeline first; then redrive",
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -22,13 +22,14 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.progress import Meta, PartitionProgress
-from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, encode_settled, redrive_of
+from sinkpipeline.core.records import Row
+from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, Span, encode_spans, redrive_of, spans_of
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.session import KafkaSession, producer_properties, settings_of
-from sinkpipeline.kafka.settings import DeadLetterSettings
+from sinkpipeline.kafka.session import KafkaSession, producer_properties
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.failpoints import failpoint
@@ -40,6 +41,8 @@ _LOG = logging.getLogger("sinkpipeline.dlq")
 
 LEFT = "Left"
 """Of a letter that fails again and can't be dead-lettered again: it stays pending where it is, and so isn't lost."""
+UNCOUNTED = "Uncounted"
+"""Of a letter of which nothing says that its record was handled as one: likewise."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ DATA = Destination(Outcome.DELIVERED, lambda meta: meta.data, data_topic_lost)
 
 
 @dataclass(frozen=True)
-class _Doubt:
+class Doubt:
     """A transaction whose commit was asked for."""
 
     outcomes: dict[int, Outcome]
@@ -82,6 +85,7 @@ class RedriveWriter(TransactionalWriter):
     def __init__(
         self,
         plan: BatchPlan,
+        log: SinkSettings,
         topic: Topic,
         number: int,
         ledger: Ledger,
@@ -92,7 +96,8 @@ class RedriveWriter(TransactionalWriter):
     ) -> None:
         """Claims the partition: fences whoever redrives it, and reads what they have settled.
 
-        `note` is given what is read beyond the ledger's position, some of it perhaps twice.
+        `log` is the sink as its dead letters are read. `note` is given what is read beyond the ledger's position, some
+        of it perhaps twice.
         """
         self._topic = topic
         self._number = number
@@ -104,12 +109,12 @@ class RedriveWriter(TransactionalWriter):
         self._offsets: list[int] = []
         self._dead: set[int] = set()
         self._left: set[int] = set()
-        self._doubt: _Doubt | None = None
+        self._doubt: Doubt | None = None
         self.tally: Counter[str] = Counter()
         self._sink: SinkId = plan.settings.id
         super().__init__(plan, SourcePartition(topic.name, number), Worker(), cuts=None)
-        self._kafka = settings_of(plan)
-        letters = self._kafka.dead_letter
+        self._kafka = log
+        letters = log.dead_letter
         if letters is None:
             raise ValueError("only a sink with dead letters has some to redrive")
         self._letters = _Again(self, plan, letters, self._partition, self._worker)
@@ -118,6 +123,10 @@ class RedriveWriter(TransactionalWriter):
         """Runs that were there before this one: any other is a newer redrive's."""
         self._interrupted = False
         self._guard(self._claim)
+
+    def sift(self, chunk: Sequence[Letter]) -> tuple[Sequence[Letter], Sequence[Letter]]:
+        """Which of these letters are to be settled, and which of them by rows."""
+        return chunk, chunk
 
     def deliver(self, chunk: Sequence[Letter], rows: RowBatch | None) -> None:
         """Settles these letters, which follow all that were given before; their rows have the letters' offsets."""
@@ -160,24 +169,30 @@ class RedriveWriter(TransactionalWriter):
         below = self._offsets[begin:end]
         if not below:
             return
-        doubt = _Doubt(self._outcomes(below), frozenset(self._left), self._advanced(next_offset))
+        doubt = Doubt(self._outcomes(below), frozenset(self._left), self._advanced(next_offset))
         if doubt.outcomes:
-            self._begin()
-            producer = self._held_producer()
-            records = encode_settled(
-                self._sink,
-                self._topic.id,
-                self._plan.run,
-                doubt.outcomes,
-                partition=self._number,
-                most_bytes=self._plan.letter_limits.message_bytes,
-            )
-            producer.produce_rows(self._topic.name, records)
-            failpoint("redrive-before-commit")
-            self._doubt = doubt
-            producer.commit()
-            failpoint("redrive-after-commit")
+            self._commit(doubt)
         self._settled(doubt)
+
+    def _commit(self, doubt: Doubt) -> None:
+        self._begin()
+        producer = self._held_producer()
+        producer.produce_rows(self._topic.name, self._saying(spans_of(doubt.outcomes)))
+        failpoint("redrive-before-commit")
+        self._doubt = doubt
+        producer.commit()
+        failpoint("redrive-after-commit")
+
+    def _saying(self, outcomes: Mapping[str, Iterable[Span]]) -> list[Row]:
+        """The redrive records of these."""
+        return encode_spans(
+            self._sink,
+            self._topic.id,
+            self._plan.run,
+            outcomes,
+            partition=self._number,
+            most_bytes=self._plan.letter_limits.message_bytes,
+        )
 
     def _outcomes(self, offsets: Sequence[int]) -> dict[int, Outcome]:
         rows = {offset for held in self._held for offset in held.batch.offsets}
@@ -189,7 +204,7 @@ class RedriveWriter(TransactionalWriter):
                 found[offset] = self._destination.outcome if offset in rows else Outcome.FILTERED
         return found
 
-    def _settled(self, doubt: _Doubt) -> None:
+    def _settled(self, doubt: Doubt) -> None:
         self._doubt = None
         self.tally += doubt.tally
         self._count(doubt.state)
@@ -214,8 +229,8 @@ class RedriveWriter(TransactionalWriter):
                 # Before anything is fenced in return.
                 self._read(log.read_on(self._ledger, self._number, log.extents()[self._number].stable))
                 self._check_newest()
-            producer = TransactionalProducer(self._kafka.connection, self._id, producer_properties(self._plan))
-            self._session = KafkaSession(self._kafka, producer, record_key="")
+            producer = TransactionalProducer(self._kafka.connection, self._id, self._properties())
+            self._hold_id(producer)
             failpoint("redrive-after-claim")
             run = self._plan.run
             self._read(log.read_to_sentinel(self._ledger, self._number, producer, self._sink, run))
@@ -224,11 +239,23 @@ class RedriveWriter(TransactionalWriter):
             self._check_newest()
         else:
             self._met |= self._ledger.runs(self._sink)
+        self._claim_target()
         doubt, self._doubt = self._doubt, None
         if doubt is not None and self._ledger.outcome(self._sink, next(iter(doubt.outcomes))) is not None:
             # It was committed; only the answer was lost.
             self._settled(doubt)
         self._start_over()
+
+    def _properties(self) -> dict[str, str]:
+        """Of the producer that holds the partition."""
+        return producer_properties(self._plan)
+
+    def _hold_id(self, producer: TransactionalProducer) -> None:
+        """The partition is ours: rows go by this producer too."""
+        self._session = KafkaSession(self._kafka, producer, record_key="")
+
+    def _claim_target(self) -> None:
+        """Where rows go another way than letters: takes that as well, once all was read that was settled before."""
 
     def _read(self, found: Iterable[Letter | Foreign]) -> None:
         for each in found:
@@ -245,18 +272,25 @@ class RedriveWriter(TransactionalWriter):
 
     def check_topics(self) -> None:
         """What was read of another topic means nothing, and what was delivered into a deleted one is lost."""
-        data, dead = self._settings.data.name, self._topic.name
-        found = self._admin.topics([data, dead])
-        data_topic, dead_topic = found[data], found[dead]
-        if data_topic is None or data_topic.id != self._plan.data_topic_id:
-            what = "deleted" if data_topic is None else "re-created"
-            raise self._destination.lost(data, f"it was {what} while letters were redriven into it")
+        self._check_target(self._settings.data.name)
+        dead = self._topic.name
+        dead_topic = self._admin.topics([dead])[dead]
         if dead_topic is None or dead_topic.id != self._topic.id:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
                 f"the dead-letter topic {dead} was deleted or re-created while it was redriven",
                 "look at what is there now: `sinkpipeline dlq list`",
             )
+
+    def _check_target(self, data: str) -> None:
+        found = self._target_id(data)
+        if found != self._plan.data_topic_id:
+            what = "deleted" if found is None else "re-created"
+            raise self._destination.lost(data, f"it was {what} while letters were redriven into it")
+
+    def _target_id(self, data: str) -> str | None:
+        topic = self._admin.topics([data])[data]
+        return None if topic is None else topic.id
 
 
 class _Again(DeadLetters):

@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 from typing_extensions import Self
 
 from sinkpipeline.core.deadletter import DeadLetter, NotADeadLetter, parse
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Letter, LetterId, Wanted
 from sinkpipeline.kafka.redrive import Redrive, Summary
@@ -25,6 +26,24 @@ from sinkpipeline.sinks.contract import RowBatch
 from support.kafka import topics
 from support.sink.dead_letters import Lettered, records
 from support.waiting import wait_until
+
+
+def four_at_once(redrive: Callable[[], Summary]) -> list[Summary | Reason]:
+    """What became of each: what it did, or why it was refused."""
+    told: list[Summary | Reason] = []
+
+    def run() -> None:
+        try:
+            told.append(redrive())
+        except SinkPipelineError as error:
+            told.append(error.reason)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return told
 
 
 @dataclass(frozen=True)
@@ -130,12 +149,20 @@ def redriving(
 class RedriveProcess:
     """A redrive in a process of its own, to be killed; use it in a `with`."""
 
-    def __init__(self, directory: Path, settings: SinkSettings, *, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Any,
+        *,
+        rate: float | None = None,
+        run: Callable[[Any, float | None], None] | None = None,
+    ) -> None:
         directory.mkdir(exist_ok=True)
         self._directory = directory
         context = get_context("spawn")
         pickled = cloudpickle.dumps(settings)  # type: ignore[no-untyped-call]
-        self._process = context.Process(target=_redrive, args=(directory, pickled, rate), daemon=True)
+        target = run or _of_a_topic
+        self._process = context.Process(target=_redrive, args=(directory, pickled, rate, target), daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
@@ -163,9 +190,13 @@ class RedriveProcess:
         self._process.join()
 
 
-def _redrive(directory: Path, settings: bytes, rate: float | None) -> None:
+def _redrive(directory: Path, settings: bytes, rate: float | None, run: Callable[[Any, float | None], None]) -> None:
     failpoints._DIRECTORY = str(directory)
-    redrive = redriving(pickle.loads(settings), ALL_FINE, rate=rate)
+    run(pickle.loads(settings), rate)
+
+
+def _of_a_topic(settings: SinkSettings, rate: float | None) -> None:
+    redrive = redriving(settings, ALL_FINE, rate=rate)
     survey = redrive.survey()
     if survey is not None:
         redrive.carry_out(survey)

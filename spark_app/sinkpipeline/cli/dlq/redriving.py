@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,10 +21,8 @@ from sinkpipeline.cli.say import say
 from sinkpipeline.cli.signals import stop_on_signal
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
-from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import Plain
 from sinkpipeline.core.manifest import SinkPipeline
-from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
@@ -32,6 +30,7 @@ from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.analysis import analyse
@@ -55,16 +54,6 @@ class How:
     to_source: bool = False
 
 
-def check_redrivable(sinks: Sequence[AnySettings], sink: SinkId) -> None:
-    """Raises SinkPipelineError: NotServed for a table."""
-    if not isinstance(next(each for each in sinks if each.id == sink), SinkSettings):
-        raise SinkPipelineError(
-            Reason.NOT_SERVED,
-            f"sink {sink.sink} is a table, and redrive delivers into topics so far",
-            "mend the cause, and produce the record of `sinkpipeline dlq show` into its source topic again",
-        )
-
-
 def redrive_letters(
     manifest: Path, secrets_dir: Path | None, sink: str | None, ids: Sequence[str], filters: Filters, how: How
 ) -> None:
@@ -72,10 +61,18 @@ def redrive_letters(
     pipeline = read_manifest(manifest)
     sinks = resolve_sinks(pipeline, secrets_dir)
     settings = the_one(with_letters(sinks, sink), "each is redriven for itself")
-    check_redrivable(sinks, settings.id)
     if how.to_source:
         check_returnable(sinks)
-    redrive = Redrive(settings=settings, wanted=filters.wanted([settings], ids), rate=how.rate)
+    with closing(redrive_of(settings_of(sinks, settings), filters.wanted([settings], ids), how.rate)) as redrive:
+        _redrive(pipeline, settings, redrive, how)
+
+
+def settings_of(sinks: Sequence[AnySettings], seen: SinkSettings) -> AnySettings:
+    """Of a sink, whose dead letters are seen so, its own."""
+    return next(each for each in sinks if each.id == seen.id)
+
+
+def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, how: How) -> None:
     connect(redrive.admin, CONNECT_S)
     survey = redrive.survey()
     if survey is None:
@@ -83,7 +80,7 @@ def redrive_letters(
         _show(Summary(), how.output)
         return
     check_ids(survey, redrive.wanted.ids)
-    for line in told(survey):
+    for line in (*told(survey), *(() if how.to_source else redrive.forecast(survey))):
         say(line, err=True)
     if how.dry_run:
         say("nothing was changed (--dry-run)", err=True)
@@ -100,6 +97,8 @@ def redrive_letters(
                 deliver_letters(pipeline, redrive, survey, log_file, done, show)
     finally:
         _show(done.summary, how.output)
+        for line in left(done.summary):
+            say(line, err=True)
 
 
 class Done:
@@ -182,12 +181,21 @@ def told(survey: Survey) -> Iterator[str]:
         )
 
 
+def left(summary: Summary) -> Iterator[str]:
+    """What stays pending though it was reached, one sentence a line."""
+    if summary.uncounted:
+        yield (
+            f"{summary.uncounted} letters stay pending: the progress does not say that their records were handled as "
+            "dead letters. Look whether their rows are there; docs/dlq-command.md says what to do then"
+        )
+
+
 def _show(summary: Summary, output: str) -> None:
     numbers = {_CAMEL.get(name, name): number for name, number in asdict(summary).items()}
     if output == "json":
         say(json.dumps(numbers, indent=2))
         return
-    names = ("delivered", "returned", "filtered", "dead-lettered again", "kept", "pending")
+    names = ("delivered", "returned", "filtered", "dead-lettered again", "repeated", "kept", "uncounted", "pending")
     row = [str(number) for number in numbers.values()]
     say(table(names, [row], right=names, heads=0, width=terminal_width()))
 

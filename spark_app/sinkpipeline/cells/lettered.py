@@ -1,0 +1,129 @@
+"""What is to become of dead letters, by the cells of their records and by what their topic says is settled.
+
+    letter   its cell                        other letters of the record
+    counts   speaks of it
+    repeats  is gone                         one was settled, and the record was handled
+    repeats  speaks of another one           that one is pending, and the record was handled
+    neither  all else: nobody knows whether its record is in the target, or comes there
+
+A letter that is settled and counts is of a store that went back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sinkpipeline.cells.letters import counted, key_of
+from sinkpipeline.cells.records import decode_cell
+from sinkpipeline.cells.store import NO_CELL, Cell, Cells, Version
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.order import is_before
+from sinkpipeline.core.redrive import MOST_LETTERS, Ledger, Letter, LetterId
+
+
+@dataclass(frozen=True)
+class Fates:
+    """What is to become of letters."""
+
+    counting: Mapping[LetterId, Version]
+    """With the versions of their cells."""
+    repeated: frozenset[LetterId]
+    uncounted: frozenset[LetterId]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a letter is about."""
+
+    key: str
+    """Of the cell that says whether it counts."""
+    redrives: int
+    source: str
+    """The key of its source partition's cell."""
+    offset: int
+    ledger: Ledger
+    """What is settled of the partition that it stands in."""
+
+
+@dataclass
+class LetteredRecords:
+    """Every letter of a sink that was read, by its record."""
+
+    sink: SinkId
+    _known: dict[LetterId, _Known] = field(default_factory=dict, init=False)
+    _alike: dict[str, list[LetterId]] = field(default_factory=dict, init=False)
+    """Those of one record, by its cell."""
+
+    def note(self, found: Letter, ledger: Ledger) -> None:
+        """A letter that was read, perhaps again; `ledger` is that of its partition."""
+        if found.id in self._known:
+            return
+        record = found.letter.record
+        source, key = self.sink.partition_key(record.partition), key_of(found.letter)
+        self._known[found.id] = _Known(key, found.letter.redrives, source, record.offset, ledger)
+        self._alike.setdefault(key, []).append(found.id)
+
+    def key(self, letter: LetterId) -> str:
+        return self._known[letter].key
+
+    def fates(self, cells: Cells, letters: Sequence[LetterId]) -> Fates:
+        """By one read, so that a record is handled or not, and its letter counts or not, at one moment.
+
+        Raises:
+            SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown, and what reading raises.
+        """
+        known = {each: self._known[each] for each in letters}
+        keys = {each.key for each in known.values()} | {each.source for each in known.values()}
+        found = cells.read(list(keys)) if keys else {}
+        counting: dict[LetterId, Version] = {}
+        repeated, uncounted = set[LetterId](), set[LetterId]()
+        for id_, each in known.items():
+            cell = found.get(each.key, NO_CELL)
+            named = counted(cell)
+            if named == each.redrives:
+                counting[id_] = cell.version
+            elif self._repeats(id_, named) and _is_handled(each, found.get(each.source, NO_CELL)):
+                repeated.add(id_)
+            else:
+                uncounted.add(id_)
+        return Fates(counting, frozenset(repeated), frozenset(uncounted))
+
+    def reopen(self, cells: Cells) -> list[LetterId]:
+        """The settled letters that count, which are pending from here on: the store went back, and lost their rows.
+
+        A letter's cell goes with its row, before the topic says that it is settled. One of each record: of others with
+        the same cell a pending one, if there is one, gives the row.
+
+        Raises:
+            SinkPipelineError: ProgressCorrupt, and what reading raises.
+        """
+        keys = [key for key, letters in self._alike.items() if any(map(self._is_settled, letters))]
+        reopened = []
+        for begin in range(0, len(keys), MOST_LETTERS):
+            for key, cell in cells.read(keys[begin : begin + MOST_LETTERS]).items():
+                named = counted(cell)
+                alike = sorted(each for each in self._alike[key] if self._known[each].redrives == named)
+                if alike and all(map(self._is_settled, alike)):
+                    self._known[alike[0]].ledger.reopen(self.sink, alike[0].offset)
+                    reopened.append(alike[0])
+        return reopened
+
+    def _repeats(self, id_: LetterId, named: int | None) -> bool:
+        """`named`: how often the letter that counts was redriven.
+
+        A cell that counts a settled letter is of a store that went back: the row that came of it is gone.
+        """
+        others = [each for each in self._alike[self.key(id_)] if each != id_]
+        if named is None:
+            return any(map(self._is_settled, others))
+        return any(self._known[each].redrives == named and not self._is_settled(each) for each in others)
+
+    def _is_settled(self, id_: LetterId) -> bool:
+        return self._known[id_].ledger.outcome(self.sink, id_.offset) is not None
+
+
+def _is_handled(letter: _Known, cell: Cell) -> bool:
+    """Raises SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown."""
+    progress = None if cell.value is None else decode_cell(cell.value, letter.source).progress
+    return progress is not None and is_before(letter.offset, progress.next)

@@ -1,0 +1,54 @@
+"""Which dead letters count: a cell for each, written with the commit that handled its record.
+
+A letter is acknowledged before that commit. So one may stand in its topic whose commit did not come through: its record
+may be in the target by now, or be a letter once more. Only who finds the cell makes a row of a letter, and removes the
+cell with it: what two letters say of one record is written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from sinkpipeline.cells.store import Cell, Cells, Puts
+from sinkpipeline.core.deadletter import DeadLetter, parse
+from sinkpipeline.core.foreign_json import parse_json
+from sinkpipeline.core.progress import corrupt
+from sinkpipeline.core.records import Row
+
+
+def key_of(letter: DeadLetter) -> str:
+    """By what the record holds, too: another topic of its name may have another record at its offset."""
+    record = letter.record
+    digest = hashlib.sha256()
+    for part in (record.key, record.value):
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return letter.sink.letter_key(record.partition, record.offset, digest.hexdigest()[:16])
+
+
+def encode_count(redrives: int) -> bytes:
+    """Of several letters of one record the one that was redriven so often counts."""
+    return json.dumps({"redrives": redrives}, separators=(",", ":")).encode()
+
+
+def counted(cell: Cell) -> int | None:
+    """How often the letter that counts was redriven, None where none counts.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt.
+    """
+    if cell.value is None:
+        return None
+    try:
+        return int(parse_json(cell.value.decode())["redrives"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise corrupt(f"the cell of a dead letter is none of ours: {error}") from error
+
+
+def counting(cells: Cells, rows: Iterable[Row]) -> Puts:
+    """The cells of dead letters, as they are about to be sent; one may be there already, from before a reset."""
+    found = [parse(value, key, headers) for value, key, _, _, headers in rows]
+    new = {key_of(each): encode_count(each.redrives) for each in found}
+    there = cells.read(list(new)) if new else {}
+    return {key: (value, there[key].version) for key, value in new.items()}

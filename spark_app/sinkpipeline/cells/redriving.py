@@ -1,0 +1,112 @@
+"""How a redrive writes to a store of cells: rows, the cells of their letters, and a cell of its own, in one commit.
+
+    cell of the redrive   what the last commit has settled of its partition; then the topic's redrive record says so too
+    cell of a letter      removed with its row; or it says that a newer letter counts, where it failed again
+
+The redrive's own cell is claimed as a source partition's is: of two redrives the newer one finds it as it left it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sinkpipeline.cells.session import CLAIM_ATTEMPTS, CellSession, passing_outages
+from sinkpipeline.cells.store import Cell, Cells, Moved, Puts, Version
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.foreign_json import parse_json
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.ports import Fenced
+from sinkpipeline.core.progress import corrupt
+from sinkpipeline.core.redrive import Span, redrive_of
+from sinkpipeline.sinks.letters import SentLetters
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What the last commit of a redrive has settled."""
+
+    run: str
+    topic: str
+    """The id of the dead-letter topic: offsets mean nothing in another one."""
+    outcomes: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """With a word that no other one has."""
+        document = {"v": VERSION, "run": self.run, "claim": str(uuid.uuid4()), "topic": self.topic}
+        return json.dumps({**document, "settled": self.outcomes}, separators=(",", ":")).encode()
+
+
+def decode_settled(cell: Cell, where: str) -> Settled | None:
+    """Raises SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown."""
+    if cell.value is None:
+        return None
+    try:
+        document = parse_json(cell.value.decode())
+        if document["v"] != VERSION:
+            raise SinkPipelineError(
+                Reason.PROGRESS_VERSION_UNKNOWN,
+                f"{where} is of version {document['v']}, known is {VERSION}",
+                "run the release that wrote it",
+            )
+        outcomes = {
+            str(outcome): tuple((int(first), int(last)) for first, last in found)
+            for outcome, found in document["settled"].items()
+        }
+        return Settled(run=str(document["run"]), topic=str(document["topic"]), outcomes=outcomes)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise corrupt(f"{where} is no cell of a redrive: {error}") from error
+
+
+class RedriveSession(CellSession):
+    """A partition of a dead-letter topic, as this redrive has taken it."""
+
+    found: Settled | None = None
+    """What an earlier redrive has settled last."""
+
+    def settle(self, settled: Settled, letters: Puts) -> None:
+        """What was sent counts, with what becomes of the cells of its letters.
+
+        Raises:
+            SinkPipelineError: Superseded, where the cell of a letter is not as it was.
+        """
+        self._flush()
+        try:
+            self._commit(settled.encode(), letters)
+        except Fenced as fenced:
+            if fenced.args[0] == self.key:
+                raise
+            raise SinkPipelineError(
+                Reason.SUPERSEDED,
+                f"a dead letter was settled by somebody else, or counted anew by its driver, meanwhile: {fenced}",
+                "redrive again: what was settled stays settled",
+            ) from fenced
+
+
+def take(
+    cells: Cells, sink: SinkId, partition: SourcePartition, mine: Settled, letters: SentLetters | None
+) -> RedriveSession:
+    """Whoever redrives this partition has it no more; `mine`: as whom, for which topic.
+
+    Raises:
+        Fenced: others take it again and again.
+        InDoubt: an outage.
+    """
+    key = redrive_of(sink).partition_key(partition)
+    for _ in range(CLAIM_ATTEMPTS):
+        with passing_outages():
+            cell = cells.read([key])[key]
+        found = decode_settled(cell, key)
+        kept = mine if found is None else Settled(run=mine.run, topic=found.topic, outcomes=found.outcomes)
+        try:
+            version: Version = cells.put({key: (kept.encode(), cell.version)})[key]
+        except Moved:
+            continue
+        session = RedriveSession(cells, key, mine.run, version, None, letters)
+        session.found = found
+        return session
+    raise Fenced(key)
