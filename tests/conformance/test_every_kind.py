@@ -1,0 +1,272 @@
+"""What every kind of sink keeps to, on its real server: each row arrives once, whatever is killed, lost or refused.
+
+The scenarios are the same for all kinds; what is a kind's own stands in its adapter (`tests/support/conformance`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from servers.postgresql import LocalPostgresql
+from servers.sql_proxy import SqlProxy
+from sinkpipeline.core import troubles
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import OUTAGES
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.kafka import connection, producers
+from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
+from sinkpipeline.sinks import delivery, takeover, transactional
+from sinkpipeline.sinks.reset import SinkReset
+from support.conformance.child import KINDS, child
+from support.conformance.kind import PROTOCOL_POINTS, STEP, Sink, World
+from support.conformance.of_kafka import KafkaWorld
+from support.conformance.of_postgresql import PostgresqlWorld
+from support.runs.keeper import KEEPER
+from support.sink.cell_driver import Driver
+from support.sink.starts import refusal
+from support.waiting import wait_until
+from support.worlds.faults import faulty_kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
+Kinds = pytest.mark.parametrize("kind", KINDS)
+SLOWLY = [
+    pytest.param(each, marks=[pytest.mark.thorough("a broker starts for seconds")] if each == "kafka" else [])
+    for each in KINDS
+]
+"""Where a server starts."""
+
+
+@pytest.fixture
+def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A server of the kind, behind a proxy."""
+    with ExitStack() as stack:
+        if kind == "kafka":
+            faulty = KEEPER.get("_faulty_kafka", faulty_kafka)
+            stack.callback(faulty.heal)
+            yield KafkaWorld(faulty, stack)
+        else:
+            server: LocalPostgresql = request.getfixturevalue("postgresql")
+            kafka: LocalKafka = request.getfixturevalue("kafka")
+            yield PostgresqlWorld(server, stack.enter_context(SqlProxy(server.port)), kafka, stack)
+
+
+@pytest.fixture(autouse=True)
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "_MAX_DELAY_S", 0.11)
+    monkeypatch.setattr(transactional, "_MAX_DELAY_S", 0.02)
+    monkeypatch.setattr(delivery, "_ANNOUNCED_S", 0.0)
+
+
+def points() -> list[object]:
+    """In `make test` the one of each kind between its rows and their commit."""
+    found: list[object] = []
+    for kind, sink in KINDS.items():
+        all_points = (*PROTOCOL_POINTS, *sink.points)
+        first = sink.points[-1] if sink.points else "after-progress-before-commit"
+        waits = pytest.mark.thorough("each point where a driver or a task can be killed")
+        found += [pytest.param(kind, each, marks=[] if each == first else [waits]) for each in all_points]
+    return found
+
+
+@pytest.mark.parametrize(("kind", "point"), points())
+def test_a_kill_at_each_point(world: World, tmp_path: Path, point: str) -> None:
+    sink = world.sink()
+    killed = child(sink, tmp_path, point, step=STEP)
+    killed.wait_at(point)
+    killed.kill()
+    sink.driver().drain()
+    assert sink.delivered() == sink.once
+
+
+@Kinds
+def test_two_writers_that_take_the_sink_from_each_other(world: World) -> None:
+    sink = world.sink({0: 60})
+    troubles_of: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            for _ in range(200):
+                with passing(lambda reason: reason in (Reason.SUPERSEDED, Reason.FENCED_REPEATEDLY)):
+                    sink.driver(step=7).drain()
+                    return
+        except BaseException as error:  # noqa: BLE001 - told below
+            troubles_of.append(error)
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert troubles_of == []
+    assert sink.delivered() == sink.once
+
+
+@Kinds
+def test_a_late_writer_of_an_older_driver_writes_nothing_more(world: World) -> None:
+    """It has its partition, and its rows are on their way, when another driver starts."""
+    sink = world.sink()
+    late, offsets = next(sink.driver().writers())
+    late.write(sink.batch(late._partition, offsets))
+    sink.driver().drain()
+    refusal(late.finish, Reason.SUPERSEDED)
+    assert sink.delivered() == sink.once
+
+
+@contextmanager
+def passing(passes: Callable[[Reason], bool]) -> Iterator[None]:
+    """Of an attempt after which there is another one."""
+    try:
+        yield
+    except SinkPipelineError as error:
+        if not passes(error.reason):
+            raise
+
+
+@Kinds
+@pytest.mark.parametrize("answer", [True, pytest.param(False, marks=[pytest.mark.thorough("the other loss")])])
+def test_a_commit_that_is_lost_or_its_answer(world: World, answer: bool) -> None:
+    sink = world.sink()
+    driver = sink.driver()
+    lost = world.lose_commit(answer=answer)
+    driver.drain()
+    assert (lost.caught, sink.delivered()) == (1, sink.once)
+
+
+@pytest.mark.parametrize("kind", SLOWLY)
+def test_the_server_is_killed_and_comes_back(world: World) -> None:
+    sink = world.sink({0: 400})
+    driver = sink.driver(step=10)
+    driver.pause_s = 0.1
+    running = threading.Thread(target=driver.drain)
+    running.start()
+    wait_until(lambda: handled(driver) > 0, "rows come")
+    world.restart()
+    running.join()
+    assert sink.delivered() == sink.once
+
+
+def handled(driver: Driver) -> int:
+    """As it says itself: whoever reads the target meanwhile is in the way of its server."""
+    return sum(each.next for each in driver.delivery.progress.partitions.values())
+
+
+@Kinds
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
+def test_a_target_that_is_deleted(world: World, again: bool) -> None:
+    sink = world.sink()
+    driver = sink.driver(remembered=Remembered())
+    driver.batch()
+    if again:
+        sink.recreate()
+    else:
+        sink.delete()
+    refusal(driver.drain, Reason.DATA_TOPIC_LOST)
+    if again:
+        assert sink.delivered() == Counter(), "nothing is written into another target"
+
+
+@Kinds
+def test_a_target_that_is_emptied_is_its_owner_s_own(world: World) -> None:
+    sink = world.sink()
+    driver = sink.driver()
+    driver.batch()
+    gone = sink.delivered()
+    sink.empty()
+    driver.drain()
+    sink.driver().drain()
+    assert sink.delivered() == sink.once - gone
+    assert gone.total() == 2 * STEP
+
+
+@pytest.mark.parametrize("kind", SLOWLY)
+def test_a_target_that_is_full_is_waited_for(
+    world: World,
+    short_deadlines: None,  # noqa: ARG001 - it acts
+) -> None:
+    """Nothing is refused for it, and nothing is dead-lettered."""
+    sink = world.sink(lettered=True)
+    driver = sink.driver()
+    driver.batch()
+    with world.full(sink), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(troubles, "_OUTAGE_S", 1.0)
+        with pytest.raises(SinkPipelineError) as caught:
+            driver.batch()
+        assert caught.value.reason in OUTAGES
+    again = sink.driver()
+    again.drain()
+    assert (sink.delivered(), again.dead) == (sink.once, 0)
+
+
+@pytest.fixture
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that is tried again is given up soon."""
+    monkeypatch.setattr(connection, "SOCKET_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(producers, "_DELIVERY_TIMEOUT_MS", 1_500)
+    monkeypatch.setattr(TransactionalProducer.commit, "__defaults__", (3.0,))
+    monkeypatch.setattr(PlainProducer.flush, "__defaults__", (3.0,))
+
+
+@Kinds
+@pytest.mark.parametrize(
+    "bad",
+    [{4}, pytest.param({2, 7, 11}, marks=[pytest.mark.thorough("several of them")]), set(range(12))],
+    ids=["alone", "among others", "all"],
+)
+def test_rows_that_the_server_refuses_are_dead_letters_and_the_others_arrive(world: World, bad: set[int]) -> None:
+    sink = world.sink(lettered=True)
+    # What stands alone in its commit, and what stands among others.
+    driver = sink.driver(step=1 if len(bad) == 1 else 12)
+    sink.limit()
+    sink.bad = frozenset(bad)
+    driver.drain()
+    assert sorted(sink.letters()) == sorted(bad), "each once, where nothing else went wrong"
+    assert sink.delivered() == Counter({each: count for each, count in sink.once.items() if each[1] not in bad})
+    assert driver.dead == len(bad)
+
+
+@Kinds
+def test_a_reset_under_a_running_driver(world: World) -> None:
+    sink = world.sink()
+    driver = sink.driver()
+    driver.batch()
+    resetting = SinkReset(ports=sink.ports())
+    [topic] = {each.topic for each in sink.ends}
+    resetting.carry_out(resetting.plan(parse_targets([f"{topic}:0=1,{topic}:1=earliest"])))
+    refusal(driver.batch, Reason.SUPERSEDED)
+    again = sink.driver()
+    states = again.delivery.progress.partitions
+    assert [(states[each].epoch, states[each].next) for each in sorted(states)] == [(1, 1), (1, 0)]
+    again.drain()
+    assert sink.delivered() == sink.once + Counter([(0, 1), (0, 2), (0, 3), *((1, each) for each in range(STEP))])
+
+
+def started(sink: Sink) -> Driver:
+    """As a runner would: what may be tried again is. Very many partitions have no leaders yet for a while."""
+    for _ in range(20):
+        with passing(lambda reason: reason.retry):
+            return sink.driver()
+    raise AssertionError("it never started")
+
+
+@Kinds
+@pytest.mark.parametrize("partitions", [0, 1, pytest.param(1_500, marks=[pytest.mark.thorough("many partitions")])])
+def test_none_one_and_many_partitions(world: World, partitions: int) -> None:
+    sink = world.sink(dict.fromkeys(range(partitions), 1))
+    if not partitions and sink.without_partitions is not None:
+        refusal(sink.driver, sink.without_partitions)
+        return
+    started(sink)
+    driver = started(sink)
+    states = driver.delivery.progress.partitions
+    assert {each: state.next for each, state in states.items()} == dict.fromkeys(sink.ends, 0)
+    if partitions == 1:
+        driver.drain()
+        assert sink.delivered() == sink.once

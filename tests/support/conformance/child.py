@@ -1,0 +1,31 @@
+"""A driver of any kind's sink in a process of its own, which a test may kill: KIND STEP and the sink's arguments."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sinkpipeline.sinks import delivery, takeover, transactional
+from support.conformance.kind import Sink
+from support.conformance.of_kafka import KafkaSink
+from support.conformance.of_postgresql import PostgresqlSink
+from support.sink.sql_child import Process
+
+KINDS: dict[str, type[Sink]] = {"kafka": KafkaSink, "postgresql": PostgresqlSink}
+
+
+def child(sink: Sink, directory: Path, *failpoints: str, step: int) -> Process:
+    """It holds at a failpoint that was asked for."""
+    [kind] = [name for name, each in KINDS.items() if isinstance(sink, each)]
+    return Process(directory, failpoints, __name__, kind, str(step), *sink.arguments)
+
+
+def main() -> None:
+    kind, step, *arguments = sys.argv[1:]
+    takeover._MAX_DELAY_S, transactional._MAX_DELAY_S, delivery._ANNOUNCED_S = 0.11, 0.02, 0.0
+    KINDS[kind].again(*arguments).driver(int(step)).drain()
+    print("{}")
+
+
+if __name__ == "__main__":
+    main()
