@@ -3,10 +3,10 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm prometheus postgresql dashboard crds manifests format lock clean
+.PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard crds manifests format lock clean
 .PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-protobuf bench-operator
+.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
 postgresql: ## PostgreSQL's server, likewise
 	@dev/install.sh postgresql
 
+debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes with (dev/debezium); no test needs them
+	@dev/install.sh debezium
+
 dashboard: install ## Write the chart's Grafana dashboard anew
 	PYTHONPATH=dev $(RUN) -m dashboard
 
@@ -54,7 +57,7 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/kafka
+TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
 test: servers lint helm prometheus postgresql ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
@@ -131,12 +134,8 @@ bench-dead-letters: install ## What a dead-letter topic costs, without a bad row
 bench-slow-clock: install ## What a worker's clock that is an hour slow costs
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m slow_clock $(BENCH)
 
-bench-formats: install ## Decoding: Avro, with and without a registry, beside JSON and beside Spark's own from_avro
+bench-formats: install ## Decoding: Avro, with and without a registry, and Protobuf, beside JSON and beside Spark's own from_avro
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m formats $(BENCH)
-
-bench-protobuf: install ## Decoding Protobuf in a stage of Python, beside JSON: what docs/design/0056 goes by
-	@dev/install.sh plots
-	PYTHONPATH=dev:tests:benchmarks $(RUN) -m protobuf_stage $(BENCH)
 
 bench-operator: servers helm ## The operator with 100, 300 and 1,000 pipelines, some silent; BENCH="--pipelines 100" for fewer
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m operator_scale $(BENCH)

@@ -7,6 +7,7 @@
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
 # `dev/install.sh postgresql`: PostgreSQL's server, likewise.
+# `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
 set -euo pipefail
@@ -34,6 +35,9 @@ SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 PROMETHEUS=$CACHE/prometheus-debian
 POSTGRESQL=$CACHE/postgresql-debian
+DEBEZIUM_POM=dev/maven/debezium/pom.xml
+DEBEZIUM=$CACHE/debezium-$(sed -n 's:.*<debezium.version>\(.*\)</debezium.version>.*:\1:p' "$DEBEZIUM_POM")
+MARIADB=$CACHE/mariadb-debian
 NODE=$CACHE/node-$KUBERNETES_VERSION
 PROMETHEUS_OPERATOR_VERSION=0.93.1
 PROMETHEUS_OPERATOR=$CACHE/prometheus-operator-$PROMETHEUS_OPERATOR_VERSION
@@ -349,6 +353,25 @@ node_packages() {
     fail "apt-get could not install ${missing[*]}:"$'\n'"$(tail -20 <<<"$output")"
 }
 
+# unpack_debian NAME DIRECTORY COMMAND...: the packages that a command downloads into where it runs; without root
+unpack_debian() {
+  local name=$1 directory=$2 output package
+  shift 2
+  say "fetching Debian's package of $name into $directory"
+  mkdir -p "$CACHE"
+  staging=$(mktemp -d "$CACHE/.debian.XXXXXX")
+  chmod 755 "$staging"
+  output=$(cd "$staging" && { "$@" 2>&1 || { apt-get update 2>&1 && "$@" 2>&1; }; }) ||
+    fail "apt-get could not download $name:"$'\n'"$(tail -20 <<<"$output")"
+  for package in "$staging"/*.deb; do
+    dpkg -x "$package" "$staging"
+  done
+  rm "$staging"/*.deb
+  rm -rf "$directory"
+  rename "$staging" "$directory"
+  staging=
+}
+
 # Unpacked, not installed: nobody wants a Prometheus that starts with the machine.
 prometheus_package() {
   if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
@@ -358,18 +381,7 @@ prometheus_package() {
   [[ -x $PROMETHEUS/usr/bin/promtool ]] && return
   command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
     fail "tests of alerts and dashboard need Prometheus: install it (macOS: brew install prometheus)"
-  say "fetching Debian's package of Prometheus into $PROMETHEUS"
-  mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.prometheus.XXXXXX")
-  chmod 755 "$staging"
-  local output
-  output=$(cd "$staging" && { apt-get download prometheus 2>&1 || { apt-get update 2>&1 && apt-get download prometheus 2>&1; }; }) ||
-    fail "apt-get could not download prometheus:"$'\n'"$(tail -20 <<<"$output")"
-  dpkg -x "$staging"/prometheus_*.deb "$staging"
-  rm "$staging"/*.deb
-  rm -rf "$PROMETHEUS"
-  rename "$staging" "$PROMETHEUS"
-  staging=
+  unpack_debian Prometheus "$PROMETHEUS" apt-get download prometheus
 }
 
 # Unpacked, not installed, with those libraries that are missing here: no server starts with the machine. LLVM is left out, which
@@ -381,20 +393,7 @@ postgresql_package() {
   compgen -G "$POSTGRESQL/usr/lib/postgresql/*/bin/postgres" >/dev/null && return
   command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
     fail "tests of PostgreSQL need its server: install it (macOS: brew install postgresql@17)"
-  say "fetching Debian's package of PostgreSQL into $POSTGRESQL"
-  mkdir -p "$CACHE"
-  staging=$(mktemp -d "$CACHE/.postgresql.XXXXXX")
-  chmod 755 "$staging"
-  local output server
-  output=$(cd "$staging" && { download_postgresql 2>&1 || { apt-get update 2>&1 && download_postgresql 2>&1; }; }) ||
-    fail "apt-get could not download PostgreSQL:"$'\n'"$(tail -20 <<<"$output")"
-  for server in "$staging"/*.deb; do
-    dpkg -x "$server" "$staging"
-  done
-  rm "$staging"/*.deb
-  rm -rf "$POSTGRESQL"
-  rename "$staging" "$POSTGRESQL"
-  staging=
+  unpack_debian PostgreSQL "$POSTGRESQL" download_postgresql
 }
 
 download_postgresql() {
@@ -405,6 +404,13 @@ download_postgresql() {
   # One word each.
   # shellcheck disable=SC2086
   apt-get download "$server" $missing
+}
+
+mariadb_package() {
+  [[ -x $MARIADB/usr/sbin/mariadbd ]] && return
+  command -v apt-get >/dev/null && command -v dpkg >/dev/null || fail "a MariaDB is unpacked from Debian's packages, by apt-get and dpkg"
+  unpack_debian MariaDB "$MARIADB" apt-get download mariadb-server mariadb-server-core mariadb-client-core mariadb-common \
+    mysql-common libmariadb3 libaio1 liburing2 galera-4
 }
 
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
@@ -491,6 +497,10 @@ control-plane)
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
 postgresql) postgresql_package ;;
+debezium)
+  maven_jars "$DEBEZIUM_POM" "$DEBEZIUM" "Debezium"
+  mariadb_package
+  ;;
 node) local_node ;;
 lock) lock ;;
 *) fail "unknown command: $1" ;;

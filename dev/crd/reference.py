@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from crd.schema import shown, spec_schema
 from sinkpipeline.core.manifest import KIND, Spec
 from sinkpipeline.core.manifest.action import ACTION_KIND, ActionSpec
+from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
 
 Schema = dict[str, Any]
 
@@ -28,7 +29,15 @@ def text() -> str:
     for kind, spec in ((KIND, Spec), (ACTION_KIND, ActionSpec)):
         rows = "".join(_rows(spec_schema(spec, stored=False), ""))
         parts.append(f"## {kind}\n\n| `spec.` | type | default | |\n| --- | --- | --- | --- |\n{rows}")
+    parts.append(_properties("source.kafka.properties", "of Kafka's Java consumer", SOURCE))
+    parts.append(_properties("sinks[].kafka.properties", "of librdkafka's producer", SINK))
     return "\n".join(parts)
+
+
+def _properties(field: str, whose: str, allowed: Mapping[str, Values]) -> str:
+    rows = "".join(f"| `{name}` | {values.right.removeprefix('use ')} |\n" for name, values in allowed.items())
+    head = f"## {field}\n\nThese properties {whose} may be set, and no others.\n\n"
+    return f"{head}| property | value |\n| --- | --- |\n{rows}"
 
 
 def _rows(schema: Schema, place: str) -> Iterator[str]:

@@ -244,7 +244,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "!has(self.decode) || !has(self.decode.schemaRegistry) || "
-            "self.decode.format != 'avro' && (self.decode.format != 'json' || has(self.decode.schema)) || "
+            "!(self.decode.format in ['avro', 'protobuf', 'debezium']) && "
+            "(self.decode.format != 'json' || has(self.decode.schema)) || "
             "has(self.decode.schemaRegistry.subject) || "
             "has(self.decode.schemaRegistry.subjectNameStrategy) && "
             "self.decode.schemaRegistry.subjectNameStrategy == 'RecordName' || "
@@ -292,6 +293,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".sinks",
         ),
         Rule(
+            "self.sinks.exists(s, !has(s.required) || s.required)",
+            "required is false for every sink: leave it out of those that the pipeline is there for",
+            ".sinks",
+        ),
+        Rule(
             "!has(self.transform) || !has(self.transform.select) || self.sinks.exists(s, has(s.kafka))",
             "transform.select is for kafka sinks, and there is none: give each sink transform.select.columns",
             ".transform.select",
@@ -327,9 +333,26 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schema",
         ),
         Rule(
+            "self.format != 'debezium' || has(self.schema) != has(self.schemaRegistry)",
+            "format debezium needs the columns of the row as DDL for JSON, or schemaRegistry for Avro, and not both",
+            ".schema",
+        ),
+        Rule(
             f"self.format != 'avro' || !has(self.schema) || self.schema.matches({_text(_OBJECT)})",
             AVRO_OF_A_RECORD,
             ".schema",
+        ),
+        Rule(
+            "self.format != 'protobuf' || has(self.schema) != has(self.schemaRegistry)",
+            "format protobuf needs the text of a .proto file, or schemaRegistry, and not both",
+            ".schema",
+        ),
+        Rule("self.format == 'protobuf' || !has(self.message)", "message has a meaning for protobuf only", ".message"),
+        Rule(
+            "self.format != 'protobuf' || !has(self.schemaRegistry) || !has(self.schemaRegistry.reader) || "
+            "!has(self.schemaRegistry.reader.schema)",
+            "for format protobuf give a version of the subject, and no Avro schema",
+            ".schemaRegistry.reader.schema",
         ),
         Rule(
             "!(self.format in ['text', 'raw']) || !has(self.schema)",
@@ -337,11 +360,16 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schema",
         ),
         Rule(
-            "self.format in ['json', 'avro'] || !has(self.schemaRegistry)",
+            "self.format in ['json', 'avro', 'protobuf', 'debezium'] || !has(self.schemaRegistry)",
             "schemaRegistry has no meaning for formats csv, text and raw",
             ".schemaRegistry",
         ),
         Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),
+        Rule(
+            "self.format == 'debezium' || !has(self.debezium)",
+            "debezium has a meaning for format debezium only",
+            ".debezium",
+        ),
         Rule(
             "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schema) || "
             "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject) && "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINKS, MAX_TOPICS, REASON
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.status import SinkState
@@ -106,6 +107,16 @@ _SINK = mapping(
     name=text("The sink's name.", 63, minLength=1),
     state=one_of("Failed needs a person: its circuit is open, or it was refused.", *(each.value for each in SinkState)),
     guarantee=one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
+    kind=one_of("Where its rows go, as the manifest calls it.", "kafka", "postgresql"),
+    durability=one_of(
+        "What becomes of rows that were acknowledged, as the sink's last start found it: Committed (one machine that "
+        "crashes takes none of them), AtRisk (it may). Absent while unknown, and of AtLeastOnce.",
+        *(each.value for each in Durability),
+    ),
+    required={
+        "description": "false: Ready does not depend on it. Absent where it does.",
+        "type": "boolean",
+    },
     **{name: count(description) for name, description in _COUNTS.items()},
     heldBack=count(
         "Source offsets beyond the lag that open transactions of the source hold back; absent while unknown, and where "

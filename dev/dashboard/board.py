@@ -43,7 +43,8 @@ def render() -> str:
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
         .with_variable(_variable("namespace", "sinkpipeline_sink_circuit_open"))
         .with_variable(_variable("pipeline", 'sinkpipeline_sink_circuit_open{namespace=~"$namespace"}'))
-        .with_variable(_variable("sink", f"sinkpipeline_sink_circuit_open{{{_PIPELINE}}}"))
+        .with_variable(_variable("kind", f"sinkpipeline_sink_info{{{_PIPELINE}}}"))
+        .with_variable(_variable("sink", f'sinkpipeline_sink_info{{{_PIPELINE}, kind=~"$kind"}}'))
     )
     ids = itertools.count(1)
     for row, panels in (
@@ -109,6 +110,13 @@ def _of_progress() -> list[_Panel]:
             _OF_SINK,
         ),
         _chart("Tasks in doubt a second (drivers)", of_driver("sinkpipeline_sink_in_doubt_tasks_total"), _OF_SINK),
+        _chart("Commit, 95 % (drivers)", quantile("sinkpipeline_sink_commit_duration_seconds"), _OF_SINK, unit="s"),
+        _chart("Rows of a commit, 95 % (drivers)", quantile("sinkpipeline_sink_commit_rows"), _OF_SINK),
+        _chart(
+            "Partitions taken again a second (drivers)",
+            f"sum by (namespace, pipeline, sink, reason) (rate(sinkpipeline_sink_retries_total{{{_SINK}}}[5m]))",
+            f"{_OF_SINK} {{{{reason}}}}",
+        ),
         _chart("Batch, 95 % (drivers)", quantile("sinkpipeline_sink_batch_duration_seconds"), _OF_SINK, unit="s"),
         _chart("Takeover, 95 % (drivers)", quantile("sinkpipeline_sink_takeover_duration_seconds"), _OF_SINK, unit="s"),
     ]

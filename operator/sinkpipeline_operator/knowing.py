@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkpipeline.core.status import SinkState, condition_of
+from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.status import SinkState, condition_of, is_required
 from sinkpipeline_operator.child import waits
 from sinkpipeline_operator.child.driverpod import POD_LOST, POD_TERMINATING, ChildState
 from sinkpipeline_operator.child.waits import Shortage, Wait
@@ -29,6 +30,11 @@ class Refused:
     """By the clock of who asks."""
     wait: Wait | None
     """What is told of it; None where it may pass at once."""
+
+
+def optional_sinks(pipeline: SinkPipeline) -> frozenset[str]:
+    """The names of those on which Ready does not depend."""
+    return frozenset(sink.name for sink in pipeline.spec.sinks if not sink.required)
 
 
 def refused_of(
@@ -62,8 +68,12 @@ def known_of(
     if seen.pipeline is None:
         earlier = seen.status.get("sinks", ())
         sinks = {sink["name"]: sink["guarantee"] for sink in earlier}
+        kinds = {sink["name"]: sink["kind"] for sink in earlier if "kind" in sink}
+        optional = frozenset(sink["name"] for sink in earlier if not is_required(sink))
     else:
         sinks = {sink.name: sink.delivery_guarantee.value for sink in seen.pipeline.spec.sinks}
+        kinds = {sink.name: sink.kind for sink in seen.pipeline.spec.sinks}
+        optional = optional_sinks(seen.pipeline)
     observation, child = seen.observation, seen.child
     wanted = seen.config(None if seen.run is None else seen.run.hash)
     refusal = None if wanted is None or wanted.hash not in observation.rejected else wanted.refusal
@@ -74,6 +84,8 @@ def known_of(
         now_ms=observation.now_ms,
         identity=seen.status.get("identity") if seen.pipeline is None else seen.pipeline.identity,
         sinks=sinks,
+        kinds=kinds,
+        optional=optional,
         problems=seen.problems,
         rejected=None if refusal is None else (refusal.reason, refusal.message),
         trouble=seen.trouble,

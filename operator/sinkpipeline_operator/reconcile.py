@@ -24,7 +24,7 @@ from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.remedies import KEEP_TOPICS, removal_barred
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.knowing import TOLD_STEPS, is_new, known_of, refused_of, settled
+from sinkpipeline_operator.knowing import TOLD_STEPS, is_new, known_of, optional_sinks, refused_of, settled
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
@@ -277,10 +277,7 @@ class Reconciler:
             memory.seen = replace(memory.seen, resource=written)
         self._metrics.wrote_status()
         letters = seen.dead_letter_topics
-        told = events_of(
-            before, status, known.decision, letters, known.waits_for, pipeline=seen.ref, tables=seen.tables
-        )
-        for event in told:
+        for event in events_of(before, status, known.decision, letters, known.waits_for, pipeline=seen.ref):
             if event.reason == TOPIC_RECREATED:
                 self._metrics.recreated(seen.ref)
             self._post(seen, event)
@@ -348,13 +345,15 @@ class Reconciler:
         return None if question is None else self._kafka.of(question)
 
     def _hear(self, seen: Seen, hearing: Hearing) -> Heard:
-        patience_s = self._settings.progress_deadline_s
+        patience_s, optional = self._settings.progress_deadline_s, frozenset[str]()
         if seen.pipeline is not None:
+            optional = optional_sinks(seen.pipeline)
             patience_s = max(patience_s, _TRIGGERS * seen.pipeline.spec.trigger.interval.seconds)
         new = is_new(seen, self._settings.start_deadline_s)
         known = condition_of(seen.status, "SparkApplicationReady")
         before = known["message"] if known.get("reason") == UNRESPONSIVE else ""
-        return hearing.hear(seen.answer, is_new=new, patience_s=patience_s, now=time.monotonic(), before=before)
+        now = time.monotonic()
+        return hearing.hear(seen.answer, is_new=new, patience_s=patience_s, now=now, before=before, optional=optional)
 
     def _next(self, seen: Seen, decision: Decision, known: Known) -> float:
         if decision.step not in (Step.NOTHING, Step.WAIT):

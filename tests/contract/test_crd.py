@@ -20,6 +20,7 @@ from pydantic import BaseModel
 import crd
 from crd import reference
 from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_manifest
@@ -410,6 +411,7 @@ REPORTS = [
     *(SinkReport(name="one", exactly_once=False, state=state, error=ERROR) for state in SinkState),
     SinkReport(name="one", exactly_once=True, state=SinkState.FAILED, error=ERROR, circuit_opened_at=1),
     SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=RESTORED),
+    *(SinkReport(name="one", exactly_once=True, required=False, durability=each) for each in Durability),
     SinkReport(name="one", exactly_once=True, state=SinkState.RUNNING, progress=Progress(), drift=("differs",)),
 ]
 

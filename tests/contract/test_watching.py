@@ -20,6 +20,7 @@ from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.vitals import Vitals
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.batch_counts import BatchCounts
+from sinkpipeline.core.commit_counts import CommitCounts
 from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.report.metrics import Metrics
@@ -31,7 +32,7 @@ ALERTS = CHART / "files" / "alerts.yaml"
 BOARD = CHART / "files" / "dashboard.json"
 TESTS = ROOT / "tests" / "data" / "alerts.test.yaml"
 ORDERS = Ref("shop", "orders")
-VARIABLES = re.compile(r"\$(namespace|pipeline|sink)\b")
+VARIABLES = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 NOT_OF_PROMETHEUS = 90
 """Seconds: Prometheus' own start on a busy machine is most of it."""
 
@@ -53,6 +54,8 @@ def status(rows: int) -> dict[str, Any]:
     sink = {
         "name": "out",
         "state": "Running",
+        "kind": "kafka",
+        "guarantee": "ExactlyOnce",
         "rowsDelivered": rows,
         "deadLettered": rows,
         "dropped": rows,
@@ -72,7 +75,8 @@ def status(rows: int) -> dict[str, Any]:
 def observation(rows: int) -> Observation:
     batches = BatchCounts()
     for _ in range(rows):
-        batches = batches.with_batch(0.3, [Receipt(commits=1, claims=1, claiming_s=0.2, in_doubt=True)])
+        costs = CommitCounts().with_commit(0.02, 100).with_doubt().with_retry("Fenced")
+        batches = batches.with_batch(0.3, [Receipt(commits=1, claims=1, claiming_s=0.2, in_doubt=True, costs=costs)])
     counts = RunCounts(rows=rows, batches=batches, failures={"BatchFailed": rows}, waits_s=2.0)
     return Observation(status=status(rows), counts={"out": counts}, supervising=True)
 

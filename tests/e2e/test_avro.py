@@ -16,7 +16,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.deadletter import parse
-from support import avro
+from support import avro, protobuf
 from support.app.command import BY_TASKS, App, manifest, sink
 from support.kafka import topics
 
@@ -42,6 +42,10 @@ class InAvro:
     kind = "AVRO"
     own_bad = "MalformedAvro"
 
+    def more(self, _subject: str) -> dict[str, str]:
+        """Of `decode`."""
+        return {}
+
     def schema(self, number: int, name: str) -> Any:
         return version(number, name)
 
@@ -61,6 +65,9 @@ class InJson:
     kind = "JSON"
     own_bad = "MalformedJson"
 
+    def more(self, _subject: str) -> dict[str, str]:
+        return {}
+
     def schema(self, number: int, name: str) -> Any:
         more = {f"more{each}": {"type": ["integer", "null"]} for each in range(3, number + 1)}
         notes = {"note": {"type": "string"}} if number > 1 else {}
@@ -69,8 +76,6 @@ class InJson:
             "title": name,
             "properties": {"id": {"type": "integer"}, **notes, **more},
             "required": ["id"],
-            # What a record of Avro has, so that both are asked alike.
-            "fields": [{"name": each} for each in ("id", *notes, *more)],
         }
 
     def alien(self, name: str) -> Any:
@@ -84,6 +89,36 @@ class InJson:
         return avro.frame(number) + b'{"id": 1}'
 
 
+class InProtobuf:
+    """Records of Protobuf, of a message that is the second one of its file; and one of another schema."""
+
+    kind = "PROTOBUF"
+    own_bad = "MalformedProtobuf"
+
+    def more(self, subject: str) -> dict[str, str]:
+        return {"message": f"p.{subject.replace('-', '_')}"}
+
+    def schema(self, number: int, name: str) -> Any:
+        more = [f"optional int64 more{each} = {each};" for each in range(3, number + 1)]
+        note = ["optional string note = 2;"] if number > 1 else []
+        fields = " ".join(["int64 id = 1;", *note, *more])
+        return f'syntax = "proto3"; package p; message Other {{ string other = 1; }} message {name} {{ {fields} }}'
+
+    def alien(self, _name: str) -> Any:
+        return avro.record(("other", "string"), name="alien")
+
+    def value(self, number: int, schema: Any, fields: dict[str, Any]) -> bytes:
+        name = schema.rpartition("message ")[2].partition(" ")[0]
+        known = {each: value for each, value in fields.items() if f" {each} = " in schema}
+        return avro.frame(number) + protobuf.path(1) + protobuf.body(schema, known, f"p.{name}")
+
+    def of_alien(self, number: int, _schema: Any) -> bytes:
+        return avro.frame(number) + protobuf.path(1)
+
+
+Form = InAvro | InJson | InProtobuf
+
+
 @dataclass
 class World:
     """What is in the source, and what has to become of it."""
@@ -91,7 +126,7 @@ class World:
     registry: LocalRegistry
     subject: str
     chance: random.Random
-    form: InAvro | InJson
+    form: Form
     schemas: dict[int, tuple[int, Any]] = field(default_factory=dict)
     """By version: id and schema."""
     good: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -135,7 +170,7 @@ class World:
 
     def _value(self, which: int, number: int) -> bytes:
         schema_id, schema = self.schemas[which]
-        more = {each["name"]: number for each in schema["fields"] if each["name"].startswith("more")}
+        more = {f"more{each}": number for each in range(3, which + 1)}
         return self.form.value(schema_id, schema, {"id": number, "note": f"n{number}", **more})
 
     def _bad(self, at: int) -> bytes:
@@ -155,11 +190,17 @@ class World:
 @pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
 @pytest.mark.parametrize(
     ("form", "by_tasks", "count"),
-    [(InAvro(), True, 100_000), (InAvro(), False, 4000), (InJson(), True, 100_000)],
-    ids=["tasks", "small batches", "json"],
+    [
+        (InAvro(), True, 100_000),
+        (InAvro(), False, 4000),
+        (InJson(), True, 100_000),
+        (InProtobuf(), True, 40_000),
+        (InProtobuf(), False, 4000),
+    ],
+    ids=["tasks", "small batches", "json", "protobuf", "protobuf in small batches"],
 )
 def test_every_record_has_one_end_whatever_schema_it_names(
-    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, form: InAvro | InJson, by_tasks: bool, count: int
+    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, form: Form, by_tasks: bool, count: int
 ) -> None:
     name, servers = topics.unique("avro"), kafka.bootstrap_servers
     source, data, dead = f"{name}-in", f"{name}-out", f"{name}-dead"
@@ -171,7 +212,7 @@ def test_every_record_has_one_end_whatever_schema_it_names(
         servers,
         name,
         [source],
-        decode={"format": form.kind.lower(), "schemaRegistry": {"url": registry.url}},
+        decode={"format": form.kind.lower(), "schemaRegistry": {"url": registry.url}, **form.more(f"{source}-value")},
         transform={"where": "id >= 0", "select": SELECT},
         trigger={"interval": "0s", "maxOffsetsPerTrigger": max(500, count // 20)},
         sinks=[{**sink(name), "deadLetter": letters}],

@@ -112,7 +112,7 @@ def test_an_incompatible_schema_is_refused_before_a_row(
     assert f"SchemaRefused: {path}" in checked.stderr
     assert f"SchemaRefused: {path}" in run.stderr
     [problem] = json.loads(app.call("validate", "-f", str(app.manifest), "-o", "json").stdout)["problems"]
-    assert (problem["path"], problem["reason"]) == ("spec.sinks[0].kafka.encode", "SchemaRefused")
+    assert (problem["path"], problem["reason"]) == ("spec.sinks[0].kafka.encode.value", "SchemaRefused")
     assert len(topics.read(servers, f"{name}-out")) == 1
     app.write(document(servers, name, "struct(id, note)", out))
     shown = app.call("preview", "-f", str(app.manifest))

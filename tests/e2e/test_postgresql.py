@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from support.app.command import BY_TASKS, App, manifest, sink
+from support.cookbook import feed, recipe, typed
 from support.kafka.topics import create_topic, produce, read_committed, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -147,35 +149,57 @@ def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(
 def test_changes_of_one_key_in_several_partitions(
     kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path
 ) -> None:
-    """The newest change of each key stands, also where an older one is delivered after it; a deletion is a change."""
-    name = unique("changes")
-    servers, topic = kafka.bootstrap_servers, f"{name}-in"
-    create_topic(servers, topic, partitions=PARTITIONS)
+    """The newest change of each key stands, also where an older one is delivered after it; a deletion is a change.
+
+    As docs/cookbook.md has it, with many changes beside those of the page.
+    """
+    shown, servers = recipe("A table in PostgreSQL"), kafka.bootstrap_servers
+    feed(servers, shown.before, partitions=PARTITIONS)
+    [topic] = {each.topic for each in shown.before}
     chance = random.Random(5)
     versions = list(range(1_000))
     chance.shuffle(versions)
     changes = [
-        {"id": chance.randrange(40), "note": f"{version}\t", "amount": version, "gone": chance.random() < 0.3}
+        {
+            "id": chance.randrange(100, 140),
+            "name": f" {version}\t",
+            "price": version / 4,
+            "version": version,
+            "gone": chance.random() < 0.3,
+        }
         for version in versions
     ]
     for partition in range(PARTITIONS):
-        produce(
-            servers, topic, [json.dumps(each).encode() for each in changes[partition::PARTITIONS]], partition=partition
-        )
-    merging = table(postgresql, name, writeMode="Upsert", deleteWhen="gone", orderBy="amount")
-    merging["postgresql"]["table"]["primaryKey"] = ["id"]
-    decode = {"format": "json", "schema": f"{DECODE['schema']}, gone BOOLEAN"}
-    small = {"interval": "0s", "maxOffsetsPerTrigger": 300}
-    app = App(tmp_path, manifest(servers, name, [topic], decode=decode, trigger=small, sinks=[merging]))
-    app.run_until_idle()
+        documents = [json.dumps(each).encode() for each in changes[partition::PARTITIONS]]
+        produce(servers, topic, documents, partition=partition)
+    with session_of(postgresql) as session:
+        session.execute("DO $$ BEGIN CREATE ROLE asked; EXCEPTION WHEN duplicate_object THEN END $$")
+        session.execute("CREATE ROLE sinkpipeline LOGIN PASSWORD 'correct horse' IN ROLE asked")
+        session.execute(f"GRANT CREATE ON DATABASE {DATABASE} TO sinkpipeline".encode())
+        session.execute("GRANT CREATE ON SCHEMA public TO sinkpipeline")
+    password = tmp_path / "secrets" / "postgresql" / "password"
+    password.parent.mkdir(parents=True)
+    password.write_text("correct horse")
+    here = {"kafka:9092": servers, "postgresql:5432": postgresql.address, "database: shop": f"database: {DATABASE}"}
+    app = App(tmp_path / "app", {})
+    # Several batches, so that a change comes when a newer one was committed.
+    several = "  trigger: {interval: 0s, maxOffsetsPerTrigger: 300}\n"
+    app.manifest.write_text(typed(shown, here) + several)
+    app.run_until_idle("--secrets-dir", str(tmp_path / "secrets"))
 
     newest: dict[int, dict[str, Any]] = {}
-    for each in sorted(changes, key=lambda change: int(change["amount"])):
+    for each in sorted(changes, key=lambda change: int(change["version"])):
         newest[each["id"]] = each
     expected = [
-        (number, each["note"], Decimal(each["amount"]) / 100)
+        (number, f"{each['version']}\t", Decimal(each["version"]) / 4)
         for number, each in sorted(newest.items())
         if not each["gone"]
     ]
-    assert rows_of(postgresql, name) == expected
+    with session_of(postgresql) as session:
+        rows = session.execute("SELECT id, name, price FROM products ORDER BY id").fetchall()
+    assert [row for row in rows if row[0] >= 100] == expected
     assert 0 < len(expected) < len(newest), "some are deleted, and some are not"
+    heads, *table_shown = [re.split(r"\s{2,}", line) for line in shown.tables[1].splitlines()]
+    assert heads == ["id", "name", "price"]
+    told = [["null" if value is None else str(value) for value in row] for row in rows if row[0] < 100]
+    assert told == table_shown

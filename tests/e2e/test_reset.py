@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -205,7 +206,7 @@ def test_against_a_driver_that_runs(kafka: LocalKafka, tmp_path: Path) -> None:
             assert resetting.wait() == 3, resetting.stderr
         assert last_line(resetting.stderr).startswith("FrontierMoved: ")
         assert run.wait() == 4, run.stderr
-    assert "Superseded" in last_line(run.stderr)
+    assert re.match(r"Superseded: .*, or a reset .* \(after a reset start the pipeline again; ", last_line(run.stderr))
 
     with Run(other, command) as resetting:
         assert resetting.wait() == 0, resetting.stderr

@@ -26,7 +26,7 @@ from sinkpipeline.sinks import exactly_once, transactional
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
 from support.sink.dead_letters import AT_MS
-from support.sink.redrives import ALL_FINE, Dead, RedriveProcess, Repaired, dead
+from support.sink.redrives import ALL_FINE, Dead, RedriveProcess, Repaired, dead, four_at_once
 from support.sink.starts import refusal
 from support.waiting import wait_until
 
@@ -322,19 +322,7 @@ def test_a_newer_redrive_goes_first(task: Dead, monkeypatch: pytest.MonkeyPatch)
 def test_many_redrives_at_once(kafka: LocalKafka) -> None:
     count = 200
     task = dead(kafka.bootstrap_servers, count).kill()
-    told: list[object] = []
-
-    def run() -> None:
-        try:
-            told.append(task.redrive(rate=50))
-        except SinkPipelineError as error:
-            told.append(error.reason)
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    told = four_at_once(lambda: task.redrive(rate=50))
     assert len(told) == 4
     assert {each for each in told if isinstance(each, Reason)} <= {Reason.SUPERSEDED, Reason.TRANSACTION_FAILED}
     task.redrive()

@@ -20,9 +20,11 @@ import trustme
 from servers.local_process import HOST, free_ports
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.kafka.connection import Tls
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.registry import Answers, Found, Registry
 from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.protobuf.compiler import compiled
+from sinkpipeline.protobuf.messages import columns_of, message_of
 from support import avro
 from support.kafka.topics import unique
 
@@ -76,6 +78,28 @@ def test_what_a_schema_refers_to_comes_with_it(registry: LocalRegistry) -> None:
     found = registry_at(registry).reader(whole, "latest").schema
 
     assert [json.loads(each)["name"] for each in found.references] == [names[part], names[item]]
+
+
+def test_files_that_a_schema_of_protobuf_imports_have_their_names(registry: LocalRegistry) -> None:
+    part, item, whole = unique("part"), unique("item"), unique("whole")
+    texts = {
+        part: "package p; message Part { int32 n = 1; }",
+        item: 'package p; import "p/part.proto"; message Item { Part part = 1; }',
+        whole: 'import "p/item.proto"; message Whole { p.Item item = 1; }',
+    }
+    of_part = {"name": "p/part.proto", "subject": part, "version": 1}
+    of_item = {"name": "p/item.proto", "subject": item, "version": 1}
+    for subject, references in ((part, []), (item, [of_part]), (whole, [of_item])):
+        text = f'syntax = "proto3"; {texts[subject]}'
+        number = registry.register(subject, text, kind="PROTOBUF", references=references)
+
+    of_reader = registry_at(registry).reader(whole, "latest").schema
+    of_writer = registry_at(registry).writers([avro.frame(number)]).found[avro.frame(number)]
+
+    assert of_reader == of_writer
+    assert set(of_reader.files) == {"p/part.proto", "p/item.proto"}
+    columns = columns_of(message_of(compiled(of_reader.text, of_reader.files), None))
+    assert columns == "`item` STRUCT<`part`: STRUCT<`n`: INT>>"
 
 
 @pytest.mark.parametrize("version", ["latest", "7"])
@@ -178,6 +202,38 @@ def test_an_answer_to_a_registration_is_an_id_or_told(served: Serve, answer: Ans
         with pytest.raises(SinkPipelineError) as caught:
             ask("orders", "AVRO", avro.text(order()))
         assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("answered", "kind", "is_taken"),
+    [
+        (avro.text(order()), "", True),
+        (avro.text({**order(), "doc": "as it was made", "namespace": "of.others"}), "AVRO", True),
+        (avro.text(order(("other", "long"))), "AVRO", False),
+        (avro.text(order()), "JSON", False),
+    ],
+    ids=["the same", "as it was made", "another one", "of another kind"],
+)
+def test_an_id_of_another_schema_than_was_asked_for_is_not_taken(
+    served: Serve, answered: str, kind: str, is_taken: bool
+) -> None:
+    more = {"schemaType": kind} if kind else {}
+    url, _ = served((200, json.dumps({"subject": "orders", "version": 1, "id": 7, "schema": answered, **more})))
+    asked = Registry(RegistrySettings(url=url, path="sinks[0].kafka.encode.value.schemaRegistry"))
+    if is_taken:
+        assert asked.id_of("orders", "AVRO", avro.text(order())) == 7
+        return
+    with pytest.raises(SinkPipelineError, match="another schema with id 7") as caught:
+        asked.id_of("orders", "AVRO", avro.text(order()))
+    assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+
+
+def test_another_version_than_was_asked_for_is_not_taken(served: Serve) -> None:
+    url, _ = served((200, '{"subject": "orders", "version": 3, "id": 7, "schema": "\\"long\\""}'))
+    asked = Registry(RegistrySettings(url=url))
+    assert (asked.reader("orders", "latest").version, asked.reader("orders", "3").version) == (3, 3)
+    with pytest.raises(SinkPipelineError, match="gave no answer that can be read"):
+        asked.reader("orders", "2")
 
 
 @pytest.mark.parametrize("fits", ['"false"', "1", "null", "false"])

@@ -24,8 +24,9 @@ from sinkpipeline.cli.run import run
 from sinkpipeline.cli.validate import validate
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.admin import Admin, check_not_refused
-from sinkpipeline.kafka.connection import Connection, Sasl, Tls
+from sinkpipeline.kafka.connection import Connection, Sasl
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog

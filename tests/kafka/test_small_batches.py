@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.commit_counts import NONE
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.progress_records import WRITER_HEADER
 from sinkpipeline.core.topics import TopicRequest
@@ -64,6 +65,9 @@ def test_small_batches_and_batches_of_tasks_follow_each_other(kafka: LocalKafka)
         assert writers == [{WRITER_HEADER: sink.id.control_id.encode()}] * 2, "their keys would tell of tasks"
         driver.batch(10)
         assert driver.small(12)
+        own = driver.delivery.take_costs()
+        assert (own.rows.count, own.rows.total, own.seconds.count) == (3, 10, 3)
+        assert driver.delivery.take_costs() == NONE
         # There is no such partition: which record it is, tasks find out, and they deliver what follows for a while.
         assert not driver.small(13, target_partitions=[99])
         following = driver.plan(14)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
@@ -54,6 +55,14 @@ def start_with(sink: OneSink, memory: Memory | None, run: str = "run-2", *, exac
     started = starter.start()
     started.hold.close()
     return started
+
+
+def test_one_copy_alone_is_at_risk(sink: OneSink) -> None:
+    starter = sink.starter("run-1")
+    assert starter.target.durability() is None, "of what is not there"
+    starter.start().hold.close()
+    assert starter.target.durability() is Durability.AT_RISK
+    assert sink.starter("run-2", exactly_once=False).target.durability() is None, "nothing depends on it"
 
 
 # First starts

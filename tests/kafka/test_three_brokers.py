@@ -10,6 +10,7 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core import troubles
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import TopicRequest
@@ -104,6 +105,12 @@ class Away:
             "coordinator of a partition id": sink.id.partition_id(sink.at(0)),
         }
         return coordinator(sink.servers, ids[self.role])
+
+
+@pytest.mark.thorough("starts three brokers")
+def test_what_two_brokers_have_is_committed(sink: ReplicatedSink) -> None:
+    start_as_a_driver_does(sink)
+    assert sink.starter().target.durability() is Durability.COMMITTED
 
 
 @pytest.mark.thorough("starts three brokers")

@@ -75,6 +75,25 @@ def test_each_state_of_a_sink_beside_one_that_runs(
     assert lab.condition(name, "SinksHealthy")["status"] == "True"
 
 
+def test_a_sink_that_is_not_required_fails_by_itself(lab: OperatorLab, name: str) -> None:
+    lost = SinkScript(state="Failed", error=("DataTopicLost", *ERROR[1:]))
+    ready(lab, name, sinks=("copy", "more"))
+    lab.driver(name).change(sinks={"more": lost})
+    lab.until_condition(name, "Ready", "False", "DataTopicLost")
+    copy, more = lab.pipeline(name, sinks=("copy", "more"))["spec"]["sinks"]
+    lab.patch(name, {"sinks": [copy, {**more, "required": False}]})
+    lab.until_ready(name)
+    assert lab.condition(name, "Ready")["message"] == "not delivering, and not required: more (DataTopicLost)"
+    assert lab.condition(name, "Stalled")["status"] == "False"
+    healthy = lab.condition(name, "SinksHealthy")
+    assert (healthy["status"], healthy["reason"]) == ("False", "DataTopicLost")
+    assert (lab.table(name)["READY"], lab.table(name)["PHASE"]) == ("True", "Degraded")
+    assert lab.sink(name, "more")["required"] is False
+    lab.patch(name, {"sinks": [copy, more]})
+    lab.until_condition(name, "Stalled", "True", "DataTopicLost")
+    assert lab.starts(name) == 1, "its driver has nothing to do with it"
+
+
 def test_all_sinks_failed_is_a_failed_pipeline(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     lab.driver(name).change(sinks={"copy": SinkScript(state="Failed", error=("RecordRefused", *ERROR[1:]))})

@@ -1,4 +1,4 @@
-"""A new operator on a cluster to which nobody has applied the new CRD: Helm doesn't."""
+"""A new operator on a cluster that lacks a definition: of actions, which Helm doesn't apply, or of Kubeflow's."""
 
 from __future__ import annotations
 
@@ -37,3 +37,19 @@ def test_pipelines_run_and_actions_are_served_once_the_crd_is_there(older: Clust
         action = lab.ask(pipeline=name, sink="other", action="Reset", to="earliest")
         assert "has no sink other" in lab.until_asked(action, "Failed")["message"]
         lab.check()
+
+
+def test_a_cluster_without_kubeflow_is_told(older: Cluster) -> None:
+    namespace, kind = "test-kubeflow", "sparkapplications.sparkoperator.k8s.io"
+    older.kubectl("create", "namespace", namespace)
+    older.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}", "--timeout=30s")
+    with Drivers(older.kubeconfig) as drivers, OperatorLab(older, namespace, drivers) as lab:
+        older.kubectl("delete", "crd", kind)
+        lab.start()
+        name = lab.apply(lab.pipeline("p"))
+        told = lab.until_condition(name, "Stalled", "True", "KubeflowMissing")
+        assert "install Kubeflow's Spark operator and its CRDs" in told["message"]
+        lab.until(lambda: "KubeflowMissing: " in lab.told(name), "an event tells it")
+        for path in control_plane.spark_application_crds():
+            older.apply(path)
+        lab.until_ready(name)

@@ -23,7 +23,7 @@ from model.scheduler import Fate
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.records import NO_META
 from sinkpipeline.cells.session import CellClaim
-from sinkpipeline.cells.store import Cell, Moved, Version
+from sinkpipeline.cells.store import NOTHING, Cell, Moved, Puts, Version
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition, is_meta_key
@@ -40,7 +40,6 @@ from sinkpipeline.sinks.worker import Worker
 T = TypeVar("T")
 NO_CELL = Cell(None, None)
 _UNREACHABLE = SinkPipelineError(Reason.SINK_UNREACHABLE, "the store does not answer", "none")
-_Put = Mapping[str, tuple[bytes | None, Version]]
 
 
 @dataclass(frozen=True)
@@ -74,19 +73,22 @@ class Store:
         self.on_read(self.progress, self.broker.log(self.progress, 0).high)
         return dict(cells) if keys is None else {key: cells.get(key, NO_CELL) for key in keys}
 
-    def put(self, new: _Put, *, halved: bool = False) -> Mapping[str, Version]:
+    def put(self, new: Puts, *, halved: bool = False) -> Mapping[str, Version]:
         for key, (_, version) in new.items():
             self._check(key, version)
         found = list(new.items())
         return self._change({key: value for key, (value, _) in found[: len(found) // 2 if halved else None]}, [])
 
-    def commit(self, key: str, value: bytes, version: Version, records: Sequence[Record], target: str) -> Version:
-        self._check(key, version)
+    def commit(
+        self, key: str, value: bytes, version: Version, records: Sequence[Record], target: str, beside: Puts
+    ) -> Version:
+        for each, (_, expected) in {key: (value, version), **beside}.items():
+            self._check(each, expected)
         name = records[0].topic if records else None
         topic = None if name is None else self.broker.topics.get(name)
         if name is not None and (topic is None or topic.id != target) and name.startswith("data-"):
             raise SinkPipelineError(Reason.TOPICS_CHANGED, "the target was re-created", "the sink starts again")
-        return self._change({key: value}, records)[key]
+        return self._change({key: value, **{each: new for each, (new, _) in beside.items()}}, records)[key]
 
     def go_back(self, changes: int) -> None:
         """The server has lost its tail, as one that is restored from a backup has: rows and cells together."""
@@ -170,7 +172,7 @@ class ModelCells:
     def metas(self) -> Mapping[str, Cell]:
         return self._call("read", self._store.read, _unread)
 
-    def put(self, cells: _Put) -> Mapping[str, Version]:
+    def put(self, cells: Puts) -> Mapping[str, Version]:
         thread = clients.cluster().scheduler.current
         is_task = thread is not None and thread.role == "task"
         if not is_task:
@@ -184,7 +186,12 @@ class ModelCells:
 
         return self._call("init" if is_task else "commit", lambda: self._store.put(cells), failed)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
+    def find(self, prefix: str, most: int) -> Mapping[str, Version]:
+        found = self._call("read", self._store.read, _unread)
+        alike = ((key, cell.version) for key, cell in found.items() if key.startswith(prefix))
+        return dict(itertools.islice(alike, most))
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
         records = [*self._records(self._settings.data.name, rows)]
         records += self._records(letters_of(self._settings).topic.name, self.letters)
         self._call("send", lambda: None, _lost(aborted=True))
@@ -194,7 +201,9 @@ class ModelCells:
             index = refused if refused % 2 else None
             raise RecordRefused(Verdict(ErrorClass.RECORD_REFUSED, "a constraint"), index=index)
         return self._call(
-            "commit", lambda: self._store.commit(key, value, version, records, self._target), _lost(aborted=False)
+            "commit",
+            lambda: self._store.commit(key, value, version, records, self._target, beside),
+            _lost(aborted=False),
         )
 
     def _records(self, topic: str, rows: Sequence[Row]) -> Iterator[Record]:

@@ -46,6 +46,8 @@ class Cluster:
     """Whether logs may lose their ends; where they don't, drivers are not asked to look for that."""
     on_lost_end: Callable[[], None] = lambda: None
     """Somebody has seen it."""
+    on_second_verdict: Callable[[Exception], None] = lambda _: None
+    """A query that a look has ended looked again."""
     row_s: Callable[[str], float] = lambda _: 0.0
     """How long a row takes on its way to a topic; others wait meanwhile."""
 

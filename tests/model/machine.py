@@ -297,6 +297,13 @@ class Deletions(Calm):
     def delete_data(self, *, create: bool) -> None:
         self.world.delete_data(self.world.sinks[0], create=create)
 
+    @rule(create=st.booleans())
+    def delete_data_before_a_batch(self, *, create: bool) -> None:
+        """Records come while it is looked again between two batches."""
+        self.world.delete_data(self.world.sinks[0], create=create)
+        self.run_to(("runner", "sleep"))
+        self.world.produce(0, [Kind.KEPT])
+
 
 class Truncations(Calm):
     """Records are deleted from the beginning of a topic."""

@@ -460,6 +460,20 @@ def snapshot_in_the_middle_of_a_batch() -> list[Patch]:
     return [put(SinkQuery, "check_world", check_world)]
 
 
+@mutation("a batch begins though a look has ended the query", machine.Deletions)
+def a_batch_begins_after_a_verdict() -> list[Patch]:
+    def check_world(self: SinkQuery) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.delivery.check_world()
+        finally:
+            self._lock.release()
+        return True
+
+    return [put(SinkQuery, "check_world", check_world)]
+
+
 @mutation("a snapshot at a stop, though an outcome is in doubt")
 def snapshot_in_doubt() -> list[Patch]:
     def end(_: SinkRunner, query: SinkQuery) -> None:

@@ -31,6 +31,7 @@ from sinkpipeline.kafka import kind, producers, progress_log, reading
 from sinkpipeline.kafka.source import source
 from sinkpipeline.kafka.source.marks import SourceMarks
 from sinkpipeline.sinks import delivery, small_batches
+from sinkpipeline.sinks.looks import VERDICTS
 from sinkpipeline.spark import query, runner, task
 
 _SUFFIX = 4
@@ -82,6 +83,7 @@ def product_on_the_model() -> Iterator[None]:
             output_rows=lambda stream, _rows: stream,
             to_wire=little_spark.to_wire,
             collected=little_spark.collected,
+            SinkDelivery=_Delivery,
         )
         patch(
             task,
@@ -117,6 +119,23 @@ class _Marks(SourceMarks):
             return super().renewed(*args)
         except SinkPipelineError:
             clients.cluster().on_lost_end()
+            raise
+
+
+class _Delivery(delivery.SinkDelivery):
+    """The product's. A verdict takes half a minute: who has it tells it, and doesn't begin that half minute again."""
+
+    _verdict: SinkPipelineError | None = None
+
+    @override
+    def check_world(self) -> None:
+        if self._verdict is not None:
+            clients.cluster().on_second_verdict(self._verdict)
+        try:
+            super().check_world()
+        except SinkPipelineError as error:
+            if error.reason in VERDICTS:
+                self._verdict = error
             raise
 
 
@@ -175,19 +194,28 @@ class Event:
 
 
 class Lock:
+    """Who waits for it has it as soon as it is free, before the one that gives it back can take it again."""
+
     def __init__(self) -> None:
         self._free = True
+        self._waiting: list[object] = []
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        while not self._free:
-            if not blocking:
-                return False
-            _scheduler().wait("lock", lambda: self._free)
-        self._free = False
+        if self._free:
+            self._free = False
+            return True
+        if not blocking:
+            return False
+        turn = object()
+        self._waiting.append(turn)
+        _scheduler().wait("lock", lambda: turn not in self._waiting)
         return True
 
     def release(self) -> None:
-        self._free = True
+        if self._waiting:
+            self._waiting.pop(0)
+        else:
+            self._free = True
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -13,7 +13,7 @@ import pytest
 from model import hunt, machine
 from model.judge import Violation
 from model.little_spark import Habits
-from model.machine import DeadLetters, LateTasks
+from model.machine import DeadLetters, Deletions, LateTasks
 from model.mutations import MUTATIONS
 from model.rules import Trouble
 from model.world import Kind, Shape
@@ -42,7 +42,23 @@ def dead_letters_go_as_soon_as_they_are_there() -> None:
     state.teardown()
 
 
-CASES = [(a_task_outlives_its_job, "ids_by_task_index")]
+def the_data_topic_is_lost_between_two_batches() -> None:
+    """A look between batches confirmed it, and the batch that had begun to wait confirmed it once more, unheard."""
+    state = Deletions()
+    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(shape=shape, records=[Kind.KEPT])
+    state.work(seconds=1.0)
+    state.delete_data(create=False)
+    assert state.run_to(("runner", "sleep")) is not None
+    state.produce(partition=0, records=[Kind.KEPT])
+    state.work(seconds=5.0)
+    state.teardown()
+
+
+CASES = [
+    (a_task_outlives_its_job, "ids_by_task_index"),
+    (the_data_topic_is_lost_between_two_batches, "a_batch_begins_after_a_verdict"),
+]
 """With the name of the mutation that it shows."""
 
 

@@ -17,13 +17,14 @@ from model.little_spark import Attempt, Checkpoint, Habits, Job, PythonWorker, R
 from model.processes import Driver, Person
 from model.scheduler import Process, Scheduler, Thread
 from sinkpipeline import kinds
+from sinkpipeline.core.earlier_status import write_over
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Owner
 from sinkpipeline.core.progress_records import decode_meta
-from sinkpipeline.core.status import SinkReport, SinkState, render, write_over
+from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
 from sinkpipeline.kafka.admin import Admin
@@ -151,6 +152,7 @@ class World:
                 topics_known=self._topics_known,
                 has_leaders=self.shape.leaders,
                 on_lost_end=self._note_lost_end,
+                on_second_verdict=self._note_second_verdict,
                 row_s=lambda topic: self.shape.row_s if topic.startswith("data-") else 0.0,
             )
         )
@@ -408,6 +410,9 @@ class World:
             self._old_answers = answers
 
     # What must be so
+
+    def _note_second_verdict(self, verdict: Exception) -> None:
+        self.fail(Violation(f"a query was ended by a look, and looked again before that was told: {verdict}"))
 
     def fail(self, violation: Violation) -> None:
         if self.violation is None:

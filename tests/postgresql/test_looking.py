@@ -147,6 +147,8 @@ def test_progress_reset_and_what_is_seen_of_a_table_that_nobody_writes(world: Wo
     assert done.exit_code == 0, done.output
     [line] = json.loads(done.stdout)
     assert (line["next"], line["lag"], line["rows"]) == (ROWS, 0, ROWS)
+    synced = world.sql("SHOW fsync") == [("on",)]
+    assert (line["guarantee"], line["durability"]) == ("ExactlyOnce", "Committed" if synced else "AtRisk")
     [finding] = purify([world.settings])
     assert finding.plan == "resumes from its progress, creates nothing"
     report = inspect(world.settings, None)

@@ -212,8 +212,11 @@ def test_a_merge_that_is_broken_is_found(
 ) -> None:
     real = TableStatements.merge
 
-    def merge(self: TableStatements, upsert: Upsert) -> Merge:
-        return Merge(*(each and each.replace(part, by) for each in real(self, upsert)))  # type: ignore[arg-type]
+    def merge(self: TableStatements, upsert: Upsert, wave: int | None = None) -> Merge:
+        merge = real(self, upsert, wave)._asdict()
+        return Merge(
+            **{name: each.replace(part, by) if isinstance(each, str) else each for name, each in merge.items()}
+        )
 
     monkeypatch.setattr(TableStatements, "merge", merge)
     with pytest.raises(AssertionError):

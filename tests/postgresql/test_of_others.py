@@ -209,6 +209,19 @@ def test_another_order_by_than_before_is_refused_at_the_start(sink: SqlSink, cur
     assert sink.sql(f"SELECT note FROM {sink.table}") == [("1" if "DROP" in cure else "1700000000000000",)]
 
 
+def test_an_order_of_another_type_than_before_is_refused_at_the_start(sink: SqlSink) -> None:
+    """The expression is the same; of a time it gives microseconds, and of a number that number."""
+    number = Upsert(key=("id",), order_type="bigint", order_by="at", order_kind="number")
+    sink.upsert, sink.columns = number, (ID, NOTE)
+    sink.driver()
+    sink.upsert = replace(number, order_kind="time")
+    told = refusal(sink.driver, Reason.SINK_REFUSED)
+    assert "is of orderBy at (a number), and the manifest says at (a time)" in told.message
+    [typed] = re.findall("numbers: (COMMENT .*)$", told.remedy)
+    sink.sql(typed)
+    sink.driver()
+
+
 @pytest.mark.parametrize("what", ["table", "progress"])
 def test_a_table_that_a_crash_empties_is_refused(sink: SqlSink, what: str) -> None:
     sink.driver()

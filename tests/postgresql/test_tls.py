@@ -12,6 +12,7 @@ import pytest
 import trustme
 
 from servers.postgresql import DATABASE, LocalPostgresql
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kinds.resolve import resolve_sinks
@@ -124,6 +125,7 @@ def test_a_server_that_syncs_nothing_is_told(resolve: Resolve) -> None:
     ports = PostgresqlPorts(settings, MemorySource({}), lambda _: {}, Client(settings.connection))
     with closing(ports.client):
         [fear] = fears(ports)
+        assert ports.target.durability() is Durability.AT_RISK
     assert fear.startswith("the server has fsync=off:")
     assert fear.endswith("set fsync=on")
 

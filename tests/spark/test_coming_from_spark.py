@@ -13,8 +13,8 @@ from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.manifest import StartFrom
 from sinkpipeline.kafka.source.positions import read_checkpoint
-from support.app.command import App, manifest
-from support.app.command import sink as sink_of
+from support.app.command import App
+from support.cookbook import recipe, typed
 from support.kafka import topics
 from support.sink.one_sink import OneSink, deliver
 
@@ -75,9 +75,9 @@ def test_at_most_one_batch_is_there_twice_and_which_is_known_before(
 
 @pytest.mark.thorough("the command beside Spark's sink; the same without it is above")
 def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
-    """As docs/coming-from-elsewhere.md has it, by the command."""
-    name, servers = topics.unique("moved"), kafka.bootstrap_servers
-    source, data = f"{name}-in", f"{name}-out"
+    """As docs/coming-from-elsewhere.md and docs/cookbook.md have it, by the command."""
+    printed, servers = recipe("Coming from Spark's own sink"), kafka.bootstrap_servers
+    source, data = "tickets-raw", "tickets"
     topics.create_topic(servers, source, partitions=2)
     topics.create_topic(servers, data, partitions=3)
     for partition in range(2):
@@ -85,9 +85,9 @@ def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Pat
     own = run_own_sink(spark, servers, source, data, tmp_path / "checkpoint")
     for partition in range(2):
         topics.produce_numbers(servers, source, 5, partition=partition, start=100 * partition + 10)
-    document = manifest(servers, name, [source], sinks=[sink_of(name, topic=data)])
-    document["spec"]["source"]["kafka"]["startFrom"] = {"checkpoint": str(own.checkpoint)}
-    app = App(tmp_path / "app", document)
+    app = App(tmp_path / "app", {})
+    here = {"kafka:9092": servers, "/mnt/checkpoints/tickets": str(own.checkpoint)}
+    app.manifest.write_text(typed(printed, here))
 
     shown = app.call("validate", "-f", str(app.manifest))
     assert shown.returncode == 0, shown.stderr
@@ -105,7 +105,7 @@ def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Pat
     }
 
     # A reset comes to the same place.
-    reset = ["reset", "-f", str(app.manifest), "--sink", name, "--to-checkpoint", str(own.checkpoint), "--dry-run"]
+    reset = ["reset", "-f", str(app.manifest), "--sink", data, "--to-checkpoint", str(own.checkpoint), "--dry-run"]
     again = app.call(*reset)
     assert again.returncode == 0, again.stderr
     assert f"batch {own.last_batch} was begun and not committed" in again.stderr

@@ -20,7 +20,7 @@ from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.kafka.registry import Found, FoundReader
 from sinkpipeline.kafka.settings import EncodingSettings, RegistrySettings
 from sinkpipeline.spark.analysis import analyse
-from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.transform import output_rows
 from support import avro
@@ -44,6 +44,8 @@ class Registry:
     has: int | None = None
     registered: list[tuple[str, str, Any]] = field(default_factory=list)
     compared: int = 0
+    refuses: set[str] = field(default_factory=set)
+    """Subjects."""
 
     def reader(self, subject: str, _version: str) -> FoundReader:
         return FoundReader(Found(avro.text(self.latest), "AVRO"), subject, 3, 30)
@@ -55,8 +57,10 @@ class Registry:
         self.registered.append((subject, kind, json.loads(text)))
         return 7
 
-    def check_fits(self, *_schema: str) -> None:
+    def check_fits(self, subject: str, *_schema: str) -> None:
         self.compared += 1
+        if subject in self.refuses:
+            raise SinkPipelineError(Reason.SCHEMA_REFUSED, "it is not compatible", "change it")
 
 
 def plan(kind: Any, value: str = ALL, **more: Any) -> RowPlan:
@@ -218,6 +222,31 @@ def test_who_writes_nothing_registers_nothing(spark: SparkSession, has: int | No
     assert (registry.registered, registry.compared) == ([], compared)
     assert bytes(row.value[:5]) == frame_of(has or 0)
     assert words in of_preview.told[0]
+
+
+def test_no_schema_is_registered_beside_one_that_is_refused(spark: SparkSession) -> None:
+    """Nobody takes a version of a subject back."""
+    parts = ("key", "value")
+    settings = [
+        EncodingSettings(part=each, registry=RegistrySettings(url="", subject=f"orders-{each}"), auto_register=True)
+        for each in parts
+    ]
+    encodings = tuple(
+        Encoding(each, "avro", "com.example.Order", f"spec.sinks[0].kafka.encode.{each}") for each in parts
+    )
+    both = RowPlan("json", COLUMNS, select=RowSelect(key="struct(id)", value="struct(id, note)"), encodings=encodings)
+    analyse(spark, both)
+    for refused in ({"orders-value"}, {"orders-key"}, set[str]()):
+        registry = Registry(refuses=refused)
+        of_sink = Encoder(spark, settings, registers=True, ask=lambda _, registry=registry: registry)  # type: ignore[misc]
+        if not refused:
+            of_sink.plan(both)
+            assert [each[0] for each in registry.registered] == ["orders-key", "orders-value"]
+            continue
+        with pytest.raises(EncodingRefused) as caught:
+            of_sink.plan(both)
+        assert (caught.value.reason, registry.registered) == (Reason.SCHEMA_REFUSED, [])
+        assert caught.value.path == f"spec.sinks[0].kafka.encode.{refused.pop().removeprefix('orders-')}"
 
 
 def test_a_latest_version_that_can_not_be_read_is_told_of_the_sink(spark: SparkSession) -> None:

@@ -7,18 +7,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import parse_targets
-from sinkpipeline.kafka.preview import Outlook, look
+from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.registry import Found
+from sinkpipeline.kinds.previewing import TableChange, change_of, letters_topic, look
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import Schemas
@@ -136,6 +139,53 @@ def test_schemas_that_records_name_are_asked_for(spark: SparkSession, kafka: Loc
         (4, b"3"),
     ]
     assert registry.asked == [{avro.frame(1), avro.frame(2), avro.frame(8)}], "together"
+
+
+def test_rows_of_a_table_as_they_would_be_written_and_nothing_is(
+    spark: SparkSession, kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path
+) -> None:
+    name, servers = topics.unique("preview"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    good = [{"id": 1, "note": "tab\t"}, {"id": 2, "gone": True, "version": 7}, {"id": 0}]
+    topics.produce(servers, f"{name}-in", [*(json.dumps(each).encode() for each in good), b"no json"])
+    table = {
+        "name": "rows",
+        "transform": {"where": "id > 0 OR kafka.offset = 2", "select": {"columns": {"ratio": "1 div id"}}},
+        "postgresql": {
+            "servers": postgresql.address,
+            "database": DATABASE,
+            "auth": {"username": SUPERUSER},
+            "table": {"name": name, "columns": dict.fromkeys(("id", "note", "ratio"), "text"), "primaryKey": ["id"]},
+            "progressSchema": f"{name}-progress",
+            "writeMode": "Upsert",
+            "deleteWhen": "gone",
+            "orderBy": "version",
+        },
+        "deadLetter": {"topic": {"name": f"{name}-dlq"}},
+    }
+    decode = {"format": "json", "schema": "id BIGINT NOT NULL, note STRING, gone BOOLEAN, version BIGINT"}
+    app = App(tmp_path, manifest(servers, name, [f"{name}-in"], decode=decode, sinks=[table]))
+
+    def objects() -> list[Any]:
+        with psycopg.connect(host="127.0.0.1", port=postgresql.port, user=SUPERUSER, dbname=DATABASE) as session:
+            found = "SELECT nspname FROM pg_namespace UNION ALL SELECT relname FROM pg_class ORDER BY 1"
+            return session.execute(found.encode()).fetchall()
+
+    before = world(servers), objects()
+
+    outlook, rows = shown(spark, app, 10)
+
+    assert (world(servers), objects()) == before
+    assert not outlook.resumes
+    [settings] = resolve_sinks(read_manifest(app.manifest), None)
+    assert [row.verdict and row.verdict.error_class.value for row in rows] == [
+        *(None, None, "EvaluationFailed", "MalformedJson"),
+    ]
+    assert [change_of(settings, row.value) for row in rows[:2]] == [
+        TableChange(f"public.{name}", "upsert", {"id": "1", "note": "tab\t", "ratio": "1"}, None),
+        TableChange(f"public.{name}", "delete", {"id": "2"}, "7"),
+    ]
+    assert (rows[3].value, letters_topic(settings)) == (b"no json", f"{name}-dlq")
 
 
 @pytest.mark.thorough("two starts of Spark; the same in this process is above")

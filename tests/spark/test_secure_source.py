@@ -15,8 +15,9 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.connection import Connection, Oauthbearer, Sasl, Tls, check_tls
+from sinkpipeline.kafka.connection import Connection, Oauthbearer, Sasl, check_tls
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.source import read_batch, read_stream

@@ -15,7 +15,7 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.rowplan import RowColumn, RowPlan, TableRow
 from sinkpipeline.postgresql.lines import text
-from sinkpipeline.spark.analysis import analyse
+from sinkpipeline.spark.analysis import analyse, order_kind
 from sinkpipeline.spark.transform import output_rows
 from support.spark_source import SOURCE
 
@@ -58,7 +58,11 @@ FAR = {
 
 def plan(*, deletes: str | None = None, order: str | None = None, **changes: Any) -> RowPlan:
     columns = [
-        RowColumn(expression, f"spec.sinks[0].transform.select.columns.{name}", takes_bytes=kind == "bytea")
+        RowColumn(
+            expression,
+            f"spec.sinks[0].transform.select.columns.{name}",
+            takes="bytes" if kind == "bytea" else "anything",
+        )
         for name, (expression, kind) in (COLUMNS | FAR).items()
     ]
     row = TableRow(
@@ -180,7 +184,7 @@ def test_what_no_column_takes_is_told_with_its_place(spark: SparkSession) -> Non
     }
     parts[BYTES] = ("op", "must be BINARY, as the column is a bytea, is STRING")
     *columns, deletes, order, data = (
-        RowColumn(expression, at, takes_bytes=at == BYTES) for at, (expression, _) in parts.items()
+        RowColumn(expression, at, takes="bytes" if at == BYTES else "anything") for at, (expression, _) in parts.items()
     )
     row = TableRow((*columns, data), deletes, order)
     with pytest.raises(SinkPipelineError) as told:
@@ -188,3 +192,26 @@ def test_what_no_column_takes_is_told_with_its_place(spark: SparkSession) -> Non
     for at, (_, what) in parts.items():
         assert at in told.value.message
         assert what in str(told.value)
+
+
+@pytest.mark.parametrize("expression", ["ratio", "price", "flag", "day", "CAST(id AS FLOAT)"])
+def test_a_column_of_integers_is_given_no_fraction(spark: SparkSession, expression: str) -> None:
+    """The server refuses the text of 1.0 for every row."""
+    at = "spec.sinks[0].transform.select.columns.n"
+    with pytest.raises(SinkPipelineError, match=r"columns\.n: must be of an integer type, or STRING.*CAST"):
+        analyse(spark, of_integers(at, expression))
+
+
+def of_integers(at: str, expression: str) -> RowPlan:
+    row = TableRow((RowColumn(expression, at, takes="integers"),))
+    return RowPlan(decode_format="json", schema=SCHEMA, table=row)
+
+
+def test_a_column_of_integers_takes_what_is_integral_or_a_text(spark: SparkSession) -> None:
+    for expression in ("id", "version", "CAST(price AS DECIMAL(9,0))", "words", "NULL"):
+        analyse(spark, of_integers("spec.sinks[0].transform.select.columns.n", expression))
+
+
+@pytest.mark.parametrize(("order", "kind"), [("version", "number"), ("at", "time"), (None, None)])
+def test_what_orders_changes_is_a_number_or_a_time(spark: SparkSession, order: str | None, kind: str | None) -> None:
+    assert order_kind(spark, plan(order=order)) == kind

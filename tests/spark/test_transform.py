@@ -278,6 +278,18 @@ def test_a_field_may_have_any_other_name(spark: SparkSession, name: str) -> None
     assert absent.error == f"MissingField: {name} is null or absent"
 
 
+@pytest.mark.parametrize("number", [128, 200, 255, 256, -129])
+def test_a_tinyint_does_not_wrap(spark: SparkSession, number: int) -> None:
+    """Spark's parser takes 200 for a byte without a sign, and makes -56 of it."""
+    kind = "STRUCT<b: ARRAY<TINYINT>, c: MAP<STRING, TINYINT>>"
+    plan = RowPlan("json", f"a TINYINT, n {kind}", on_null="PassThrough")
+    good = {"a": -128, "n": {"b": [127, -1, None], "c": {"x": -1}}}
+    assert one(spark, json.dumps(good).encode(), plan).error is None
+    assert one(spark, json.dumps({"a": number}).encode(), plan).error == "WrongType: a is not tinyint"
+    for inner in ({"b": [1, number]}, {"c": {"x": number}}):
+        assert str(one(spark, json.dumps({"n": inner}).encode(), plan).error).startswith("WrongType: ")
+
+
 def test_a_text_field_takes_any_json_as_its_text(spark: SparkSession) -> None:
     plan = RowPlan("json", "doc STRING", select=RowSelect(value="doc"))
     values = [row.value for row in rows(source(spark, b'{"doc":{"a":[1]}}', b'{"doc":5}', b'{"doc":"5"}'), plan)]

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.session import CellClaim
-from sinkpipeline.cells.store import Cell, Moved, Version
+from sinkpipeline.cells.store import NOTHING, Cell, Moved, Puts, Version
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
@@ -60,7 +61,7 @@ class Store:
         self._settle()
         return dict(self.cells)
 
-    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+    def put(self, cells: Puts) -> Mapping[str, Version]:
         def effect() -> Mapping[str, Version]:
             for key, (_, version) in () if self.tears else cells.items():
                 self._check(key, version)
@@ -72,11 +73,20 @@ class Store:
 
         return self._do("put", effect, torn)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
+    def find(self, prefix: str, most: int) -> Mapping[str, Version]:
+        self._settle()
+        alike = ((key, cell.version) for key, cell in self.cells.items() if key.startswith(prefix))
+        return dict(itertools.islice(alike, most))
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
         rows = list(rows)
 
         def effect() -> Version:
+            for each, (_, expected) in beside.items():
+                self._check(each, expected)
             new = self._write(key, value, version)
+            for each, put in beside.items():
+                self._write(each, *put)
             self.rows += rows
             self.commits += 1
             return new
@@ -219,6 +229,9 @@ class MemoryTarget:
 
     def limits(self) -> TopicLimits | None:
         return TopicLimits(partitions=1)
+
+    def durability(self) -> Durability | None:
+        return Durability.COMMITTED
 
     def letter_limits(self) -> TopicLimits | None:
         return None

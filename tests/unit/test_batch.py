@@ -16,6 +16,7 @@ from sinkpipeline.core.batch import (
     is_certain,
     unfinished,
 )
+from sinkpipeline.core.commit_counts import NONE
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
@@ -45,6 +46,9 @@ receipts = st.builds(
     retried=st.booleans(),
     in_doubt=st.booleans(),
     claims=counts,
+    costs=st.lists(st.tuples(st.floats(0, 100), st.integers(0, 2_000_000), st.sampled_from(["Fenced", "X"]))).map(
+        lambda found: sum((NONE.with_commit(s, rows).with_doubt().with_retry(why) for s, rows, why in found), NONE)
+    ),
     error=st.none() | st.builds(SinkPipelineError, st.sampled_from(Reason), st.text(), st.text()),
 )
 
@@ -61,7 +65,18 @@ def failed(reason: Reason, message: str = "m") -> Receipt:
 def test_a_receipt_travels_as_json(receipt: Receipt) -> None:
     back = Receipt.from_json(receipt.to_json())
     assert back.to_json() == receipt.to_json()
-    for name in ("partition", "progress", "delivered", "commits", "owner", "verified", "retried", "in_doubt", "claims"):
+    for name in (
+        "partition",
+        "progress",
+        "delivered",
+        "commits",
+        "owner",
+        "verified",
+        "retried",
+        "in_doubt",
+        "claims",
+        "costs",
+    ):
         assert getattr(back, name) == getattr(receipt, name)
     assert (back.error is None) == (receipt.error is None)
     if back.error is not None and receipt.error is not None:

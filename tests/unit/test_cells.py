@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sinkpipeline.cells import ledger
+from sinkpipeline.cells.store import Puts, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.redrive import redrive_of
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.sinks import delivery, takeover, transactional
 from sinkpipeline.sinks.contract import Restart
@@ -180,6 +184,32 @@ def test_a_removal_leaves_no_cell() -> None:
     driver.batch()
     assert SinkRemoval(ports=driver.ports).carry_out() is None
     assert (store.cells, driver.ports.target.table) == ({}, None)
+
+
+def test_a_removal_takes_the_cells_of_letters_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the redrive first."""
+    monkeypatch.setattr(ledger, "MOST_AT_ONCE", 2)
+    store = Store()
+    driver = Driver(ports_on(store), ENDS)
+    driver.batch()
+    sink = driver.ports.settings.id
+    redrives = {redrive_of(sink).partition_key(P0): (b"{}", None)}
+    letters = {sink.letter_key(P0, at, "digest"): (b"{}", None) for at in range(5)}
+    store.put({**letters, **redrives})
+    put: list[Puts] = []
+    real = store.put
+
+    def noted(cells: Puts) -> Mapping[str, Version]:
+        put.append(cells)
+        return real(cells)
+
+    monkeypatch.setattr(store, "put", noted)
+    assert SinkRemoval(ports=driver.ports).carry_out() is None
+    assert store.cells == {}
+    gone = [[key for key, (value, _) in each.items() if value is None] for each in put]
+    assert next(each for each in gone if each) == [*redrives]
+    assert [len(each) for each in gone if set(each) & letters.keys()] == [2, 2, 1]
+    assert gone[-1][-1] == sink.meta_key
 
 
 def test_a_cell_that_is_gone_or_foreign_is_not_read_as_a_beginning() -> None:

@@ -209,9 +209,10 @@ def test_every_stage_has_its_classes() -> None:
     assert of_stages == {
         Stage.DECODE: {
             *("NullValue", "InvalidUtf8", "MalformedJson", "WrongType", "MissingField"),
-            *("MalformedCsv", "MalformedAvro", "ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
+            *("MalformedCsv", "MalformedAvro", "MalformedProtobuf", "NoRow"),
+            *("ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
         },
-        Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows"},
+        Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows", "UnavailableValue"},
         Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},
     }

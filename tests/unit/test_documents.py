@@ -16,10 +16,13 @@ from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.last_words import last_words
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, Progress
+from sinkpipeline.core.resume import from_status, parse
+from sinkpipeline.core.resume import render as render_resume
 from sinkpipeline.core.served import DriverInfo, status_body
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.work import Executors
+from support.kube.fuzz import ANSWER, WORDS, mutated
 from support.sink.progresses import partition_progresses
 
 GOOD: dict[str, Any] = {
@@ -71,7 +74,10 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
         ((*CONDITION, "lastTransitionTime"), value)
         for value in ("yesterday", "2026-1-1T0:0:0Z", "2026-02-30T00:00:00Z")
     ),
-    *(((*SINK, "frontier"), value) for value in ("x", [{"topic": "t"}], [{"topic": "t", "next": [-1]}])),
+    *(
+        ((*SINK, "frontier"), value)
+        for value in ("x", [{"topic": "t"}], *([{"topic": "t", "next": each}] for each in ([], [-1])))
+    ),
     ((*SINK, "frontier"), [{"topic": "t", "next": [1]}, {"topic": "t", "next": [2]}]),
     *(((*SINK, "error"), value) for value in ("boom", ["boom"], {}, {"reason": None, "message": "m", "remedy": "r"})),
     ((*SINK, "error"), {"reason": "X", "message": "\ud800", "remedy": "r"}),
@@ -79,7 +85,9 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     *(((*SINK, "epoch"), value) for value in ("0", {})),
     ((*SINK, "lastProgressTime"), "yesterday"),
     *(((*SINK, "circuit"), value) for value in ("open", {})),
-    ((*SINK, "dataTopicId"), 5),
+    *(((*SINK, "dataTopicId"), value) for value in (5, "")),
+    ((*SINK, "progressTopicId"), ""),
+    ((*SINK, "frontier"), [{"topic": "t", "topicId": "", "next": [1]}]),
     *(((*SINK, "deadLetters", 0, "class"), value) for value in ("A B", None)),
     ((*SINK, "deadLetters", 0, "stage"), "x" * 20),
     ((*SINK, "deadLetters"), GOOD["sinks"][0]["deadLetters"] * 2),
@@ -196,3 +204,26 @@ def test_whatever_a_driver_writes_is_believed(found: list[SinkReport], joined: E
     assert told["conditions"] == json.loads(body)["conditions"]
     words = last_words("SparkFailed", "the facts", "", status["sinks"])
     assert parse_words(words.decode()) == json.loads(words)
+
+
+def goes_on_from(sinks: list[Any]) -> None:
+    found = from_status({"identity": "i", "sinks": sinks}, "i")
+    assert parse(render_resume(found), "i") == found
+
+
+@given(mutated(ANSWER))
+def test_whatever_is_believed_can_be_gone_on_from(told: dict[str, Any]) -> None:
+    try:
+        answer = parse_answer(json.dumps({"configHash": "h", **told}).encode(errors="surrogatepass"))
+    except ValueError:
+        return
+    goes_on_from(answer["sinks"])
+
+
+@given(mutated(WORDS))
+def test_whatever_is_believed_of_last_words_can_be_gone_on_from(told: dict[str, Any]) -> None:
+    try:
+        words = parse_words(json.dumps(told))
+    except ValueError:
+        return
+    goes_on_from(words.get("sinks", []))

@@ -203,6 +203,8 @@ def test_null_is_absent() -> None:
         (AVRO, OnNull.DEAD_LETTER),
         ({"format": "raw"}, OnNull.PASS_THROUGH),
         ({"format": "raw", "onNull": "DeadLetter"}, OnNull.DEAD_LETTER),
+        ({"format": "debezium", "schema": "a INT"}, OnNull.SKIP),
+        ({"format": "json", "schema": "a INT", "onNull": "Skip"}, OnNull.SKIP),
     ],
 )
 def test_what_a_tombstone_is_depends_on_the_format(decode: dict[str, Any], on_null: OnNull) -> None:

@@ -111,14 +111,6 @@ def test_the_first_of_a_class_is_told(before: dict[str, Any], after: dict[str, A
     assert [f"{each.kind} {each.reason}" for each in events_of(before, after, nothing(), {}, pipeline=ORDERS)] == told
 
 
-def test_dead_letters_of_a_table_name_no_redrive() -> None:
-    [event, _] = events_of({}, letters(WrongType=(1, 20)), nothing(), {"out": "dlq"}, pipeline=ORDERS, tables=["out"])
-    assert event.message.endswith(
-        f"(mend the cause; `kubectl sinkpipeline dlq list {ORDERS.name} -n {ORDERS.namespace} --sink out` shows them; "
-        "a record of which one is needed is produced again)"
-    )
-
-
 def test_dead_letters_are_told_with_all_that_a_person_needs() -> None:
     first, second = events_of({}, letters(WrongType=(1, 20)), nothing(), {"out": "orders-dlq"}, pipeline=ORDERS)
     assert first.message.startswith(

@@ -6,7 +6,23 @@ import json
 
 import pytest
 
-from support.kube.fuzz import CASES, LOOKS, RUNNING, WORDS, good, obeys, remembers, run, running
+from sinkpipeline_operator.kube.client import ApiRefused
+from support.kube.fuzz import (
+    CASES,
+    LOOKS,
+    RUNNING,
+    STARTED,
+    WORDS,
+    good,
+    last_words,
+    made,
+    obeys,
+    phase,
+    remembers,
+    run,
+    running,
+    until,
+)
 from support.kube.hostile import Object
 
 
@@ -44,3 +60,25 @@ def test_an_ending_whose_words_a_policy_refuses_is_counted(end: Object) -> None:
         assert hostile.look() == ""
     assert hostile.status["restarts"]["total"] == 1
     obeys(hostile)
+
+
+def test_tokens_that_could_not_be_read_for_a_while() -> None:
+    """Found by the hunt: its driver said the same for ever, and was held to hang when it could be asked again."""
+    hostile = made()
+    hostile.says = good
+    hostile.api.refused = {("get", "secrets"): ApiRefused(403, "a policy denied the request")}
+    for _ in range(LOOKS):
+        hostile.look()
+        hostile.run_child(RUNNING, STARTED)
+    assert phase(hostile) != "Running"
+    hostile.api.refused = {}
+    until(hostile, "Running")
+    obeys(hostile)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"frontier": [{"topic": "in", "topicId": "x", "next": []}]}, {"dataTopicId": ""}, {"progressTopicId": ""}]
+)
+def test_last_words_that_nobody_could_go_on_from(wrong: Object) -> None:
+    """Found by the hunt: they were believed, and the next driver started without any memory."""
+    last_words(json.dumps({**WORDS, "sinks": [{**WORDS["sinks"][0], **wrong}]}), 0, False)

@@ -136,6 +136,12 @@ def test_what_was_said_of_a_driver_is_not_said_of_the_next_one(ear: Ear) -> None
     assert ear.hear(says(1), 3).trouble == ""
 
 
+def test_a_sink_that_is_not_required_may_stand_still() -> None:
+    for optional, still in ((set(), True), ({"out"}, False)):
+        heard = Hearing().hear(tells(1_000, 0), is_new=False, patience_s=PATIENCE_S, now=0, optional=optional)
+        assert ("made no progress" in heard.trouble) is still
+
+
 def test_an_idle_sink_may_stand_still_for_ever(ear: Ear) -> None:
     for at in range(0, 1000, 10):
         assert ear.hear(says(at), at).trouble == ""

@@ -109,3 +109,22 @@ def test_looks_and_what_was_in_their_way_are_counted() -> None:
         'sinkpipeline_reconcile_errors_total{reason="ApiUnavailable"} 1.0',
         "sinkpipeline_status_writes_total 1.0",
     } <= lines(metrics)
+
+
+def test_what_a_sink_is_and_promises_is_told_once() -> None:
+    metrics = Metrics()
+
+    def told() -> list[str]:
+        return [line for line in lines(metrics) if "sink_info" in line]
+
+    for durability in ("Committed", "AtRisk"):
+        metrics.show(ORDERS, status(guarantee="ExactlyOnce", kind="postgresql", durability=durability))
+        [line] = told()
+        assert {f'durability="{durability}"', 'guarantee="ExactlyOnce"', 'kind="postgresql"', 'sink="out"'} <= set(
+            line[line.index("{") + 1 : line.index("}")].split(",")
+        )
+    metrics.show(ORDERS, status())
+    [line] = told()
+    assert 'durability=""' in line, "what is not known is empty"
+    metrics.forget(ORDERS)
+    assert not told()

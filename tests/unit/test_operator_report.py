@@ -9,6 +9,7 @@ from typing import Any
 import lupa
 import pytest
 
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.manifest import Problem
@@ -20,6 +21,8 @@ from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.kube.client import Ref
+from sinkpipeline_operator.report.events import events_of
 from sinkpipeline_operator.report.known import MAX_MESSAGE, Known
 from sinkpipeline_operator.report.status import report
 from support.resource.gitops import kstatus
@@ -68,6 +71,7 @@ def error(reason: str) -> dict[str, str]:
 
 NEEDED = Wait(reason="Unschedulable", message="0/1 nodes", alarm=True, needs_person=True)
 RUNNING = known(Standing.RUNNING, told=told(sink("a"), sink("b")))
+OPTIONAL = replace(RUNNING, optional=frozenset({"b"}))
 ROWS = {
     "all is well": (RUNNING, "Running", "True Running", "False Settled", "False NobodyNeeded"),
     "nothing yet": (
@@ -133,6 +137,27 @@ ROWS = {
     "one sink has failed": (
         replace(RUNNING, told=told(sink("a"), sink("b", SinkState.FAILED, Reason.DATA_TOPIC_LOST))),
         *("Degraded", "False DataTopicLost", "False Settled", "True DataTopicLost"),
+    ),
+    "one that is not required has failed": (
+        replace(OPTIONAL, told=told(sink("a"), sink("b", SinkState.FAILED, Reason.DATA_TOPIC_LOST))),
+        *("Degraded", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "one that is not required tries again, and the other has not shown yet that it delivers": (
+        replace(OPTIONAL, told=told(sink("a", proved=False), sink("b", SinkState.RETRYING, Reason.SINK_UNREACHABLE))),
+        *("Degraded", "False FirstBatchPending", "False Settled", "False NobodyNeeded"),
+    ),
+    "one that is not required starts": (
+        replace(OPTIONAL, told=told(sink("a"), sink("b", SinkState.STARTING))),
+        *("Running", "True Running", "False Settled", "False NobodyNeeded"),
+    ),
+    "both have failed": (
+        replace(
+            OPTIONAL,
+            told=told(
+                sink("a", SinkState.FAILED, Reason.CIRCUIT_OPEN), sink("b", SinkState.FAILED, Reason.DATA_TOPIC_LOST)
+            ),
+        ),
+        *("Failed", "False CircuitOpen", "False Settled", "True CircuitOpen"),
     ),
     "the driver doesn't answer": (
         known(Standing.RUNNING, unresponsive="it does not answer"),
@@ -244,11 +269,26 @@ def test_ready_is_never_true_while_anything_is_not() -> None:
     for facts, *_ in ROWS.values():
         status = report(facts)
         kinds = {each["type"]: each["status"] for each in status["conditions"]}
-        if kinds.get("Ready") == "True":
+        if kinds.get("Ready") == "True" and not facts.optional:
             assert {kinds[kind] for kind in ("SpecValid", "TopicsReady", "SparkApplicationReady", "SinksHealthy")} == {
                 "True"
             }
             assert status["totals"]["sinksReady"] == "2/2"
+
+
+def test_what_becomes_of_a_sink_that_is_not_required_is_told_beside() -> None:
+    lost = replace(OPTIONAL, told=told(sink("a"), sink("b", SinkState.FAILED, Reason.DATA_TOPIC_LOST)))
+    status = report(lost)
+    assert condition_of(status, "Ready")["message"] == "not delivering, and not required: b (DataTopicLost)"
+    assert [condition_of(status, kind)["reason"] for kind in ("SinksHealthy", "TopicsReady")] == ["DataTopicLost"] * 2
+    assert status["totals"]["sinksReady"] == "1/2"
+    assert [each.get("required") for each in status["sinks"]] == [None, False]
+    of_events = events_of(report(OPTIONAL), status, lost.decision, {}, pipeline=Ref("shop", "orders"))
+    assert [event.reason for event in of_events] == ["DataTopicLost", "DataTopicLost"]
+    unknown = report(replace(lost, told=None, unresponsive="silent", previous=status))
+    assert condition_of(unknown, "Ready")["status"] == "False", "of a driver that is silent nobody knows"
+    required = report(replace(lost, optional=frozenset()))
+    assert "required" not in required["sinks"][1]
 
 
 def test_a_transition_has_its_time_and_nothing_else_moves_it() -> None:
@@ -268,6 +308,19 @@ def test_what_was_known_of_a_sink_survives_its_driver() -> None:
     after = report(known(Standing.BACKING_OFF, "DriverDied", previous=before))
     assert after["sinks"][0] == {**before["sinks"][0], "state": "Retrying"}
     assert after["totals"]["rowsDelivered"] == 5
+
+
+def test_durability_stays_until_a_driver_has_looked_again() -> None:
+    before = report(RUNNING)
+    before["sinks"][0]["durability"] = "Committed"
+    for later in (replace(RUNNING, previous=before), known(Standing.STARTING, previous=before)):
+        assert report(later)["sinks"][0]["durability"] == "Committed"
+    found = replace(sink("a"), durability=Durability.AT_RISK)
+    assert report(replace(RUNNING, previous=before, told=told(found, sink("b"))))["sinks"][0]["durability"] == "AtRisk"
+    other = replace(RUNNING, previous=before, told=told(sink("a"), sink("b")), kinds={**RUNNING.kinds, "a": "another"})
+    assert "durability" not in report(other)["sinks"][0], "another kind has one of its own"
+    weaker = replace(sink("a"), exactly_once=False)
+    assert "durability" not in report(replace(RUNNING, previous=before, told=told(weaker, sink("b"))))["sinks"][0]
 
 
 def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:

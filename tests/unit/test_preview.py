@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sinkpipeline.cli import preview as command
 from sinkpipeline.core.batch import OffsetRange
@@ -16,8 +19,9 @@ from sinkpipeline.core.partitioner import murmur2, partition_of_key
 from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.postgresql.lines import line, values
 from sinkpipeline.spark import preview
-from support.resource.manifests import changed, smallest
+from support.resource.manifests import SINK, changed, dead, smallest, table
 
 ROW = {
     "topic": "orders",
@@ -140,3 +144,44 @@ def test_the_hash_is_that_of_javas_clients() -> None:
     }
     assert {key: murmur2(key) for key in known} == {key: value % 2**32 for key, value in known.items()}
     assert partition_of_key(b"21", 2**31) == 1173551340, "its sign is cut off"
+
+
+TABLE = {"columns": {"id": "bigint", "note": "text"}, "primaryKey": ["id"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "content", "told", "order"),
+    [
+        ({}, b"7\t\\N", ["public.orders, insert", "  id    7", "  note  NULL"], None),
+        ({}, b"7\ta\\nb\\\\N", ["public.orders, insert", "  id    7", "  note  a\\nb\\N"], None),
+        ({"writeMode": "Upsert"}, b"7\tx", ["public.orders, upsert", "  id    7", "  note  x"], None),
+        ({"writeMode": "Upsert", "deleteWhen": "gone"}, b"7\tx\tt", ["public.orders, delete", "  id  7"], None),
+        (
+            {"writeMode": "Upsert", "deleteWhen": "gone", "orderBy": "version"},
+            b"7\tx\tf\t12",
+            ["public.orders, upsert", "  id         7", "  note       x", "  (orderBy)  12"],
+            "12",
+        ),
+    ],
+)
+def test_what_a_row_does_to_a_table(more: dict[str, Any], content: bytes, told: list[str], order: str | None) -> None:
+    of_table = TABLE if "writeMode" in more else {"columns": TABLE["columns"]}
+    [sink] = resolve_sinks(parse_manifest(changed(smallest(), (SINK, table(**more, of_table=of_table)))), None)
+    row = replace(judged(), value=content)
+    assert list(command._lines(row, sink)) == [f"orders:1:120 -> {told[0]}", *told[1:]]
+    document = command._document(row, sink)
+    assert (document["table"], document["orderBy"], document["error"]) == ("public.orders", order, None)
+    assert document["columns"]["id"] == "7"
+
+
+def test_a_record_that_a_table_can_not_have_is_a_dead_letter_as_of_a_topic() -> None:
+    bad = judged(notes='{"error": "MalformedJson: the value is not JSON"}')
+    for sink, where in ((table(), "the sink stops"), (dead(table(), "dlq"), "dead letter in dlq")):
+        [settings_] = resolve_sinks(parse_manifest(changed(smallest(), (SINK, sink))), None)
+        assert where in next(iter(command._lines(bad, settings_)))
+        assert command._document(bad, settings_)["error"]["class"] == "MalformedJson"
+
+
+@given(st.lists(st.none() | st.text(), min_size=1))
+def test_a_line_is_read_back(found: list[str | None]) -> None:
+    assert values(line(found)) == found

@@ -34,6 +34,7 @@ def test_a_sink_that_can_not_be_read_hides_no_other_one(
     away = SinkPipelineError(Reason.SINK_UNREACHABLE, "pg-0:5432 does not answer", "check that the server runs")
     line = progress._Line(
         sink="there", topic="orders", partition=0, next=7, end=9, lag=2, rows=7, dead=0, dropped=0, lost=0, at="-",
+        guarantee="ExactlyOnce", durability="Committed",
         dead_by_class={}, dropped_by_class={},
     )  # fmt: skip
 
@@ -52,3 +53,4 @@ def test_a_sink_that_can_not_be_read_hides_no_other_one(
     shown = capsys.readouterr().out
     assert "orders" in shown
     assert "pg-0:5432 does not answer" in shown
+    assert ("sink there: ExactlyOnce, Committed" if output == "table" else '"durability": "Committed"') in shown

@@ -70,14 +70,18 @@ def test_spans_hold_what_they_were_made_of(chosen: set[int]) -> None:
     assert all(second[0] > first[1] + 1 for first, second in itertools.pairwise(found))
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.sampled_from("abc"))))
-def test_settled_spans_may_overlap_and_the_first_counts(added: list[tuple[int, int, str]]) -> None:
-    found, expected = Settled(), dict[int, str]()
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.sampled_from(["a", "b", None]))))
+def test_settled_spans_may_overlap_and_the_last_counts(added: list[tuple[int, int, str | None]]) -> None:
+    """None: each of them is pending again."""
+    found, expected = Settled(), dict[int, str | None]()
     for one, other, outcome in added:
         first, last = sorted((one, other))
-        found.add((first, last), outcome)
+        if outcome is not None:
+            found.add((first, last), outcome)
         for offset in range(first, last + 1):
-            expected.setdefault(offset, outcome)
+            expected[offset] = outcome
+            if outcome is None:
+                found.reopen(offset)
     assert {n: found.outcome(n) for n in range(-1, 62)} == {n: expected.get(n) for n in range(-1, 62)}
 
 

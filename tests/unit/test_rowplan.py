@@ -94,7 +94,7 @@ def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has()
     rows = rows_of(RowPlan("raw", where="w", select=RowSelect(key="k")), pipeline, "copy")
     assert list(rows.expressions()) == [
         ("spec.transform.where", "w", "where"),
-        ("spec.sinks[0].postgresql.table.columns.id", "`id`", "column"),
+        ("spec.sinks[0].postgresql.table.columns.id", "`id`", "column of integers"),
         ("spec.sinks[0].postgresql.table.columns.a`b", "`a``b`", "column"),
         ("spec.sinks[0].transform.select.columns.note", "n", "column"),
         ("spec.sinks[0].postgresql.deleteWhen", "d", "deleteWhen"),
@@ -105,6 +105,24 @@ def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has()
     assert [each.name for each in settings.table.columns] == ["id", "a`b", "note"], "in the order of the row's columns"
     assert settings.table.upsert == Upsert(key=("id",), deletes=True, order_type="bigint", order_by="o")
     assert kind_of(settings) is POSTGRESQL
+
+
+def test_a_table_that_follows_a_table_has_the_columns_of_the_row() -> None:
+    columns = {"columns": {"a`b": "text", "id": "int", "note": "text"}, "primaryKey": ["id"]}
+    sink = table(select={"columns": {"note": "n"}}, writeMode="Upsert", of_table=columns)
+    decode = (("spec", "decode"), {"format": "debezium", "schema": "id INT"})
+    pipeline = parse_manifest(changed(smallest(), (SINK, sink), decode))
+    row = rows_of(row_plan(pipeline), pipeline, "copy").table
+    assert row is not None
+    assert [(each.expression, each.may_stay) for each in row.columns] == [
+        ("coalesce(after.`id`, before.`id`)", False),
+        ("after.`a``b`", True),
+        ("n", True),
+    ]
+    [settings] = resolve_sinks(pipeline, None)
+    assert isinstance(settings, SinkSettings)
+    assert row.keeps
+    assert settings.table.upsert == Upsert(key=("id",), keeps=True)
 
 
 def test_a_sink_that_explodes_another_array_does_not_explode_the_pipeline_s() -> None:

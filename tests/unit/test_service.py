@@ -19,14 +19,20 @@ from sinkpipeline.cli.pod.service import Service
 from sinkpipeline.cli.pod.vitals import STALE_AFTER_S, START_ALLOWANCE_S, Vitals
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.batch_counts import BatchCounts
+from sinkpipeline.core.commit_counts import CommitCounts
 from sinkpipeline.core.served import LIMIT_BYTES, DriverInfo, Observation, RunCounts, status_body
 from support.waiting import wait_until
 
 TOKEN = "s3cr3t-t0ken"
 NOW_MS = 1_700_000_000_000
 THEN = "2023-11-14T22:13:20Z"
-TOOK_OVER = Receipt(commits=3, claims=1, claiming_s=0.25, in_doubt=True)
-BATCHES = BatchCounts().with_batch(1.0, []).with_batch(1.0, [TOOK_OVER, Receipt(commits=2)])
+COSTS = CommitCounts().with_commit(0.02, 100).with_commit(0.2, 5000).with_doubt().with_retry("SinkUnreachable")
+TOOK_OVER = Receipt(commits=3, claims=1, claiming_s=0.25, in_doubt=True, costs=COSTS)
+BATCHES = (
+    BatchCounts()
+    .with_batch(1.0, [], CommitCounts().with_commit(0.5, 7))
+    .with_batch(1.0, [TOOK_OVER, Receipt(commits=2)])
+)
 BATCHES += BatchCounts().with_batch(45.0, [Receipt()])
 DRIVER = DriverInfo(config_hash="8f14e45f", run="run-1", pid=17)
 
@@ -180,6 +186,7 @@ def test_metrics(driver: Asker) -> None:
             deadLettered=2,
             dropped=1,
             lost=4,
+            kind="postgresql",
             lag=9,
             heldBack=5,
             deadLetters=[
@@ -187,7 +194,7 @@ def test_metrics(driver: Asker) -> None:
                 {"class": "FromTheFuture", "stage": "unknown", "count": 0, "dropped": 7},
             ],
         ),
-        sink("two", state="Retrying"),
+        sink("two", state="Retrying", kind="kafka"),
         one=RunCounts(rows=7, batches=BATCHES, waits_s=12.5),
         two=RunCounts(failures={"BrokerUnreachable": 2, "BatchFailed": 1}),
     )
@@ -216,7 +223,16 @@ def test_metrics(driver: Asker) -> None:
     assert found["sinkpipeline_sink_batch_duration_seconds_bucket", (("le", "60.0"), one)] == 3
     assert found["sinkpipeline_sink_takeover_duration_seconds_count", (one,)] == 1
     assert found["sinkpipeline_sink_takeover_duration_seconds_sum", (one,)] == 0.25
-    assert found["sinkpipeline_sink_commits_total", (one,)] == 6, "one for the batch that the driver delivered"
+    kind = ("kind", "postgresql")
+    assert found["sinkpipeline_sink_commit_duration_seconds_count", (kind, one)] == 3
+    assert found["sinkpipeline_sink_commit_duration_seconds_sum", (kind, one)] == 0.72
+    assert found["sinkpipeline_sink_commit_duration_seconds_bucket", (kind, ("le", "0.25"), one)] == 2
+    assert found["sinkpipeline_sink_commit_rows_sum", (kind, one)] == 5107
+    assert found["sinkpipeline_sink_commit_rows_bucket", (kind, ("le", "100.0"), one)] == 2
+    assert found["sinkpipeline_sink_commits_in_doubt_total", (kind, one)] == 1
+    assert found["sinkpipeline_sink_retries_total", (kind, ("reason", "SinkUnreachable"), one)] == 1
+    assert found["sinkpipeline_sink_retries_total", (("kind", "kafka"), ("reason", "Fenced"), two)] == 0
+    assert found["sinkpipeline_sink_commits_total", (kind, one)] == 6, "one for the batch that the driver delivered"
     assert found["sinkpipeline_sink_in_doubt_tasks_total", (one,)] == 1
     assert found["sinkpipeline_sink_in_doubt_tasks_total", (two,)] == 0
     assert found["sinkpipeline_sink_failures_total", (("reason", "BrokerUnreachable"), two)] == 2

@@ -10,9 +10,11 @@ from sinkpipeline.core.status import SinkReport, SinkState
 
 
 def report(told: str) -> SinkReport:
-    state, _, reason = told.partition(":")
+    """Such as Failed:SparkFailed; with a ? where the sink is not required."""
+    state, _, reason = told.removesuffix("?").partition(":")
     error = SinkPipelineError(Reason(reason), "m", "r") if reason else None
-    return SinkReport(name="one", exactly_once=True, state=SinkState(state), error=error)
+    required = not told.endswith("?")
+    return SinkReport(name="one", exactly_once=True, required=required, state=SinkState(state), error=error)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,10 @@ def report(told: str) -> SinkReport:
         ("Running Failed:Superseded", False, 4),
         ("Failed:SparkFailed Failed:CircuitOpen", False, 3),
         ("Failed:ExpressionInvalid Failed:CircuitOpen", False, 2),
+        ("Suspended Failed:CircuitOpen?", False, 0),
+        ("Failed:SparkFailed Failed:CircuitOpen?", False, 1),
+        ("Failed:SparkFailed Failed:CircuitOpen?", True, 1),
+        ("Suspended Failed:Superseded?", False, 4),
     ],
 )
 def test_the_exit_code_is_that_of_the_most_telling_error(sinks: str, stopped: bool, exit_code: int) -> None:

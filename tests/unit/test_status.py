@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinkpipeline.core.earlier_status import write_over
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.memory import memory_of
@@ -23,7 +24,6 @@ from sinkpipeline.core.status import (
     phase,
     render,
     timestamp,
-    write_over,
 )
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import Memory
@@ -443,3 +443,26 @@ def test_what_the_source_holds_back_is_told_and_is_no_error_of_a_sink() -> None:
     assert (healthy["status"], healthy["reason"]) == ("True", "SourceTransactionOpen")
     # All sinks have one source, and PROGRESS has a record that was dropped.
     assert healthy["message"] == ("a transaction is open (end it); records dropped, as onFailure says: one: 1, two: 1")
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "told"),
+    [
+        (SinkState.RUNNING, {}, ""),
+        (SinkState.FAILED, {"error": ERROR}, "two (BrokerUnreachable)"),
+        (SinkState.RETRYING, {"error": ERROR}, "two (BrokerUnreachable)"),
+        (SinkState.STARTING, {}, "two (Starting)"),
+        (SinkState.RUNNING, {"proved": False}, "two (Running)"),
+    ],
+)
+def test_ready_depends_on_required_sinks_alone(state: SinkState, facts: dict[str, Any], told: str) -> None:
+    for first, ready in (({}, "True"), ({"state": SinkState.RETRYING, "error": ERROR}, "False")):
+        document = rendered(sink(**first), sink("two", state, required=False, **facts))
+        found = condition(document, "Ready")
+        assert found["status"] == ready
+        if ready == "True":
+            assert found["message"] == (f"not delivering, and not required: {told}" if told else "")
+            assert document["phase"] == ("Degraded" if "error" in facts else "Running")
+        assert condition(document, "SinksHealthy")["status"] == ("False" if {**first, **facts}.get("error") else "True")
+        assert document["sinks"][1]["required"] is False
+        assert "required" not in document["sinks"][0]

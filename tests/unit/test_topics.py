@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.core.durability import as_requested, durability
+from sinkpipeline.core.durability import Durability, as_requested, durability, of_topics
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
@@ -355,3 +355,24 @@ def test_what_is_to_be_feared_for_a_topics_records(replicas: int, in_sync: str |
 def test_of_a_topic_that_is_not_there_yet_only_what_was_asked_for_is_known() -> None:
     assert durability(as_requested(REQUEST)) == ()
     assert "1 of 3" in durability(as_requested(progress_request("progress", 1)))[0]
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        ([(3, "2"), (3, "2")], Durability.COMMITTED),
+        ([(2, "2"), (5, "3")], Durability.COMMITTED),
+        ([(3, "2"), (3, "1")], Durability.AT_RISK),
+        ([(1, "2"), (3, "2")], Durability.AT_RISK),
+        ([(1, None)], Durability.AT_RISK),
+        ([(3, None), (3, "2")], None),
+        ([(3, None), (3, "1")], Durability.AT_RISK),
+    ],
+)
+def test_what_becomes_of_what_topics_acknowledge(kept: list[tuple[int, str | None]], found: Durability | None) -> None:
+    """A record is safe that two brokers have, in each of them."""
+    topics = [
+        replace(DATA, replication_factor=replicas, config={} if in_sync is None else {"min.insync.replicas": in_sync})
+        for replicas, in_sync in kept
+    ]
+    assert of_topics(topics) is found

@@ -23,6 +23,9 @@ HASH_LENGTH = 10
 _NOT_THE_DRIVERS = ("suspend", "deletionPolicy", "restartNonce")
 """Fields of spec that say what the operator does with the driver, and nothing to the driver itself."""
 
+_NOT_THE_DRIVERS_OF_A_SINK = ("required",)
+"""Likewise, of each sink: what its state means to the pipeline."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
@@ -63,17 +66,21 @@ def run_config(pipeline: SinkPipeline, runtime: Runtime, secrets: Mapping[str, s
         secrets: the digest of each Secret that the pipeline refers to, by name.
     """
     whole = pipeline.to_document()
+    sinks = [_without(sink, _NOT_THE_DRIVERS_OF_A_SINK) for sink in whole["spec"]["sinks"]]
     document = {
         "apiVersion": whole["apiVersion"],
         "kind": whole["kind"],
         "metadata": {"name": pipeline.metadata.name, "namespace": pipeline.metadata.namespace},
-        "spec": {name: value for name, value in whole["spec"].items() if name not in _NOT_THE_DRIVERS}
-        | {"identity": pipeline.identity},
+        "spec": _without(whole["spec"], _NOT_THE_DRIVERS) | {"sinks": sinks, "identity": pipeline.identity},
     }
     told = {name: value for name, value in vars(runtime).items() if name not in _RESTARTS_NOBODY}
     hashed = {"document": document, "runtime": told, "secrets": dict(sorted(secrets.items()))}
     digest = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
     return RunConfig(document=document, hash=digest[:HASH_LENGTH])
+
+
+def _without(part: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name not in names}
 
 
 def secret_digest(data: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,10 +50,20 @@ class Hearing:
     _doubt: str = ""
     """What an earlier operator has said of it, and it has not disproved."""
     _last: Heard | None = None
+    _optional: Collection[str] = ()
     _waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Of sinks behind their source, whose driver tells no clock of its own: the frontier, and since when it is so."""
 
-    def hear(self, answer: Answer | None, *, is_new: bool, patience_s: float, now: float, before: str = "") -> Heard:
+    def hear(
+        self,
+        answer: Answer | None,
+        *,
+        is_new: bool,
+        patience_s: float,
+        now: float,
+        before: str = "",
+        optional: Collection[str] = (),
+    ) -> Heard:
         """Takes in an answer, or that there was none.
 
         Args:
@@ -62,9 +72,11 @@ class Hearing:
             patience_s: for how long a frontier may stand still while records wait.
             now: seconds.
             before: why the status says that it is unresponsive; empty where it doesn't.
+            optional: sinks that may stand still, as Ready does not depend on them.
         """
         if answer is not None and not answer.is_news:
             return Heard(None, before) if self._last is None else self._last
+        self._optional = optional
         self._last = self._take_in(answer, is_new=is_new, patience_s=patience_s, now=now, before=before)
         return self._last
 
@@ -106,7 +118,7 @@ class Hearing:
         behind = {
             str(sink["name"]): sink
             for sink in document.get("sinks", [])
-            if sink.get("state") == SinkState.RUNNING.value and sink.get("lag")
+            if sink.get("state") == SinkState.RUNNING.value and sink.get("lag") and sink["name"] not in self._optional
         }
         frontiers = {name: json.dumps(sink.get("frontier")) for name, sink in behind.items() if not _tells(sink)}
         before = self._waiting

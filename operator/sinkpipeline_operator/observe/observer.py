@@ -73,12 +73,6 @@ class Seen:
         return {sink.name: sink.dead_letter.topic.name for sink in sinks if sink.dead_letter is not None}
 
     @property
-    def tables(self) -> list[str]:
-        """The sinks that are tables."""
-        sinks = () if self.pipeline is None else self.pipeline.spec.sinks
-        return [sink.name for sink in sinks if sink.postgresql is not None]
-
-    @property
     def ref(self) -> Ref:
         meta = self.resource["metadata"]
         return Ref(meta["namespace"], meta["name"])

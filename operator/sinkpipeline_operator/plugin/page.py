@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sinkpipeline.core.status import condition_of
+from sinkpipeline.core.status import condition_of, is_required, tier
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.podwait import wait_of
 from sinkpipeline_operator.kube.client import Ref
@@ -103,7 +103,7 @@ def progress(scene: Scene, only: str | None = None) -> str:
     parts += [f"sink {each['sink']} has no progress yet" for each in lines if "topic" not in each]
     for sink in scene.status.get("sinks") or ():
         if only in (None, sink["name"]):
-            parts += ["", f"sink {sink['name']}:", *indented(_counts(scene, sink))]
+            parts += ["", f"sink {sink['name']}: {tier(sink)}", *indented(_counts(scene, sink))]
     return "\n".join(parts) if lines else _NOT_SEEN
 
 
@@ -176,7 +176,7 @@ def _phase(status: Document) -> str:
 
 
 def _sink(scene: Scene, sink: Document) -> Iterator[str]:
-    yield f"sink {sink['name']}: {sink['state']}, {sink['guarantee']}"
+    yield f"sink {sink['name']}: {sink['state']}, {tier(sink)}{'' if is_required(sink) else ', not required'}"
     error = sink.get("error")
     if error:
         yield from indented([f"{error['reason']}: {error['message']}", f"remedy: {_typed(scene, error['remedy'])}"])

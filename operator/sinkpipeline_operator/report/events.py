@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,6 @@ def events_of(
     wait: Wait | None = None,
     *,
     pipeline: Ref,
-    tables: Collection[str] = (),
 ) -> Iterator[Event]:
     """What a person would want to read of the way from one status to the next.
 
@@ -57,10 +56,9 @@ def events_of(
         letters: the dead-letter topic of each sink that has one.
         wait: what the driver, or an executor of it, waits for.
         pipeline: whose status it is.
-        tables: the sinks that are tables, whose dead letters no redrive delivers yet.
     """
     told: set[tuple[str, str]] = set()
-    for event in _events_of(before, after, decision, letters, wait, pipeline, tables):
+    for event in _events_of(before, after, decision, letters, wait, pipeline):
         # Two conditions with one cause are one event.
         if (event.reason, event.message) not in told:
             told.add((event.reason, event.message))
@@ -93,7 +91,6 @@ def _events_of(
     letters: Mapping[str, str],
     wait: Wait | None,
     pipeline: Ref,
-    tables: Collection[str],
 ) -> Iterator[Event]:
     yield from _of_step(decision)
     old, new = _conditions(before), _conditions(after)
@@ -103,7 +100,7 @@ def _events_of(
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
     for first in firsts(before, after):
-        yield _of_dead_letters(first, letters, pipeline, is_table=first.sink in tables)
+        yield _of_dead_letters(first, letters, pipeline)
 
 
 def events_of_removal(letters: Iterable[str], kept: Iterable[KeptTopic] = ()) -> Iterator[Event]:
@@ -172,7 +169,7 @@ def _of_readiness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ev
     suspended = {"reason": "Suspended", "message": "no driver runs"}
     before, after = old.get("Ready", {}).get("status"), new.get("Ready", suspended)
     if after.get("status") == "True" and before != "True":
-        yield Event(_NORMAL, "Ready", "all sinks run")
+        yield Event(_NORMAL, "Ready", after.get("message") or "all sinks run")
     if after.get("status") != "True" and before == "True":
         yield Event(_WARNING, "NotReady", f"{after.get('reason')}: {after.get('message')}")
 
@@ -204,7 +201,7 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
 
 
-def _of_dead_letters(first: First, letters: Mapping[str, str], pipeline: Ref, *, is_table: bool) -> Event:
+def _of_dead_letters(first: First, letters: Mapping[str, str], pipeline: Ref) -> Event:
     topic = letters.get(first.sink, "the dead-letter topic")
     records = "1 record" if first.count == 1 else f"{first.count} records"
     why = f"{first.letters['class']} (stage {first.letters['stage']})"
@@ -215,14 +212,12 @@ def _of_dead_letters(first: First, letters: Mapping[str, str], pipeline: Ref, *,
             f"{first.sink}: dropped {records} that could be neither delivered nor written to {topic}: {why} "
             "(the driver's log names some; onFailure: Stop would stop the sink instead)",
         )
-    if is_table:
-        shown = f"kubectl sinkpipeline dlq list {pipeline.name} -n {pipeline.namespace} --sink {first.sink}"
-        remedy = f"mend the cause; `{shown}` shows them; a record of which one is needed is produced again"
-    else:
-        redrive = remedies.redrive(pipeline, first.sink)
-        remedy = f"mend the cause; `{redrive}` shows what is pending, and how to confirm it"
-    told = f"{first.sink}: {records} could not be delivered and went to {topic}: {why} ({remedy})"
-    return Event(_WARNING, DEAD_LETTERED, told)
+    return Event(
+        _WARNING,
+        DEAD_LETTERED,
+        f"{first.sink}: {records} could not be delivered and went to {topic}: {why} "
+        f"(mend the cause; `{remedies.redrive(pipeline, first.sink)}` shows what is pending, and how to confirm it)",
+    )
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

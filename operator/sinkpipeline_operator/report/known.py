@@ -31,6 +31,10 @@ class Known:
     identity: str | None
     sinks: Mapping[str, str]
     """The guarantee of each sink that the resource has, by name, in its order."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Likewise, its kind."""
+    optional: frozenset[str] = frozenset()
+    """The sinks on which Ready does not depend."""
     problems: tuple[Problem, ...] = ()
     rejected: tuple[str, str] | None = None
     """Reason and message of the driver's refusal of the current configuration."""

@@ -62,6 +62,8 @@ _OF_SINKS = (
         _number("mayBeDuplicated"),
     ),
 )
+_ABOUT = ("kind", "guarantee", "durability")
+_INFO = (*_SINK, *_ABOUT)
 _CLASS = (*_SINK, "stage", "class")
 _BY_CLASS = {
     "count": ("dead_letters", "Records that went to the dead-letter topic, by error class."),
@@ -101,6 +103,13 @@ class Metrics:
             key: Gauge(f"sinkpipeline_{name}", text, _CLASS, registry=registry)
             for key, (name, text) in _BY_CLASS.items()
         }
+        self._infos = Gauge(
+            "sinkpipeline_sink_info",
+            "1; its labels say what the sink is and promises. Empty where that is not known.",
+            _INFO,
+            registry=registry,
+        )
+        self._of_infos: dict[Ref, set[tuple[str, ...]]] = {}
         self._classes: dict[Ref, set[tuple[str, str, str]]] = {}
         self._seconds = Histogram(
             "sinkpipeline_reconcile_seconds", "How long one look and one step took.", registry=registry
@@ -154,6 +163,7 @@ class Metrics:
                         # What is not known is no number.
                         gauge.remove_by_labels(dict(zip(_SINK, (*of, sink["name"]), strict=True)))
             self._show_classes(ref, status)
+            self._show_infos(ref, status)
 
     def forget(self, ref: Ref) -> None:
         """The resource is gone."""
@@ -163,6 +173,7 @@ class Metrics:
             for sink in self._sinks.pop(ref, set()):
                 self._drop_sink(of, sink)
             self._show_classes(ref, {})
+            self._show_infos(ref, {})
             for gauge in (self._ready, self._restarts, self._recreated):
                 gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
 
@@ -181,6 +192,16 @@ class Metrics:
         self._classes[ref] = set(found)
         if not found:
             del self._classes[ref]
+
+    def _show_infos(self, ref: Ref, status: Mapping[str, Any]) -> None:
+        of = (ref.namespace, ref.name)
+        found = {(sink["name"], *(str(sink.get(each, "")) for each in _ABOUT)) for sink in status.get("sinks", ())}
+        for gone in self._of_infos.pop(ref, set()) - found:
+            self._infos.remove(*of, *gone)
+        for labels in found:
+            self._infos.labels(*of, *labels).set(1)
+        if found:
+            self._of_infos[ref] = found
 
     def _drop_sink(self, of: tuple[str, str], sink: str) -> None:
         for gauge in self._gauges.values():

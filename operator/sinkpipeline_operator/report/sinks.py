@@ -22,7 +22,10 @@ _OF_THIS_RUN = ("proved", "stillSince")
 
 def sink_status(known: Known, name: str) -> dict[str, Any]:
     """One sink's part."""
-    return _bounded(_told(known, name))
+    told = _told(known, name)
+    told.pop("required", None)
+    kind = {"kind": known.kinds[name]} if name in known.kinds else {}
+    return _bounded({**told, **kind, **({"required": False} if name in known.optional else {})})
 
 
 def _told(known: Known, name: str) -> dict[str, Any]:
@@ -35,7 +38,19 @@ def _told(known: Known, name: str) -> dict[str, Any]:
             if told.get("frontier")
             else {key: earlier[key] for key in (*_MEMORY, *_COUNTS) if earlier and key in earlier}
         )
-        return {**kept, **told, "guarantee": told.get("guarantee", known.sinks[name])}
+        guarantee = told.get("guarantee", known.sinks[name])
+        if (
+            earlier
+            and "durability" in earlier
+            and (guarantee, known.kinds.get(name))
+            == (
+                earlier["guarantee"],
+                earlier.get("kind"),
+            )
+        ):
+            # A driver tells it once it has started the sink.
+            kept["durability"] = earlier["durability"]
+        return {**kept, **told, "guarantee": guarantee}
     # What is remembered is what a lost progress topic would be restored from: it stays, whatever happens to the driver.
     # What the source held back is of the moment in which somebody looked.
     sink = {

@@ -10,9 +10,11 @@ from typing import Any
 from sinkpipeline.core.status import (
     Condition,
     SinkState,
+    beside,
     condition_of,
     conditions,
     first_batch_pending,
+    is_required,
     timestamp,
     told_executors,
     without_errors,
@@ -61,12 +63,13 @@ def report(known: Known) -> dict[str, Any]:
 def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Condition]:
     spec = _spec_valid(known)
     driver = _spark_application(known, spec)
-    healthy, stalled = _sinks_healthy(known, sinks), _stalled(known, spec, sinks)
+    required = [sink for sink in sinks if is_required(sink)]
+    stalled = _stalled(known, spec, required)
     found = {
         "SpecValid": spec,
         "TopicsReady": known.topics or _of_driver(known, "TopicsReady"),
         "SparkApplicationReady": driver,
-        "SinksHealthy": healthy,
+        "SinksHealthy": _sinks_healthy(known, sinks),
         "ExactlyOnce": _of_driver(known, "ExactlyOnce"),
         "Reconciling": _reconciling(known, spec, stalled),
         "Stalled": stalled,
@@ -75,10 +78,17 @@ def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Conditio
         # Nothing is to run, and nothing does: it is neither ready nor on its way there. With Ready=False, who goes by
         # kstatus, as Flux does, would wait for ever.
         return found
-    return {"Ready": _ready(known, sinks, [spec, driver, found["TopicsReady"], healthy]), **found}
+    optional = beside(sinks)
+    # A required sink that has lost a topic has an error of its own; what another one has lost is no matter of Ready.
+    topics = [] if optional else [found["TopicsReady"]]
+    return {
+        "Ready": _ready(known, required, [spec, driver, *topics, _sinks_healthy(known, required)], optional),
+        **found,
+    }
 
 
-def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) -> Condition:
+def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition], optional: str) -> Condition:
+    """Of the required sinks; `optional`: what is told of the others where it is ready."""
     # What is wrong says more than what isn't known.
     broken = next((each for status in ("False", "Unknown") for each in parts if each.status == status), None)
     if known.held and not (known.deleting or known.suspended):
@@ -94,7 +104,7 @@ def _ready(known: Known, sinks: list[dict[str, Any]], parts: list[Condition]) ->
     waiting = [sink["name"] for sink in sinks if sink["state"] != SinkState.RUNNING.value]
     if waiting:
         return Condition("False", "SinksStarting", f"not running yet: {', '.join(waiting)}")
-    return first_batch_pending(sinks, known.executors) or Condition("True", "Running", "")
+    return first_batch_pending(sinks, known.executors) or Condition("True", "Running", cut(optional))
 
 
 def _spec_valid(known: Known) -> Condition:
@@ -210,12 +220,13 @@ def _phase_of_sinks(known: Known, sinks: list[dict[str, Any]]) -> str:
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or states == {SinkState.FAILED.value}:
         return "Failed"
     broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
-    all_run = states == {SinkState.RUNNING.value}
+    required = [sink for sink in sinks if is_required(sink)]
+    all_run = {sink["state"] for sink in required} == {SinkState.RUNNING.value}
     short = known.shortage is not None and known.shortage.none_runs
     if broken or (all_run and (known.unresponsive or short)):
         return "Degraded"
     # One that is being suspended delivers until its driver has stopped.
-    proved = all(sink.get("proved") is not False for sink in sinks)
+    proved = all(sink.get("proved") is not False for sink in required)
     if all_run and proved and (standing is Standing.RUNNING or known.suspended):
         return "Running"
     return "Starting" if known.child else "Pending"

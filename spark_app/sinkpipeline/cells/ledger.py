@@ -27,7 +27,11 @@ from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
 from sinkpipeline.core.progress_records import encode_meta
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.redrive import redrive_of
 from sinkpipeline.core.topics import Topic
+
+MOST_AT_ONCE = 10_000
+"""Cells in one commit."""
 
 
 @dataclass
@@ -209,13 +213,29 @@ class CellHold:
         self._put(cells, new.meta, {key: versions[key] for key in forgotten})
 
     def remove(self, found: Progress) -> None:
-        """Each if it is as it was fenced, and `meta` last: what somebody else has taken since stays, all of it."""
+        """Each if it is as it was fenced, and `meta` last: what somebody else has taken since stays, all of it.
+
+        A redrive's cells go first, so that none goes on. Letters are too many for one commit; a kill in between leaves
+        the rest to the next removal.
+        """
         keys = {self._sink.partition_key(each) for each in found.partitions} | found.faults.keys() | self._claimed
         partitions = filter(None, map(self._sink.parse_partition_key, sorted(keys)))
-        versions = self._ours(partitions, self._owned().run).versions
+        versions = dict(self._ours(partitions, self._owned().run).versions)
+        redrives = redrive_of(self._sink).prefix
+        self._clear(redrives)
+        self._clear(self._sink.letters_prefix)
+        # One that has begun meanwhile.
+        versions.update(self._cells.find(redrives, MOST_AT_ONCE))
         cells = {key: (None, version) for key, version in versions.items() if version is not None}
         self._put_all({**cells, self._sink.meta_key: (None, self._meta_version)})
         self._meta, self._meta_version = None, None
+
+    def _clear(self, prefix: str) -> None:
+        """`meta` goes with them, and first: who was overtaken removes nothing."""
+        key, meta = self._sink.meta_key, encode_meta(self._owned())
+        while found := self._cells.find(prefix, MOST_AT_ONCE):
+            gone = {each: (None, version) for each, version in found.items()}
+            self._meta_version = self._put_all({key: (meta, self._meta_version), **gone})[key]
 
     def deliver(
         self, rows: Iterable[tuple[Into, Iterable[Row]]], progress: Mapping[SourcePartition, PartitionProgress]

@@ -7,11 +7,13 @@ repetition can't both find the cell unchanged.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from sinkpipeline.cells.letters import counting
 from sinkpipeline.cells.records import PartitionCell, decode_cell, encode_cell, meta_in
-from sinkpipeline.cells.store import Cells, Moved, Version
+from sinkpipeline.cells.store import Cells, Moved, Puts, Version
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
@@ -43,6 +45,7 @@ class CellSession:
         self._run = run
         self._version = version
         self._rows: list[Row] = []
+        self._dead: list[Row] = []
         self.progress = progress
         self.verified: int | None = None
         self.is_open = False
@@ -53,7 +56,7 @@ class CellSession:
         return self._key
 
     def begin(self) -> None:
-        self._rows, self.is_open = [], True
+        self._rows, self._dead, self.is_open = [], [], True
 
     def send(self, rows: Iterable[Row]) -> None:
         self._rows.extend(rows)
@@ -61,21 +64,31 @@ class CellSession:
     def send_dead(self, rows: Iterable[Row]) -> None:
         if self._letters is None:
             raise ValueError("a sink without dead letters sends some")
-        self._letters.send(rows)
+        sent = list(rows)
+        self._letters.send(sent)
+        self._dead.extend(sent)
 
     def commit(self, new: PartitionProgress) -> None:
         """Letters first: what counts has a letter, and the store waits for nobody while it holds a cell."""
+        self._flush()
+        with passing_outages():
+            beside = counting(self._cells, self._dead)
+        value = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=new))
+        failpoint("after-progress-before-commit")
+        self._commit(value, beside)
+
+    def _flush(self) -> None:
         self.is_open = False
         if self._letters is not None:
             self._letters.flush()
-        value = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=new))
-        failpoint("after-progress-before-commit")
+
+    def _commit(self, value: bytes, beside: Puts) -> None:
         self.in_doubt = True
         try:
-            self._version = self._cells.commit(self._key, value, self._version, self._rows)
+            self._version = self._cells.commit(self._key, value, self._version, self._rows, beside)
         except Moved as moved:
             self.in_doubt = False
-            raise Fenced(self._key) from moved
+            raise Fenced(moved.key) from moved
         except InDoubt as doubt:
             self.in_doubt = not doubt.aborted
             raise
@@ -102,6 +115,17 @@ class CellSession:
             self._letters.drop()
 
 
+@contextlib.contextmanager
+def passing_outages() -> Iterator[None]:
+    """Of a read: an outage is waited for, as one would for the answer to a commit."""
+    try:
+        yield
+    except SinkPipelineError as error:
+        if error.reason.counted:
+            raise
+        raise InDoubt(str(error), aborted=True, told=error) from error
+
+
 class CellClaim:
     """Takes a source partition by its cell."""
 
@@ -124,13 +148,8 @@ class CellClaim:
         return self._sink.partition_key(self._partition)
 
     def check(self) -> None:
-        """An outage passes: whoever takes a partition waits for it, as it would for the answer to a commit."""
-        try:
+        with passing_outages():
             self._check()
-        except SinkPipelineError as error:
-            if error.reason.counted:
-                raise
-            raise InDoubt(str(error), aborted=True, told=error) from error
 
     def _check(self) -> None:
         key = self._sink.meta_key

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from sinkpipeline.core.records import Row
@@ -25,6 +26,13 @@ class Cell:
 
     value: bytes | None
     version: Version
+
+
+NO_CELL = Cell(None, None)
+
+Puts: TypeAlias = Mapping[str, tuple[bytes | None, Version]]
+"""By key, what a cell is to hold, None where it is to be removed, and the version that it must have still."""
+NOTHING: Puts = MappingProxyType({})
 
 
 class Moved(Exception):
@@ -49,7 +57,7 @@ class Cells(Protocol):
     def metas(self) -> Mapping[str, Cell]:
         """By key, the `meta` of every sink whose cells are kept in the same place; what else is told is passed over."""
 
-    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+    def put(self, cells: Puts) -> Mapping[str, Version]:
         """Writes cells in this order, each if it has that version still, and tells the new ones; None removes a cell.
 
         Where not all of it is written at once, a crash leaves the first of them: so `meta` comes last.
@@ -58,10 +66,13 @@ class Cells(Protocol):
             Moved: one has not; those before it may be written.
         """
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
-        """Rows and a cell at once: all of it, or nothing.
+    def find(self, prefix: str, most: int) -> Mapping[str, Version]:
+        """Some of the cells whose keys begin so, at most so many; none only where there is none."""
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+        """Rows and a cell, and those beside it, at once: all of it, or nothing.
 
         Raises:
-            Moved: the cell has another version.
+            Moved: a cell has another version.
             RecordRefused: a row is refused for what it is; `index` counts the rows, None where nobody knows which.
         """

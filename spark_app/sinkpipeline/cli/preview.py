@@ -17,12 +17,9 @@ from sinkpipeline.core.printable import printable
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
-from sinkpipeline.kafka.preview import look
-from sinkpipeline.kafka.settings import SinkSettings
-from sinkpipeline.kinds import kafka_alone
 from sinkpipeline.kinds.looking import preflight
-from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
-from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.kinds.previewing import TableChange, change_of, letters_topic, look
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
@@ -46,7 +43,7 @@ def preview(asked: Request) -> None:
     """The rows go to stdout, everything else to stderr."""
     targets = parse_targets(asked.begin) if asked.begin else None
     pipeline = read_manifest(asked.manifest)
-    settings = kafka_alone(_the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink), "preview")
+    settings = _the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink)
     preflight([settings])
     outlook = look(settings, targets)
     plan = rows_of(row_plan(pipeline), pipeline, settings.id.sink)
@@ -76,7 +73,7 @@ def preview(asked: Request) -> None:
         say("no record waits, or `where` drops all: --from earliest shows what was delivered before", err=True)
 
 
-def _the_sink(sinks: Sequence[AnySettings], name: str | None) -> AnySettings:
+def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
     if name is not None:
         return find_sink(sinks, name)
     if len(sinks) > 1:
@@ -87,9 +84,20 @@ def _the_sink(sinks: Sequence[AnySettings], name: str | None) -> AnySettings:
 
 def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
     verdict = row.verdict
+    source = {"topic": row.source.topic, "partition": row.source.partition, "offset": row.offset}
+    change = None if verdict is not None else change_of(settings, row.value)
+    if change is not None:
+        return {
+            "source": source,
+            "table": change.table,
+            "operation": change.operation,
+            "columns": dict(change.columns),
+            "orderBy": change.order,
+            "error": None,
+        }
     return {
-        "source": {"topic": row.source.topic, "partition": row.source.partition, "offset": row.offset},
-        "topic": settings.data.name if verdict is None else _letters(settings),
+        "source": source,
+        "topic": settings.data.name if verdict is None else letters_topic(settings),
         "partition": row.partition,
         "timestamp": row.timestamp,
         "headers": [{"name": name, "base64": base64_of(content)} for name, content in row.headers or ()],
@@ -101,12 +109,14 @@ def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
     }
 
 
-def _letters(settings: SinkSettings) -> str | None:
-    return None if settings.dead_letter is None else settings.dead_letter.topic.name
-
-
 def _lines(row: PreviewRow, settings: SinkSettings) -> Iterator[str]:
-    yield f"{row.source.topic}:{row.source.partition}:{row.offset} -> {_where(row, settings)}"
+    at = f"{row.source.topic}:{row.source.partition}:{row.offset}"
+    change = None if row.verdict is not None else change_of(settings, row.value)
+    if change is not None:
+        yield f"{at} -> {change.table}, {change.operation}"
+        yield from _columns(change)
+        return
+    yield f"{at} -> {_where(row, settings)}"
     at = "when it is written" if row.timestamp is None else f"{row.timestamp} ms, {timestamp(row.timestamp)}"
     yield f"  timestamp {at}"
     for name, content in row.headers or ():
@@ -115,9 +125,19 @@ def _lines(row: PreviewRow, settings: SinkSettings) -> Iterator[str]:
     yield from (f"  {line}" for line in content_lines("value", row.value))
 
 
+def _columns(change: TableChange) -> Iterator[str]:
+    told = {printable(name): value for name, value in change.columns.items()}
+    told |= {} if change.order is None else {"(orderBy)": change.order}
+    width = max(map(len, told))
+    for name, value in told.items():
+        # Another line would look like another column.
+        text = "NULL" if value is None else printable(value).replace("\n", "\\n")
+        yield f"  {name:{width}}  {text}".rstrip()
+
+
 def _where(row: PreviewRow, settings: SinkSettings) -> str:
     if row.verdict is None:
         return f"{settings.data.name}, {'any partition' if row.partition is None else f'partition {row.partition}'}"
     why = printable(row.verdict.error_class.error(row.verdict.text)).replace("\n", " ")
-    letters = _letters(settings)
+    letters = letters_topic(settings)
     return f"{'the sink stops (it has no deadLetter)' if letters is None else f'dead letter in {letters}'}: {why}"

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from sinkpipeline.cli.reset import find_sink
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.cli.tables import table, terminal_width
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.status import timestamp
+from sinkpipeline.core.status import tier, timestamp
 from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.source.views import view_source
@@ -49,6 +52,9 @@ class _Line:
     dropped: int
     lost: int
     at: str
+    guarantee: str
+    durability: str | None
+    """None where it is not known, and of AtLeastOnce."""
     dead_by_class: dict[str, int]
     dropped_by_class: dict[str, int]
 
@@ -79,8 +85,8 @@ def progress(
             click.clear()
         say(text)
         if not watch:
-            for error in errors.values():
-                raise error
+            if errors:
+                raise next(iter(errors.values()))
             return
         time.sleep(_WATCH_S)
 
@@ -117,6 +123,10 @@ def _told(sinks: Sequence[SinkSettings], lines: Sequence[_Line], errors: Errors)
     if classes:
         names = ("sink", "stage", "class", "dead", "dropped")
         parts += ["", table(names, classes, right=("dead", "dropped"), heads=3, width=width)]
+    tiers = {
+        line.sink: tier({name: value for name, value in _document(line).items() if value is not None}) for line in lines
+    }
+    parts += ["", *(f"sink {name}: {told}" for name, told in tiers.items())] if tiers else []
     parts += [
         f"sink {name}: {errors[name]}" if name in errors else f"sink {name} has no progress yet"
         for name in _without(sinks, lines)
@@ -165,8 +175,9 @@ def _by_class(lines: Sequence[_Line]) -> list[list[str]]:
 
 
 def _lines(sink: SinkSettings) -> list[_Line]:
-    found = _read(sink)
+    found, durability = _read(sink)
     ends = _ends(sink)
+    guarantee = DeliveryGuarantee.EXACTLY_ONCE if sink.exactly_once else DeliveryGuarantee.AT_LEAST_ONCE
     return [
         _Line(
             sink=sink.id.sink,
@@ -180,6 +191,8 @@ def _lines(sink: SinkSettings) -> list[_Line]:
             dropped=state.dropped,
             lost=state.lost,
             at=timestamp(state.at),
+            guarantee=guarantee.value,
+            durability=None if durability is None else durability.value,
             dead_by_class=dead_of(state.by_class),
             dropped_by_class=dropped_of(state.by_class),
         )
@@ -198,8 +211,12 @@ def _ends(sink: SinkSettings) -> Mapping[SourcePartition, int]:
         return {}
 
 
-def _read(sink: SinkSettings) -> Progress:
+def _read(sink: SinkSettings) -> tuple[Progress, Durability | None]:
     with Clients() as clients:
-        ledger = clients.ports(sink).ledger
-        place = ledger.place()
-        return Progress() if place is None else ledger.decide(place)
+        ports = clients.ports(sink)
+        place = ports.ledger.place()
+        progress, durability = Progress() if place is None else ports.ledger.decide(place), None
+        # The progress is worth showing all the same.
+        with suppress(SinkPipelineError):
+            durability = ports.target.durability()
+        return progress, durability

@@ -20,9 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sinkpipeline.core.earlier_status import write_over
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
-from sinkpipeline.core.status import Phase, timestamp, write_over
+from sinkpipeline.core.status import Phase, timestamp
 
 _HEARTBEAT_S = 10.0
 _SILENT_AFTER_S = 60.0

@@ -18,7 +18,7 @@ from sinkpipeline.kinds.looking import purify
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
-from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.expressions import ExpressionsInvalid
 from sinkpipeline.spark.schemas import planned, schemas_of
 
@@ -160,12 +160,12 @@ def _check_expressions(
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)
-        for index, (sink, rows) in enumerate(zip(sinks, plans, strict=bool(sinks))):
+        for sink, rows in zip(sinks, plans, strict=bool(sinks)):
             encoder = Encoder(spark, sink.encodings, registers=False)
             try:
                 encoder.plan(rows)
-            except SinkPipelineError as error:
-                refused.append((f"spec.sinks[{index}].kafka.encode", error))
+            except EncodingRefused as error:
+                refused.append((error.path, error))
             for line in encoder.told:
                 tell(f"sink {sink.id.sink}: {line}")
     return None

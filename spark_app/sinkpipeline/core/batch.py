@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sinkpipeline.core.commit_counts import NONE, CommitCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between, is_before, reaches
@@ -79,16 +80,19 @@ class Receipt:
     """Bytes of the rows that the task was given, about."""
     clock_skew: bool = False
     """Whether brokers have shown the worker's clock to be wrong."""
+    costs: CommitCounts = NONE
+    """Of its commits."""
     error: SinkPipelineError | None = None
 
     def to_json(self) -> str:
         document: dict[str, Any] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("partition", "progress", "error")
+            if field.name not in ("partition", "progress", "costs", "error")
         }
         document["partition"] = None if self.partition is None else [self.partition.topic, self.partition.partition]
         document["progress"] = None if self.progress is None else encode_partition(self.progress).decode()
+        document["costs"] = self.costs.to_dict()
         document["error"] = None if self.error is None else self.error.to_dict()
         return json.dumps(document)
 
@@ -96,9 +100,10 @@ class Receipt:
     def from_json(cls, text: str) -> Receipt:
         document = json.loads(text)
         partition, progress, error = document.pop("partition"), document.pop("progress"), document.pop("error")
-        unknown = tuple(document.pop("unknown"))
+        unknown, costs = tuple(document.pop("unknown")), CommitCounts.from_dict(document.pop("costs"))
         return cls(
             unknown=unknown,
+            costs=costs,
             partition=None if partition is None else SourcePartition(*partition),
             progress=None if progress is None else decode_partition(progress.encode(), "the receipt"),
             error=None if error is None else SinkPipelineError.from_dict(error),

@@ -53,13 +53,16 @@ class ErrorClass(str, enum.Enum):
     MISSING_FIELD = "MissingField"
     MALFORMED_CSV = "MalformedCsv"
     MALFORMED_AVRO = "MalformedAvro"
+    MALFORMED_PROTOBUF = "MalformedProtobuf"
     SHORT_FRAME = "ShortFrame"
     WRONG_MAGIC_BYTE = "WrongMagicByte"
     UNKNOWN_SCHEMA = "UnknownSchema"
     INCOMPATIBLE_SCHEMA = "IncompatibleSchema"
+    NO_ROW = "NoRow"
     EVALUATION_FAILED = "EvaluationFailed"
     ENCODING_FAILED = "EncodingFailed"
     TOO_MANY_ROWS = "TooManyRows"
+    UNAVAILABLE_VALUE = "UnavailableValue"
     PARTITION_OUT_OF_RANGE = "PartitionOutOfRange"
     INVALID_HEADER = "InvalidHeader"
     RECORD_TOO_LARGE = "RecordTooLarge"
@@ -69,7 +72,7 @@ class ErrorClass(str, enum.Enum):
     @property
     def stage(self) -> Stage:
         match self:
-            case ErrorClass.EVALUATION_FAILED | ErrorClass.TOO_MANY_ROWS:
+            case ErrorClass.EVALUATION_FAILED | ErrorClass.TOO_MANY_ROWS | ErrorClass.UNAVAILABLE_VALUE:
                 return Stage.TRANSFORM
             case ErrorClass.ENCODING_FAILED | ErrorClass.PARTITION_OUT_OF_RANGE | ErrorClass.INVALID_HEADER:
                 return Stage.SERIALIZE

@@ -59,6 +59,8 @@ Text = str
 """As long as the whole may be: whoever shows it cuts it."""
 Word = Annotated[str, Field(min_length=1, max_length=MAX_REASON, pattern=REASON)]
 Id = Annotated[str, Field(max_length=64)]
+TopicId = Annotated[str, Field(min_length=1, max_length=64)]
+"""None where it is not known: an empty one could not be gone on from."""
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 State = Literal["Starting", "Running", "Suspended", "Retrying", "Failed"]
 Guarantee = Literal["ExactlyOnce", "AtLeastOnce"]
@@ -76,8 +78,9 @@ DeadLetters = TypedDict(
 
 class Frontier(TypedDict):
     topic: Annotated[str, Field(min_length=1, max_length=249)]
-    topicId: NotRequired[Id | None]
-    next: Annotated[list[Count], Field(max_length=MAX_PARTITIONS)]
+    topicId: NotRequired[TopicId | None]
+    # A topic without partitions is none: whoever goes on from it would find nothing to go on from.
+    next: Annotated[list[Count], Field(min_length=1, max_length=MAX_PARTITIONS)]
 
 
 class Circuit(TypedDict):
@@ -115,8 +118,8 @@ class SinkProgress(TypedDict, total=False):
     frontier: Annotated[list[Frontier], Field(max_length=MAX_TOPICS), AfterValidator(_each_once("topic"))]
     lastProgressTime: Time
     epoch: Count
-    dataTopicId: Id | None
-    progressTopicId: Id | None
+    dataTopicId: TopicId | None
+    progressTopicId: TopicId | None
     mayBeDuplicated: Count
 
 
@@ -126,6 +129,8 @@ class Sink(SinkProgress):
     name: Name
     state: State
     guarantee: Guarantee
+    kind: NotRequired[Literal["kafka", "postgresql"]]
+    durability: NotRequired[Literal["Committed", "AtRisk"]]
     lag: NotRequired[Count]
     heldBack: NotRequired[Count]
     openTransaction: NotRequired[Hanging]

@@ -1,12 +1,43 @@
-"""What is to be feared for records that a topic has acknowledged. Kafka replicates, and syncs no disk."""
+"""What becomes of rows that a sink has acknowledged, and what is to be feared for them.
+
+Kafka replicates, and syncs no disk: one copy alone is gone with its machine's memory.
+"""
 
 from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
 
 from sinkpipeline.core.topics import Topic, TopicRequest
 
 REPLICAS = 3
 IN_SYNC = 2
 """With which one broker can be lost, and another one be down, without losing a record that was acknowledged."""
+
+
+class Durability(str, enum.Enum):
+    """As long as it keeps what it acknowledged, `ExactlyOnce` holds: how far a sink does."""
+
+    COMMITTED = "Committed"
+    """One machine that crashes takes nothing with it."""
+    AT_RISK = "AtRisk"
+    """One machine that crashes may take rows with it that were acknowledged, and not the progress, or only a part."""
+
+
+def of_topics(topics: Iterable[Topic]) -> Durability | None:
+    """Of rows and progress in these topics; None where their configuration is not known."""
+    kept = [_copies(topic) for topic in topics]
+    if any(copies is not None and copies < IN_SYNC for copies in kept):
+        return Durability.AT_RISK
+    return None if None in kept else Durability.COMMITTED
+
+
+def _copies(topic: Topic) -> int | None:
+    """How many brokers have a record that is acknowledged, at least."""
+    in_sync = topic.config.get("min.insync.replicas")
+    if in_sync is None:
+        return 1 if topic.replication_factor == 1 else None
+    return min(int(in_sync), topic.replication_factor)
 
 
 def durability(topic: Topic) -> tuple[str, ...]:

@@ -69,6 +69,14 @@ class SinkId:
     def partition_key(self, partition: SourcePartition) -> str:
         return f"{self.prefix}p/{partition.topic}/{partition.partition}"
 
+    @property
+    def letters_prefix(self) -> str:
+        return f"{self.prefix}d/"
+
+    def letter_key(self, partition: SourcePartition, offset: int, word: str) -> str:
+        """Of a dead letter that counts, and is not settled; the word tells records of one offset from each other."""
+        return f"{self.letters_prefix}{partition.topic}/{partition.partition}/{offset}/{word}"
+
     def parse_partition_key(self, key: str) -> SourcePartition | None:
         """The source partition that a progress key names, or None where the key isn't a partition key of this sink."""
         head = f"{self.prefix}p/"

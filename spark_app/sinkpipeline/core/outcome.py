@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sinkpipeline.core.errors import ExitCode, SinkPipelineError
+from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.status import SinkReport, SinkState
 
 _RANK = {ExitCode.SUPERSEDED: 0, ExitCode.MANIFEST: 1, ExitCode.REFUSED: 2, ExitCode.FAILED: 3, ExitCode.DONE: 4}
 
 
 def outcome(reports: Iterable[SinkReport], *, stopped: bool) -> SinkPipelineError | None:
-    """The error that decides the exit code of a run that has ended; None for 0."""
-    errors = [report.error if report.state is SinkState.FAILED else None for report in reports]
-    failed = [error for error in errors if error is not None]
-    if not failed or (stopped and len(failed) < len(errors)):
+    """The error that decides the exit code of a run that has ended; None for 0.
+
+    Of a sink that is not required that is only `Superseded`: somebody else runs the pipeline.
+    """
+    sinks = list(reports)
+    failed = [report for report in sinks if report.state is SinkState.FAILED and report.error is not None]
+    if stopped and len(failed) < len(sinks):
         return None
-    return min(failed, key=lambda error: _RANK[error.reason.exit_code])
+    errors = [
+        report.error
+        for report in failed
+        if report.error is not None and (report.required or report.error.reason is Reason.SUPERSEDED)
+    ]
+    return min(errors, key=lambda error: _RANK[error.reason.exit_code], default=None)
 
 
 def waits(report: SinkReport) -> bool | None:

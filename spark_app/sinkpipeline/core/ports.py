@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sinkpipeline.core.deadletter import SourceRecord, Verdict
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SinkId, SourcePartition
@@ -318,6 +319,12 @@ class Target(Protocol):
 
     def letter_limits(self) -> TopicLimits | None:
         """What takes dead letters, likewise; None too where a sink has none."""
+
+    def durability(self) -> Durability | None:
+        """What becomes of what is acknowledged there, as it is now.
+
+        None where that is not known, and where nothing depends on it, as rows may be there twice anyway.
+        """
 
     def lost(self, what: str) -> SinkPipelineError:
         """DataTopicLost: why."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from sinkpipeline.core.manifest import Explode, PostgresqlSink, Select, SinkPipeline
 
-DecodeFormat = Literal["json", "avro", "csv", "text", "raw"]
-OnNull = Literal["DeadLetter", "PassThrough"]
+DecodeFormat = Literal["json", "avro", "protobuf", "csv", "text", "raw", "debezium"]
+OnNull = Literal["DeadLetter", "PassThrough", "Skip"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,11 @@ class RowColumn:
     """Spark SQL."""
     at: str
     """Its path in the manifest."""
-    takes_bytes: bool = False
-    """Whether it is a `bytea`: any other would take the digits of bytes as a text."""
+    takes: str = "anything"
+    """What its type can be given: only a `bytea` takes bytes, as any other would take their digits as a text; and no
+    column of integers takes the text of a fraction, 1.0 neither."""
+    may_stay: bool = False
+    """Whether the table keeps what is in it where Debezium did not have the value."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,13 @@ class TableRow:
     deletes: RowColumn | None = None
     """Whether it says that the row with its key goes; null: it doesn't."""
     order: RowColumn | None = None
+    keeps: bool = False
+    """Whether a row says which of its columns stay as they are."""
 
     def purpose(self, part: RowColumn) -> str:
         if part not in self.columns:
             return part.at.rpartition(".")[2]
-        return "column of bytes" if part.takes_bytes else "column"
+        return "column" if part.takes == "anything" else f"column of {part.takes}"
 
     def parts(self) -> Iterator[RowColumn]:
         yield from self.columns
@@ -77,8 +82,10 @@ class RowExplode:
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
-    `schema` has the record's columns: for `json` and `csv` as DDL, for `avro` the reader's schema as JSON, absent for
-    `text` and `raw`, and with a registry until that was asked. ValueError otherwise.
+    `schema` has the record's columns: for `json`, `csv` and `debezium` as DDL; for `avro`, and `debezium` with a
+    registry, the reader's schema as JSON; for `protobuf` the text of a schema, or with a registry the reader's message
+    as `protobuf.messages` has it; absent for `text` and `raw`, and with a registry until that was asked. ValueError
+    otherwise.
     """
 
     decode_format: DecodeFormat
@@ -99,6 +106,12 @@ class RowPlan:
     encodings: tuple[Encoding, ...] = ()
     """Of parts of `select`, each a STRUCT there."""
     explode_at: str = "spec.transform"
+    message: str | None = None
+    """Of `protobuf`: which one of the schema's; None: the first one."""
+    largest: int | None = None
+    """The most bytes of a value that is decoded where a worker has to hold many of them; a larger one is an error."""
+    rowless: bool = False
+    """Whether a change of Debezium's that has no row is delivered."""
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
@@ -157,9 +170,11 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         on_null=decode.on_null.value,
         delimiter="," if decode.csv is None else decode.csv.delimiter,
         known=None if registry is None else Known(id_bytes=registry.id_format.size, asked=decode.asks_registry),
+        message=decode.message,
         explode=row_explode(transform.explode),
         where=transform.where,
         select=row_select(transform.select),
+        rowless=decode.debezium is not None and decode.debezium.without_row.value == "PassThrough",
     )
 
 
@@ -173,26 +188,41 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
         rows = replace(rows, where=own.where, where_at=f"{place}.transform")
     if of.postgresql is not None:
         columns = None if own is None or own.select is None else own.select.columns
-        return replace(rows, select=RowSelect(), table=_table_row(of.postgresql, columns or {}, place))
+        table = _table_row(of.postgresql, columns or {}, place, follows=rows.decode_format == "debezium")
+        return replace(rows, select=RowSelect(), table=table)
     rows = replace(rows, encodings=encodings_of(of, place))
     if own is not None and own.select is not None:
         rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")
     return rows
 
 
-def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str) -> TableRow:
-    """What is not selected is the record's column of that name."""
+def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str, *, follows: bool) -> TableRow:
+    """What is not selected is the record's column of that name; of a change (`follows`), that of its row."""
+    upsert = sink.write_mode.value == "Upsert"
+    key = sink.table.primary_key if upsert else ()
     columns = [
-        RowColumn(selected[name], f"{place}.transform.select.columns.{name}", sink.table.takes_bytes(name))
-        if name in selected
-        else RowColumn(_quoted(name), f"{place}.postgresql.table.columns.{name}", sink.table.takes_bytes(name))
+        RowColumn(
+            selected.get(name) or (_of_change(name, key) if follows else _quoted(name)),
+            f"{place}.transform.select.columns.{name}"
+            if name in selected
+            else f"{place}.postgresql.table.columns.{name}",
+            sink.table.takes(name),
+            may_stay=follows and upsert and name not in key,
+        )
         for name in sink.table.in_order
     ]
     return TableRow(
         columns=tuple(columns),
         deletes=None if sink.delete_when is None else RowColumn(sink.delete_when, f"{place}.postgresql.deleteWhen"),
         order=None if sink.order_by is None else RowColumn(sink.order_by, f"{place}.postgresql.orderBy"),
+        keeps=follows and upsert,
     )
+
+
+def _of_change(name: str, key: tuple[str, ...]) -> str:
+    """A deletion has its key in the row before it."""
+    after = f"after.{_quoted(name)}"
+    return f"coalesce({after}, before.{_quoted(name)})" if name in key else after
 
 
 def _quoted(name: str) -> str:

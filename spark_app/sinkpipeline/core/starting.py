@@ -54,8 +54,9 @@ def check_run(sink: SinkId, meta: Meta | None, run: str) -> None:
 def superseded(sink: SinkId, run: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.SUPERSEDED,
-        f"a newer driver (run {run}) has taken over {sink}",
-        "nothing to do if that was intended; otherwise stop one of the two",
+        # Both fence alike: which of them it was, only its person knows.
+        f"a newer driver, or a reset (run {run}), has taken over {sink}",
+        "after a reset start the pipeline again; if no newer driver was intended, stop one of the two",
     )
 
 

@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from sinkpipeline.core.documents import DeadLetters, Frontier, SinkProgress
+from sinkpipeline.core.durability import Durability
+from sinkpipeline.core.earlier_status import sums
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -29,20 +31,6 @@ _OF_TOPICS = frozenset(
         Reason.PROGRESS_LOST,
     }
 )
-
-_COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
-_OF_PROGRESS = (
-    *_COUNTS,
-    "deadLetters",
-    "frontier",
-    "lastProgressTime",
-    "epoch",
-    "dataTopicId",
-    "progressTopicId",
-    "mayBeDuplicated",
-)
-"""What a sink's document has of its progress."""
-
 
 RECORDS_DROPPED = "RecordsDropped"
 SOURCE_TRANSACTION_OPEN = "SourceTransactionOpen"
@@ -74,6 +62,12 @@ class SinkReport:
 
     name: str
     exactly_once: bool
+    kind: str | None = None
+    """As the manifest calls it; None: not told."""
+    required: bool = True
+    """Whether Ready depends on it."""
+    durability: Durability | None = None
+    """As its last start found it; None: not known, or AtLeastOnce."""
     state: SinkState = SinkState.STARTING
     progress: Progress | None = None
     lag: int | None = None
@@ -121,7 +115,7 @@ def render(
         "conditions": conditions(_conditions(sinks, rendered, executors, lost=lost), generation, previous, now_ms),
         "totals": {
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
-            **_sums(rendered),
+            **sums(rendered),
             # A lag that is not known of every sink is none.
             **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
         },
@@ -131,50 +125,24 @@ def render(
     }
 
 
-def write_over(there: object, status: Mapping[str, Any], *, own: bool) -> Mapping[str, Any] | None:
-    """What a run writes over the document that is there; None: it leaves that as it is.
-
-    What is `there` is what a lost progress topic would be restored from. A run that was superseded knows less than who
-    has taken over; one that has not come to a sink's frontier yet forgets none that is there.
-
-    Args:
-        there: whatever could be read; what is no document of the same identity is written over.
-        status: the run's own document.
-        own: whether nobody else has written since this run did.
-    """
-    told = status["sinks"]
-    if not own and any(sink.get("error", {}).get("reason") == Reason.SUPERSEDED.value for sink in told):
-        return None
-    if not isinstance(there, Mapping) or there.get("identity") != status["identity"]:
-        return status
-    known = {sink["name"]: sink for sink in there.get("sinks", []) if sink.get("frontier")}
-    sinks = [sink if sink.get("frontier") else sink | _remembered(known.get(sink["name"], {})) for sink in told]
-    return {**status, "totals": status["totals"] | _sums(sinks), "sinks": sinks}
-
-
 def phase(reports: Iterable[SinkReport], *, without_executors: bool = False) -> Phase:
+    """Of all sinks: one that is not required degrades the pipeline too, but only required ones are waited for."""
     sinks = list(reports)
     states = {report.state for report in sinks}
-    if states == {SinkState.RUNNING}:
+    if states & {SinkState.FAILED, SinkState.RETRYING}:
+        return Phase.FAILED if states == {SinkState.FAILED} else Phase.DEGRADED
+    required = _required(sinks)
+    if {report.state for report in required} == {SinkState.RUNNING}:
         if without_executors:
             return Phase.DEGRADED
-        return Phase.RUNNING if all(report.ready for report in sinks) else Phase.STARTING
-    if states == {SinkState.FAILED}:
-        return Phase.FAILED
+        return Phase.RUNNING if all(report.ready for report in required) else Phase.STARTING
     if states == {SinkState.SUSPENDED}:
         return Phase.SUSPENDED
-    if states & {SinkState.FAILED, SinkState.RETRYING}:
-        return Phase.DEGRADED
     return Phase.STARTING
 
 
-def _sums(sinks: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    counted = list(sinks)
-    return {name: sum(sink.get(name) or 0 for sink in counted) for name in _COUNTS}
-
-
-def _remembered(sink: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: sink[name] for name in _OF_PROGRESS if name in sink}
+def _required(sinks: Iterable[SinkReport]) -> list[SinkReport]:
+    return [report for report in sinks if report.required]
 
 
 def timestamp(unix_ms: int) -> str:
@@ -222,6 +190,9 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         "name": report.name,
         "state": report.state.value,
         "guarantee": "ExactlyOnce" if report.exactly_once else "AtLeastOnce",
+        **({} if report.kind is None else {"kind": report.kind}),
+        **({} if report.durability is None else {"durability": report.durability.value}),
+        **({} if report.required else {"required": False}),
     }
     if report.progress is not None:
         document |= dict(_progress(report.progress))
@@ -328,16 +299,41 @@ def _conditions(
 def _ready(
     sinks: list[SinkReport], rendered: Sequence[Mapping[str, Any]], executors: Executors | None, *, lost: bool
 ) -> Condition:
-    current = phase(sinks)
-    errors = [f"{report.name}: {report.error}" for report in sinks if report.error is not None]
+    """Of the required sinks; what becomes of the others is told beside."""
+    required = _required(sinks)
+    needed = [sink for sink, report in zip(rendered, sinks, strict=True) if report.required]
+    current = phase(required)
+    errors = [f"{report.name}: {report.error}" for report in required if report.error is not None]
     if not errors and lost and executors is not None and executors.none_since is not None:
         since = timestamp(executors.none_since)
         return Condition("False", NO_EXECUTORS, f"{executors} since {since}, and sinks wait for one")
-    if not errors and all(report.state is SinkState.RUNNING for report in sinks):
-        pending = first_batch_pending(rendered, executors)
+    if not errors and all(report.state is SinkState.RUNNING for report in required):
+        pending = first_batch_pending(needed, executors)
         if pending is not None:
             return pending
-    return Condition("True" if current is Phase.RUNNING else "False", current.value, "; ".join(errors))
+    if current is Phase.RUNNING:
+        return Condition("True", current.value, beside(rendered))
+    return Condition("False", current.value, "; ".join(errors))
+
+
+def tier(sink: Mapping[str, Any]) -> str:
+    """Of a sink's document, for a person: its guarantee, and what that holds by."""
+    return ", ".join(str(sink[name]) for name in ("guarantee", "durability") if name in sink)
+
+
+def is_required(sink: Mapping[str, Any]) -> bool:
+    """Of a sink's document: whether Ready depends on it."""
+    return sink.get("required") is not False
+
+
+def beside(sinks: Iterable[Mapping[str, Any]]) -> str:
+    """What is to be told of the sinks without which a pipeline is ready; empty where they deliver."""
+    told = [
+        f"{sink['name']} ({(sink.get('error') or {}).get('reason') or sink['state']})"
+        for sink in sinks
+        if not is_required(sink) and (sink["state"] != SinkState.RUNNING.value or sink.get("proved") is False)
+    ]
+    return f"not delivering, and not required: {', '.join(told)}" if told else ""
 
 
 def first_batch_pending(sinks: Iterable[Mapping[str, Any]], executors: Executors | None) -> Condition | None:

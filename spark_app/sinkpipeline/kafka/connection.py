@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 
 from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.tls import Tls
 
 LOGGER = logging.getLogger("sinkpipeline.kafka")
 
@@ -29,15 +30,6 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _PKCS8_KEY = "-----BEGIN PRIVATE KEY-----"
 _EDWARDS_CURVE = b"\x06\x03\x2b\x65"
 """The beginning of its object identifier, as the key's algorithm."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tls:
-    """Paths of PEM files."""
-
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,13 @@ import struct
 from dataclasses import dataclass
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.admin import Admin, Cluster
-from sinkpipeline.kafka.connection import Connection, Tls
+from sinkpipeline.kafka.connection import Connection
 
 _TIMEOUT_S = 2.0
+_REFUSED_S = 3.0
+"""For so long addresses are given time that refuse connections or have no host: a person hears of them within five."""
 _SERVERS = 3
 _SASL_HANDSHAKE = 17
 _UNSUPPORTED_MECHANISM, _NO_LOG_IN_HERE = 33, 34
@@ -36,12 +39,18 @@ def connect(admin: Admin, timeout_s: float) -> Cluster:
         SinkPipelineError: AuthenticationFailed, BrokerUnreachable.
     """
     connection = admin.connection
-    try:
-        return admin.cluster(timeout_s, why=lambda: diagnose(connection))
-    except SinkPipelineError as error:
-        if error.reason is not Reason.BROKER_UNREACHABLE:
-            raise
-        raise unreachable(connection) or error from error
+    patience = [part for part in (min(timeout_s, _REFUSED_S), timeout_s - _REFUSED_S) if part > 0]
+    while True:
+        part_s, *patience = patience
+        try:
+            return admin.cluster(part_s, why=lambda: diagnose(connection))
+        except SinkPipelineError as error:
+            if error.reason is not Reason.BROKER_UNREACHABLE:
+                raise
+            if (told := unreachable(connection)) is not None:
+                raise told from error
+            if not patience:
+                raise
 
 
 def diagnose(connection: Connection) -> SinkPipelineError | None:

@@ -10,6 +10,7 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
+from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.targets import Targets
@@ -41,16 +42,34 @@ def look(settings: SinkSettings, targets: Targets | None) -> Outlook:
     Raises:
         SinkPipelineError: UsageInvalid, SourceDataLost, PositionsRefused, and as the reads.
     """
-    source_admin, admin = Admin(settings.source.connection), Admin(settings.connection)
+    admin = Admin(settings.connection)
+    limits = read_limits(admin, settings.data.name)
+    return outlook(
+        settings,
+        targets,
+        _observe(settings, admin),
+        data_limits=limits or TopicLimits.of(settings.data.partitions or UNKNOWN.partitions, settings.data.config),
+        data_partitions=settings.data.partitions if limits is None else limits.partitions,
+    )
+
+
+def outlook(
+    settings: Settings,
+    targets: Targets | None,
+    progress: Progress,
+    *,
+    data_limits: TopicLimits,
+    data_partitions: int | None,
+) -> Outlook:
+    """Likewise, of a sink of any kind, whose progress was observed."""
+    source_admin = Admin(settings.source.connection)
     view = view_source(settings.source, source_admin)
-    progress = _observe(settings, admin)
     starting.check_source(progress.meta if progress.exists else None, view.topics)
     begin = (
         _frontier(settings, source_admin, view, progress)
         if targets is None
         else _chosen(settings, source_admin, view, targets)
     )
-    limits = read_limits(admin, settings.data.name)
     return Outlook(
         ranges={
             partition: OffsetRange(offset, view.ends[partition])
@@ -58,8 +77,8 @@ def look(settings: SinkSettings, targets: Targets | None) -> Outlook:
             if partition in view.ends and is_before(offset, view.ends[partition])
         },
         resumes=progress.exists,
-        data_limits=limits or TopicLimits.of(settings.data.partitions or UNKNOWN.partitions, settings.data.config),
-        data_partitions=settings.data.partitions if limits is None else limits.partitions,
+        data_limits=data_limits,
+        data_partitions=data_partitions,
     )
 
 
@@ -70,7 +89,7 @@ def _observe(settings: SinkSettings, admin: Admin) -> Progress:
         return log.observe(settings.id)
 
 
-def _frontier(settings: SinkSettings, admin: Admin, view: SourceView, progress: Progress) -> dict[SourcePartition, int]:
+def _frontier(settings: Settings, admin: Admin, view: SourceView, progress: Progress) -> dict[SourcePartition, int]:
     """As a start would have it."""
     source = settings.source
     known: Mapping[SourcePartition, PartitionProgress] = progress.partitions if progress.exists else {}
@@ -81,7 +100,7 @@ def _frontier(settings: SinkSettings, admin: Admin, view: SourceView, progress: 
     return {partition: state.next for partition, state in begins.items()}
 
 
-def _chosen(settings: SinkSettings, admin: Admin, view: SourceView, targets: Targets) -> dict[SourcePartition, int]:
+def _chosen(settings: Settings, admin: Admin, view: SourceView, targets: Targets) -> dict[SourcePartition, int]:
     targets.check_named(view)
     level = settings.source.read_committed
     targets = targets.resolved(admin.offsets_at(targets.moments(view), view.ends, read_committed=level))

@@ -8,20 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sinkpipeline.core import starting
 from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.finding import Finding
-from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import (
-    Beginning,
     DeadLetterDecision,
     Topic,
     TopicRequest,
     check_progress_topic,
-    decide,
     decide_dead_letters,
 )
 from sinkpipeline.kafka.admin import Admin, Cluster
@@ -31,10 +27,10 @@ from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
-from sinkpipeline.kafka.source.positions import read_positions
 from sinkpipeline.kafka.source.source import KafkaSource
-from sinkpipeline.kafka.source.views import check_visible, source_topics, view_source
+from sinkpipeline.kafka.source.views import source_topics
 from sinkpipeline.kafka.views import describe, holds_data
+from sinkpipeline.sinks.foreseen import begins, foreseen
 
 _PREFLIGHT_S = 5.0
 
@@ -71,19 +67,31 @@ def preflight(source: Connection, sinks: Sequence[SinkSettings]) -> Preflight:
 def purify(sinks: Iterable[SinkSettings]) -> Iterator[Finding]:
     """Checks each sink: connection, rights, source topics, the topics that exist, observed progress."""
     before: list[Use] = []
+    unreached: dict[Connection, SinkPipelineError] = {}
     for sink in sinks:
         try:
-            yield _purify(sink, before)
+            yield _purify(sink, before, unreached)
         except SinkPipelineError as error:
             yield Finding(sink.id, None, error)
 
 
-def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
-    """`before`: the topics of the sinks before it, to which its own are added."""
+def _reach(admin: Admin, unreached: dict[Connection, SinkPipelineError]) -> Cluster:
+    """A cluster that could not be reached for one sink is not waited for again for another one."""
+    if admin.connection in unreached:
+        raise unreached[admin.connection]
+    try:
+        return connect(admin, _PREFLIGHT_S)
+    except SinkPipelineError as error:
+        unreached[admin.connection] = error
+        raise
+
+
+def _purify(sink: SinkSettings, before: list[Use], unreached: dict[Connection, SinkPipelineError]) -> Finding:
+    """`before`: the topics of the sinks before it, to which its own are added; `unreached`: likewise, clusters."""
     _check_properties(sink)
     source_admin, admin = Admin(sink.source.connection), Admin(sink.connection)
-    found = {sink.source.connection: connect(source_admin, _PREFLIGHT_S)}
-    found[sink.connection] = cluster = connect(admin, _PREFLIGHT_S)
+    found = {sink.source.connection: _reach(source_admin, unreached)}
+    found[sink.connection] = cluster = _reach(admin, unreached)
     brokers = cluster.brokers
     # Before anything is asked of topics: a topic that isn't there yet would make the loop.
     check_source(places_of(sink.source, found[sink.source.connection].id), uses_of(sink, cluster.id))
@@ -105,26 +113,10 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
         with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
             progress = log.observe(sink.id)
     source = {name: topic.id for name, topic in topics.items()}
-    starting.check_owner(sink.id, progress.meta, sink.owner)
-    starting.check_source(progress.meta if progress.exists else None, source)
-    check_visible(sink.source, source_admin, progress.meta, topics)
-    decision = decide(
-        progress=progress,
-        progress_topic=progress_topic,
-        data_topic=data,
-        data_request=sink.data,
-        memory=None,
-        source=source,
-        refuse_existing_data=sink.refuse_existing_data,
-    )
+    port = KafkaSource(sink.source, sink.group_id, source_admin)
+    decision = foreseen(sink, port, source, data=data, place=progress_topic, progress=progress)
     dead_letter_topic, dead_letters = _dead_letters(sink.dead_letter, admin)
-    begins: tuple[str, ...] = ()
-    if sink.source.start_from is not None and decision.beginning is Beginning.FIRST_START:
-        view = view_source(sink.source, source_admin)
-        found_positions = read_positions(sink.source.start_from, sink.source, source_admin, view)
-        # As a start would: offsets that the source does not have are refused here already.
-        KafkaSource(sink.source, sink.group_id, source_admin).planned({}, view, epoch=0, imported=found_positions.next)
-        begins = tuple(describe_positions(found_positions))
+    told = begins(port, decision)
     for request, create in (
         (sink.data, decision.create_data),
         (sink.progress, decision.create_progress),
@@ -138,7 +130,7 @@ def _purify(sink: SinkSettings, before: list[Use]) -> Finding:
     # One broker alone is for trying things out, and has no other replicas to give.
     fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
     warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
-    return Finding(sink.id, decision, None, warnings, begins=begins, creates_dead_letters=dead_letters.create)
+    return Finding(sink.id, decision, None, warnings, begins=told, creates_dead_letters=dead_letters.create)
 
 
 def readable_topics(source: SourceSettings, admin: Admin) -> dict[str, str]:

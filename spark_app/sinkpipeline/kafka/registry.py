@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from sinkpipeline.authorities import system_authorities
+from sinkpipeline.core.avro_shape import writes_alike
 from sinkpipeline.core.deadletter import reason_of
 from sinkpipeline.core.encoding import LAST_NUMBER
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -53,6 +54,8 @@ class Found:
     """AVRO, JSON or PROTOBUF."""
     references: tuple[str, ...] = ()
     """The schemas that it refers to, each behind those that it refers to itself."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The same, by the names by which they are referred to."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Registry:
                     ) from error
                 raise
             number, at = _id(found.schema_id), int(found.version or 0)
+            if version != "latest" and at != int(version):
+                raise ValueError("another version")
         self._has_answered = True
         return FoundReader(schema=schema, subject=subject, version=at, id=number)
 
@@ -120,11 +125,19 @@ class Registry:
         """
         with self._client() as client, self._asking(f"a schema of subject {subject}"), self._refusing(subject):
             try:
-                return _id(client.lookup_schema(subject, Schema(text, kind)).schema_id)
+                found = client.lookup_schema(subject, Schema(text, kind))
             except SchemaRegistryError as error:
                 if error.error_code in _NOT_FOUND:
                     return None
                 raise
+            number = _id(found.schema_id)
+        # The client takes its own word for what was found. Rows will name it, and be read by it.
+        with self._client() as client, self._asking(f"the schema with id {number}"):
+            answered = client.get_schema(number, subject_name=subject)
+            if not _is_that(answered, kind, text):
+                fact = f"the schema registry has another schema with id {number} than subject {subject} was asked for"
+                raise _unreachable(fact, f"check {self.settings.path}.url, and what answers there")
+        return number
 
     def register(self, subject: str, kind: str, text: str) -> int:
         """The id of the schema, a version of the subject from now on.
@@ -332,6 +345,14 @@ def _checked(schema: Schema) -> Schema:
     return schema
 
 
+def _is_that(found: Schema, kind: str, text: str) -> bool:
+    """Whether it is what was asked for. Raises ValueError where it is no schema."""
+    if (_checked(found).schema_type or "AVRO") != kind:
+        return False
+    there = found.schema_str or ""
+    return kind != "AVRO" or there == text or writes_alike(there, text)
+
+
 def _id(number: object) -> int:
     """Raises ValueError where it is none: rows would name another schema."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= LAST_NUMBER:
@@ -339,23 +360,30 @@ def _id(number: object) -> int:
     return number
 
 
-def _found(schema: Schema, references: tuple[str, ...] = ()) -> Found:
-    return Found(str(schema.schema_str), schema.schema_type or "AVRO", references)
+def _found(schema: Schema, references: tuple[str, ...] = (), files: Mapping[str, str] | None = None) -> Found:
+    return Found(str(schema.schema_str), schema.schema_type or "AVRO", references, files or {})
 
 
 def _whole(client: SchemaRegistryClient, schema: Schema) -> Found:
     found: dict[tuple[str, int], str] = {}
-    _add_references(client, schema, found)
-    return _found(schema, tuple(found.values()))
+    files: dict[str, str] = {}
+    _add_references(client, schema, found, files)
+    return _found(schema, tuple(found.values()), files)
 
 
-def _add_references(client: SchemaRegistryClient, schema: Schema, found: dict[tuple[str, int], str]) -> None:
+def _add_references(
+    client: SchemaRegistryClient, schema: Schema, found: dict[tuple[str, int], str], files: dict[str, str]
+) -> None:
+    own: dict[str, str] = {}
     for each in schema.references or ():
         key = (str(each.subject), int(each.version or 0))
         if key not in found:
             referred = _checked(client.get_version(*key).schema)
-            _add_references(client, referred, found)
+            _add_references(client, referred, found, files)
             found[key] = str(referred.schema_str)
+        own[str(each.name)] = found[key]
+    # Of two versions by one name that of the outer schema is meant.
+    files.update(own)
 
 
 def _is_of_all(error: SinkPipelineError) -> bool:

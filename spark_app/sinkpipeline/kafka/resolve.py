@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import (
     Connection,
     Oauthbearer,
     Sasl,
-    Tls,
     check_authority,
     check_tls,
     password_file,
@@ -30,6 +31,14 @@ from sinkpipeline.kafka.settings import (
     SinkSettings,
     SourceSettings,
 )
+
+_FORMATS: Mapping[manifest.DecodeFormat, Literal["avro", "json", "protobuf", "debezium"]] = {
+    manifest.DecodeFormat.AVRO: "avro",
+    manifest.DecodeFormat.JSON: "json",
+    manifest.DecodeFormat.PROTOBUF: "protobuf",
+    manifest.DecodeFormat.DEBEZIUM: "debezium",
+}
+"""Those that ask for schemas."""
 
 
 def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path | None) -> Connection:
@@ -102,7 +111,8 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
         version=registry.reader_version,
         reader=None if registry.reader is None else registry.reader.schema_text,
         id_bytes=registry.id_format.size,
-        decode_format="json" if decode.format is manifest.DecodeFormat.JSON else "avro",
+        decode_format=_FORMATS[decode.format],
+        message=decode.message,
     )
 
 

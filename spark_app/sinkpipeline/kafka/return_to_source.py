@@ -26,7 +26,7 @@ def check_returnable(sinks: Sequence[Settings]) -> None:
     Raises:
         SinkPipelineError: UsageInvalid.
     """
-    remedy = "redrive without --to source: into the data topic"
+    remedy = "redrive without --to source"
     if len(sinks) > 1:
         raise usage_invalid("the pipeline has several sinks, and each would read the records again", remedy)
     sink = sinks[0]

@@ -11,8 +11,9 @@ from sinkpipeline.core import manifest, topic_pattern
 from sinkpipeline.core.manifest import StartFrom, StartingOffsets
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.kafka.connection import Connection, Tls
+from sinkpipeline.kafka.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,10 @@ class RegistrySettings:
     reader: str | None = None
     """The reader's schema."""
     id_bytes: int = 4
-    decode_format: Literal["avro", "json"] = "avro"
+    decode_format: Literal["avro", "json", "protobuf", "debezium"] = "avro"
     """What the schemas are of, where they are readers' and writers'."""
+    message: str | None = None
+    """Of protobuf: which message of the reader's schema; None: its first one."""
     path: str = "decode.schemaRegistry"
     """In the manifest."""
 

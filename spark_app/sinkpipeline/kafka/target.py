@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core.crossing import Role
+from sinkpipeline.core.durability import Durability, of_topics
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.ports import Creation, Letters
@@ -75,6 +76,13 @@ class KafkaTarget:
     def letter_limits(self) -> TopicLimits | None:
         letters = self.settings.dead_letter
         return None if letters is None else read_limits(self.admin, letters.topic.name)
+
+    def durability(self) -> Durability | None:
+        if not self.settings.exactly_once:
+            return None
+        found = [describe(self.admin, name) for name in (self.settings.data.name, self.settings.progress.name)]
+        topics = [topic for topic in found if topic is not None]
+        return of_topics(topics) if len(topics) == len(found) else None
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.data.name, what)

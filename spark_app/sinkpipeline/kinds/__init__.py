@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from typing_extensions import Self
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
+from sinkpipeline.core.redrive import Wanted
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.kind import KAFKA, KafkaPorts, topic_ids
-from sinkpipeline.kafka.letters import KafkaLetters
+from sinkpipeline.kafka.kind import KAFKA, KafkaPorts
+from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
-from sinkpipeline.kafka.source.source import KafkaSource
-from sinkpipeline.kinds.resolve import SinkSettings
-from sinkpipeline.postgresql.client import Client
-from sinkpipeline.postgresql.kind import POSTGRESQL, PostgresqlPorts
+from sinkpipeline.kinds.later import LaterPorts
+from sinkpipeline.kinds.resolve import SinkSettings, letters_of
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 from sinkpipeline.sinks.contract import SinkKind
 
 
 def kind_of(settings: SinkSettings) -> SinkKind:
-    return KAFKA if isinstance(settings, KafkaSettings) else POSTGRESQL
+    if isinstance(settings, KafkaSettings):
+        return KAFKA
+    from sinkpipeline.postgresql.kind import POSTGRESQL  # noqa: PLC0415 - as in `tables`
+
+    return POSTGRESQL
 
 
 def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
@@ -48,32 +52,53 @@ def lettered(settings: SinkSettings) -> KafkaSettings | None:
     return None if letters is None else letters.as_kafka(settings.owner)
 
 
+def redrive_of(settings: SinkSettings, wanted: Wanted, rate: float | None = None) -> Redrive:
+    """A redrive of a sink that has dead letters. Close it."""
+    seen = lettered(settings)
+    if seen is None:
+        raise ValueError(f"{settings.id} has no dead letters")
+    if isinstance(settings, KafkaSettings):
+        return Redrive(settings=seen, wanted=wanted, rate=rate)
+    from sinkpipeline.kinds import redriving  # noqa: PLC0415 - as in `tables`
+
+    return redriving.of_table(settings, seen, wanted, rate)
+
+
 class Clients:
     """What the sinks of one driver, or of one command, share: clients, and who writes where. Use it in a `with`."""
 
     def __init__(self) -> None:
         self._admins: dict[Connection, Admin] = {}
         self._claims = Claims()
-        self._sessions: list[Client] = []
+        self._sessions = ExitStack()
+        self._lock = threading.RLock()
+        """Each sink of a driver makes its ports in a thread of its own."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for session in self._sessions:
-            session.close()
+        self._sessions.close()
 
     def admin(self, connection: Connection) -> Admin:
-        if connection not in self._admins:
-            self._admins[connection] = Admin(connection)
-        return self._admins[connection]
+        with self._lock:
+            if connection not in self._admins:
+                self._admins[connection] = Admin(connection)
+            return self._admins[connection]
+
+    def later(self, settings: SinkSettings) -> LaterPorts:
+        """As `ports`, once something is asked of them."""
+        return LaterPorts(settings, lambda: self.ports(settings))
 
     def ports(self, settings: SinkSettings) -> Ports:
         """What the protocol works with. One client serves source and sink where they are one connection."""
         source_admin = self.admin(settings.source.connection)
         if isinstance(settings, PostgresqlSettings):
-            found = ports_of_a_table(settings, source_admin, self._claims)
-            self._sessions.append(found.client)
+            from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
+
+            found = tables.ports(settings, source_admin, self._claims)
+            with self._lock:
+                self._sessions.enter_context(closing(found.client))
             return found
         return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
 
@@ -82,7 +107,9 @@ class Clients:
 def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
     """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
     if isinstance(settings, PostgresqlSettings):
-        found = ports_of_a_table(settings, admin)
+        from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
+
+        found = tables.ports(settings, admin)
         with closing(found.client):
             yield found
     else:
@@ -92,25 +119,3 @@ def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
 def ports(settings: KafkaSettings, source_admin: Admin, admin: Admin) -> KafkaPorts:
     """Of a topic, likewise."""
     return KafkaPorts(settings, source_admin, admin)
-
-
-def ports_of_a_table(
-    settings: PostgresqlSettings, source_admin: Admin, claims: Claims | None = None
-) -> PostgresqlPorts:
-    """With a connection of its own, as one is of one thread at a time; `claims`: of the driver that it is for."""
-    letters = letters_of(settings)
-    return PostgresqlPorts(
-        settings,
-        KafkaSource(settings.source, settings.group_id, source_admin),
-        lambda topics: topic_ids(source_admin.topics(tuple(topics))),
-        Client(settings.connection),
-        None if letters is None else letters.target(source_admin, claims),
-    )
-
-
-def letters_of(settings: PostgresqlSettings) -> KafkaLetters | None:
-    """Where dead letters of a table go."""
-    found = settings.dead_letter
-    if found is not None and not isinstance(found, KafkaLetters):
-        raise TypeError(f"dead letters that are in no topic: {type(found).__name__}")
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from sinkpipeline.core import manifest
@@ -14,7 +15,6 @@ from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.postgresql import resolve as postgresql
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
-from sinkpipeline.postgresql.settings import Tls
 
 SinkSettings = KafkaSettings | PostgresqlSettings
 
@@ -48,7 +48,6 @@ def _resolved(
         return kafka.resolve_sink(pipeline, sink, sink.kafka, at, owner=owner, source=source, secrets_dir=secrets_dir)
     if sink.postgresql is None:
         raise ValueError("the manifest's types let no sink through that is of no kind")
-    files = kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir)
     id_, group_id = SinkId(pipeline.identity, sink.name), f"{source.group_id_prefix}.{sink.name}"
     wanted = kafka.resolve_dead_letter(sink.dead_letter)
     return postgresql.resolve_sink(
@@ -58,7 +57,24 @@ def _resolved(
         owner=owner,
         source=source,
         group_id=group_id,
-        tls=None if files is None else Tls(**vars(files)),
+        tls=kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
         dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
+        follows=pipeline.spec.decode.format is manifest.DecodeFormat.DEBEZIUM,
     )
+
+
+def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:
+    """With what `orderBy` is by Spark's analysis: a number or a time; None where the sink has none."""
+    if kind is None or not isinstance(settings, PostgresqlSettings) or settings.table.upsert is None:
+        return settings
+    upsert = replace(settings.table.upsert, order_kind=kind)
+    return replace(settings, table=replace(settings.table, upsert=upsert))
+
+
+def letters_of(settings: PostgresqlSettings) -> KafkaLetters | None:
+    """Where dead letters of a table go."""
+    found = settings.dead_letter
+    if found is not None and not isinstance(found, KafkaLetters):
+        raise TypeError(f"dead letters that are in no topic: {type(found).__name__}")
+    return found

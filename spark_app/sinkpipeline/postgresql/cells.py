@@ -10,16 +10,18 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sinkpipeline.cells.store import Cell, Moved, Version
+from sinkpipeline.cells.store import NO_CELL, NOTHING, Cell, Moved, Puts, Version
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.lines import text
-from sinkpipeline.postgresql.statements import STAGED, CellStatements, Merge, TableStatements
+from sinkpipeline.postgresql.settings import Upsert
+from sinkpipeline.postgresql.statements import STAGED, CellStatements, Keep, Merge, TableStatements
 from sinkpipeline.sinks.failpoints import failpoint
 
 _VERSION_BITS = 63
-NO_CELL = Cell(None, None)
 
 
 class PostgresqlCells:
@@ -42,15 +44,19 @@ class PostgresqlCells:
             found = work.rows(self._cells.metas)
         return {key: Cell(value.encode(), version) for key, value, version in found}
 
-    def put(self, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+    def put(self, cells: Puts) -> Mapping[str, Version]:
         with self._client.transaction() as work:
             return self._put(work, cells)
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row]) -> Version:
+    def find(self, prefix: str, most: int) -> Mapping[str, Version]:
+        with self._client.reading() as work:
+            return dict(work.rows(self._cells.find, (prefix, most)))
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
         if self._rows is None:
             raise ValueError("these cells have no rows")
         with self._client.transaction() as work:
-            new = self._put(work, {key: (value, version)})[key]
+            new = self._put(work, {key: (value, version), **beside})[key]
             failpoint("sql-after-cell")
             if rows:
                 self._write(work, self._rows, rows)
@@ -58,7 +64,7 @@ class PostgresqlCells:
             failpoint("sql-before-commit")
         return new
 
-    def _put(self, work: Work, cells: Mapping[str, tuple[bytes | None, Version]]) -> Mapping[str, Version]:
+    def _put(self, work: Work, cells: Puts) -> Mapping[str, Version]:
         """All at once, so their order doesn't count."""
         steps: dict[str, list[tuple[Any, ...]]] = {}
         versions: dict[str, Version] = {}
@@ -91,7 +97,16 @@ class PostgresqlCells:
             copied = work.copy(to.fill(upsert), text(rows, numbered=True), to.staging_name)
         _check_all(to, "took", copied, len(rows))
         if upsert is not None:
-            self._merge(work, to, to.merge(upsert))
+            for wave in self._waves(work, to, upsert):
+                self._merge(work, to, to.merge(upsert, wave))
+
+    def _waves(self, work: Work, to: TableStatements, upsert: Upsert) -> Sequence[int | None]:
+        """What is merged one after the other; None is all at once."""
+        if not upsert.keeps or not work.rows(to.any_keeps)[0][0]:
+            return (None,)
+        work.run(to.part(upsert))
+        [(last,)] = work.rows(to.last_wave)
+        return range(last + 1)
 
     def _merge(self, work: Work, to: TableStatements, merge: Merge) -> None:
         """Each step is about as many rows as it should be: what the table leaves out would count as delivered."""
@@ -104,6 +119,8 @@ class PostgresqlCells:
             left -= deletions
         if left:
             put = work.run(merge.put)
+            if merge.keep is not None:
+                put += _put_kept(work, to, merge.keep)
             if put != left:
                 [(put,)] = work.rows(merge.there)
             _check_all(to, "took", put, left)
@@ -126,6 +143,20 @@ class PostgresqlCells:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED, f"table {to.table.label} was dropped or re-created", "the sink starts again"
             )
+
+
+def _put_kept(work: Work, to: TableStatements, keep: Keep) -> int:
+    """Changes without a value that did not change: it is in the table, or nowhere.
+
+    Raises:
+        RecordRefused: there is no such row.
+    """
+    work.run(keep.lock)
+    for number, places in work.rows(keep.missing):
+        names = ", ".join(to.columns[place - 1] for place in places)
+        text = f"{names} did not change, and {to.table.label} has no such row: set REPLICA IDENTITY FULL at the source"
+        raise RecordRefused(Verdict(ErrorClass.UNAVAILABLE_VALUE, text), index=number)
+    return work.run(keep.put)
 
 
 def _check_all(to: TableStatements, did: str, found: int, asked: int) -> None:

@@ -108,22 +108,30 @@ class PostgresqlPorts:
     """Of topics of the source, as they are now."""
     client: Client
     letters: LetterTarget | None = None
-    """Where dead letters go, by clients that somebody else may use too."""
+    """Where dead letters go."""
 
     @property
     def kind(self) -> PostgresqlKind:
         return POSTGRESQL
 
-    @property
-    def target(self) -> PostgresqlTarget:
-        return PostgresqlTarget(self.settings, self.client, self._letters)
+    def row_cells(self, target: str) -> PostgresqlCells:
+        """Those of the ledger, which commit rows too; `target`: the id of the table."""
+        settings = self.settings
+        statements = TableStatements(settings.table, settings.progress_schema, oid_of(target))
+        return PostgresqlCells(self.client, CellStatements(settings.progress_schema), statements)
+
+    def check_redrive(self) -> None:
+        """That a redrive may do what a run does not: remove the cells of letters.
+
+        Raises:
+            SinkPipelineError: SinkRefused, SinkUnreachable.
+        """
+        with self.client.reading() as work:
+            work.rows(CellStatements(self.settings.progress_schema).redrive_check)
 
     @property
-    def _letters(self) -> LetterTarget | None:
-        """Those that it was given, or else of clients of their own."""
-        if self.letters is None and self.settings.dead_letter is not None:
-            self.letters = self.settings.dead_letter.target()
-        return self.letters
+    def target(self) -> PostgresqlTarget:
+        return PostgresqlTarget(self.settings, self.client, self.letters)
 
     @property
     def ledger(self) -> CellLedger:

@@ -1,12 +1,15 @@
 r"""A row of this kind: a line of COPY's text format, without its end, in the value of a `Row`.
 
-    columns ... \t t or f: whether it is a deletion \t what orders it        the last two where an `Upsert` has them
+    columns ... \t t or f: whether it is a deletion \t what orders it \t {2,3}: columns that stay as they are
+
+The last three where an `Upsert` has them; columns are counted from 1 on.
 
 So any type travels as PostgreSQL's own input reads it, and a commit is made without looking at a single value.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from sinkpipeline.core.records import Row
@@ -39,3 +42,15 @@ def text(rows: Iterable[Row], *, numbered: bool) -> bytes:
     if numbered:
         lines = (b"%d\t%b" % each for each in enumerate(lines))
     return b"".join(b"%b\n" % each for each in lines)
+
+
+_IS = {b"\\": b"\\", b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+
+
+def values(line: bytes) -> list[str | None]:
+    """What a line holds, as `line` was given it."""
+    return [None if field == NULL else _raw(field).decode(errors="replace") for field in line.split(b"\t")]
+
+
+def _raw(field: bytes) -> bytes:
+    return re.sub(rb"\\(.)", lambda found: _IS.get(found[1], found[1]), field, flags=re.DOTALL)

@@ -11,7 +11,7 @@ from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.kind import PostgresqlPorts
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements, quoted
-from sinkpipeline.postgresql.target import oid_of
+from sinkpipeline.postgresql.target import oid_of, unsafe_settings
 
 _SCHEMA = (
     "SELECT n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'USAGE'), false),"
@@ -64,8 +64,7 @@ def check_schemas(ports: PostgresqlPorts) -> None:
 def fears(ports: PostgresqlPorts) -> tuple[str, ...]:
     """What is to be feared for rows that the server has acknowledged."""
     with ports.client.reading() as work:
-        found = dict(work.rows("SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')"))
-    off = sorted(name for name, setting in found.items() if setting == "off")
+        off = unsafe_settings(work)
     if not off:
         return ()
     settings = " and ".join(f"{name}=off" for name in off)

@@ -8,7 +8,8 @@ from typing import Any
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.postgresql.settings import Column, Connection, SinkSettings, Table, Tls, Upsert
+from sinkpipeline.core.tls import Tls
+from sinkpipeline.postgresql.settings import Column, Connection, SinkSettings, Table, Upsert
 
 ORDER_TYPE = "bigint"
 """Of what orders the changes of a key: a number, or the microseconds of a time."""
@@ -28,6 +29,7 @@ def resolve_sink(  # noqa: PLR0913 - from several places, as they are
     tls: Tls | None,
     secret_file: SecretFile,
     dead_letter: Any,
+    follows: bool = False,
 ) -> SinkSettings:
     """The settings of one sink.
 
@@ -41,6 +43,7 @@ def resolve_sink(  # noqa: PLR0913 - from several places, as they are
         tls: its files, which are right.
         secret_file: finds a Secret.
         dead_letter: where its dead letters go.
+        follows: whether records are changes of Debezium's, which may be without values that did not change.
 
     Raises:
         SinkPipelineError: SecretNotFound.
@@ -58,20 +61,21 @@ def resolve_sink(  # noqa: PLR0913 - from several places, as they are
             password_file=None if password is None else secret_file(password),
             tls=tls,
         ),
-        table=_table(of),
+        table=_table(of, follows=follows),
         progress_schema=of.progress_schema,
         refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
         dead_letter=dead_letter,
     )
 
 
-def _table(of: manifest.PostgresqlSink) -> Table:
+def _table(of: manifest.PostgresqlSink, *, follows: bool) -> Table:
     table = of.table
     upsert = Upsert(
         key=table.primary_key,
         deletes=of.delete_when is not None,
         order_type=None if of.order_by is None else ORDER_TYPE,
         order_by=" ".join((of.order_by or "").split()),
+        keeps=follows,
     )
     return Table(
         schema=table.schema_name,

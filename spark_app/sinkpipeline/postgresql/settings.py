@@ -8,17 +8,9 @@ from typing import Any
 
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.sinks.letters import LetterService
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tls:
-    """Paths of PEM files; without authorities, those of the image."""
-
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +45,15 @@ class Upsert:
     """Of what orders the changes of a key, so that an older one never replaces a newer one; None: the last commit."""
     order_by: str = ""
     """What that is, on one line: numbers of another one are no older and no newer."""
+    order_kind: str = ""
+    """Whether it is a number or a time, whose microseconds are the numbers; empty where nobody has asked Spark."""
+    keeps: bool = False
+    """Whether a row may say which of its columns stay as they are in the table."""
+
+    @property
+    def order_key(self) -> str:
+        """All by which numbers can be compared, on one line."""
+        return f"{self.order_by} (a {self.order_kind})" if self.order_kind else self.order_by
 
 
 @dataclass(frozen=True, kw_only=True)

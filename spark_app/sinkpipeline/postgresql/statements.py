@@ -17,6 +17,7 @@ from typing import NamedTuple
 from sinkpipeline.postgresql.settings import Table, Upsert
 
 NUMBER, DELETED, ORDER, WON = "sinkpipeline_n", "sinkpipeline_deleted", "sinkpipeline_order", "sinkpipeline_won"
+KEPT, WAVE = "sinkpipeline_kept", "sinkpipeline_wave"
 """Columns of the temporary table, behind those of the target."""
 
 STAGED = (
@@ -47,6 +48,16 @@ def joined(names: tuple[str, ...] | list[str], prefix: str = "") -> str:
     return ", ".join(prefix + quoted(name) for name in names)
 
 
+class Keep(NamedTuple):
+    """The statements for rows of which columns stay as they are in the target; None of them makes a row."""
+
+    lock: str
+    """Locks those of the target."""
+    missing: str
+    """Answers the place of one that is not in the target, and its columns that are to stay."""
+    put: str
+
+
 class Merge(NamedTuple):
     """The statements of an `Upsert`, in the order in which they are run; None where the sink has no such step."""
 
@@ -59,6 +70,7 @@ class Merge(NamedTuple):
     there: str
     """Answers how many of what was put is in the target as it should be, by `put` or before: then that may be about
     less, as `suppress_redundant_updates_trigger` leaves out what changes nothing."""
+    keep: Keep | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,10 @@ class CellStatements:
         )
 
     @property
+    def find(self) -> str:
+        return f"SELECT key, version FROM {self.table} WHERE starts_with(key, %s) LIMIT %s"
+
+    @property
     def metas(self) -> str:
         """Of all sinks; it has no parameters."""
         return f"SELECT key, value::text, version FROM {self.name} WHERE key LIKE '%/meta'"
@@ -125,6 +141,11 @@ class CellStatements:
             f"EXPLAIN INSERT INTO {self.name} SELECT * FROM {self.name} WHERE false",
             f"EXPLAIN UPDATE {self.name} SET version = 0 WHERE false",
         )
+
+    @property
+    def redrive_check(self) -> str:
+        """Likewise, what only the commit of a redrive does."""
+        return f"EXPLAIN DELETE FROM {self.name} WHERE false"
 
 
 @dataclass(frozen=True)
@@ -188,7 +209,7 @@ class TableStatements:
         return (
             f"CREATE TABLE {self.order_table} AS SELECT {key}, NULL::{upsert.order_type} AS {quoted(ORDER)}"
             f" FROM {self.name} WITH NO DATA; ALTER TABLE {self.order_table} ADD PRIMARY KEY ({key}),"
-            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(upsert.order_by)}"
+            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(upsert.order_key)}"
         )
 
     def called(self, *order_by: str) -> str:
@@ -204,6 +225,8 @@ class TableStatements:
         if upsert.order_type is not None:
             extra.append(f"o.{ORDER}")
             source += f", {self.order_table} AS o"
+        if upsert.keeps:
+            extra += [f"'{{}}'::smallint[] AS {KEPT}", f"0::bigint AS {WAVE}"]
         extra.append(f"false AS {WON}")
         # A deletion has a key, and nothing else that counts: only these may not be missing.
         needed = [*upsert.key, *([ORDER] if upsert.order_type is not None else [])]
@@ -211,6 +234,8 @@ class TableStatements:
         if upsert.order_type is not None and _MAY_BE_NAN.match(upsert.order_type):
             # It is greater than every number, so nothing would ever be newer.
             constraints += f", ADD CONSTRAINT {ORDER} CHECK ({ORDER} <> 'NaN')"
+        if upsert.keeps:
+            constraints += f", ALTER COLUMN {WAVE} SET DEFAULT 0"
         columns = ", ".join([joined(self.columns, "t."), *extra])
         return (
             (
@@ -224,14 +249,38 @@ class TableStatements:
         columns = [NUMBER, *self.columns, *([DELETED] if upsert.deletes else [])]
         if upsert.order_type is not None:
             columns.append(ORDER)
+        if upsert.keeps:
+            columns.append(KEPT)
         return f"COPY {self.staging} ({joined(columns)}) FROM STDIN"
 
-    def merge(self, upsert: Upsert) -> Merge:
-        """Of several changes of a key the last one counts, or the newest by their order."""
+    @property
+    def any_keeps(self) -> str:
+        """Whether a row says that columns stay as they are."""
+        return f"SELECT EXISTS (SELECT FROM {self.staging} WHERE {KEPT} <> '{{}}')"
+
+    def part(self, upsert: Upsert) -> str:
+        """Numbers the changes of each key by how many of them keep columns: such a one needs what was before it.
+
+        So each wave of all keys can be merged at once, after the one before it.
+        """
+        over = f"OVER (PARTITION BY {joined(upsert.key)} ORDER BY {NUMBER})"
+        waves = f"SELECT {NUMBER}, count(*) FILTER (WHERE {KEPT} <> '{{}}') {over} AS wave FROM {self.staging}"
+        return (
+            f"UPDATE {self.staging} AS b SET {WAVE} = w.wave FROM ({waves}) AS w"
+            f" WHERE w.{NUMBER} = b.{NUMBER} AND w.wave > 0"
+        )
+
+    @property
+    def last_wave(self) -> str:
+        return f"SELECT max({WAVE}) FROM {self.staging}"
+
+    def merge(self, upsert: Upsert, wave: int | None = None) -> Merge:
+        """Of several changes of a key the last one counts, or the newest by their order; of a wave, or of all."""
+        of_wave = "" if wave is None else f" AND {WAVE} = {wave}"
         key = joined(upsert.key)
         newest = f"{ORDER} DESC, {NUMBER} DESC" if upsert.order_type is not None else f"{NUMBER} DESC"
         last = f"SELECT DISTINCT ON ({key}) {NUMBER}, {key}" + (f", {ORDER}" if upsert.order_type is not None else "")
-        last += f" FROM {self.staging} ORDER BY {key}, {newest}"
+        last += f" FROM {self.staging} WHERE true{of_wave} ORDER BY {key}, {newest}"
         if upsert.order_type is None:
             mark = f"UPDATE {self.staging} AS b SET {WON} = true FROM ({last}) AS l WHERE b.{NUMBER} = l.{NUMBER}"
         else:
@@ -248,9 +297,9 @@ class TableStatements:
             )
         same = " AND ".join(f"t.{quoted(name)} = b.{quoted(name)}" for name in upsert.key)
         doomed = delete = None
-        kept = f"FROM {self.staging} AS b WHERE {WON}"
+        kept = f"FROM {self.staging} AS b WHERE {WON}{of_wave}"
         if upsert.deletes:
-            going = f"{same} AND b.{WON} AND b.{DELETED}"
+            going = f"{same} AND b.{WON} AND b.{DELETED}{of_wave}"
             locked = f"SELECT FROM {self.name} AS t, {self.staging} AS b WHERE {going} FOR UPDATE OF t"
             doomed = f"SELECT (SELECT count(*) {kept} AND {DELETED}), count(*) FROM ({locked}) AS l"
             delete = f"DELETE FROM {self.name} AS t USING {self.staging} AS b WHERE {going}"
@@ -258,10 +307,34 @@ class TableStatements:
         # As texts: not every type has an equality.
         equal = [
             same,
-            *(f"{_text('t', name)} IS NOT DISTINCT FROM {_text('b', name)}" for name in self._others(upsert)),
+            *(self._as_it_should_be(upsert, name) for name in self._others(upsert)),
         ]
         there = f"SELECT count(*) {kept} AND EXISTS (SELECT FROM {self.name} AS t WHERE {' AND '.join(equal)})"
-        return Merge(mark, doomed, delete, self.upsert(upsert, kept), there)
+        if not upsert.keeps:
+            return Merge(mark, doomed, delete, self.upsert(upsert, kept), there)
+        put = self.upsert(upsert, f"{kept} AND {KEPT} = '{{}}'")
+        return Merge(mark, doomed, delete, put, there, self._keep(upsert, f"{kept} AND {KEPT} <> '{{}}'", same))
+
+    def _keep(self, upsert: Upsert, rows: str, same: str) -> Keep:
+        """`rows`: those of which columns stay, as `FROM ... WHERE ...`."""
+        changes = ", ".join(
+            f"{quoted(name)} = CASE WHEN {place} = ANY(b.{KEPT}) THEN t.{quoted(name)} ELSE b.{quoted(name)} END"
+            for place, name in enumerate(self.columns, 1)
+            if name not in upsert.key
+        )
+        of_these = rows.removeprefix("FROM ").replace(" WHERE ", f" WHERE {same} AND ", 1)
+        return Keep(
+            lock=f"SELECT FROM {self.name} AS t, {of_these} FOR UPDATE OF t",
+            missing=(
+                f"SELECT {NUMBER}, {KEPT} {rows} AND NOT EXISTS (SELECT FROM {self.name} AS t WHERE {same})"
+                f" ORDER BY {NUMBER} LIMIT 1"
+            ),
+            put=f"UPDATE {self.name} AS t SET {changes} FROM {of_these}",
+        )
+
+    def _as_it_should_be(self, upsert: Upsert, name: str) -> str:
+        equal = f"{_text('t', name)} IS NOT DISTINCT FROM {_text('b', name)}"
+        return f"({self.columns.index(name) + 1} = ANY(b.{KEPT}) OR {equal})" if upsert.keeps else equal
 
     def _others(self, upsert: Upsert) -> list[str]:
         """Columns that are not the key's."""

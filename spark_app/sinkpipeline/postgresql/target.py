@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
@@ -54,6 +55,8 @@ _BYTES = (
     " WHERE (lower(m.type) = 'bytea') <> ('bytea'::regtype IN (t.oid, t.typbasetype)) ORDER BY 1 LIMIT 1"
 )
 _ORDERED_BY = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
+# That a commit waits for the disk, each transaction asks for itself.
+_UNSAFE = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name"
 _ROW_BYTES = 1_000_000_000
 """Of one value."""
 TABLE_LIMITS = TopicLimits(partitions=1, message_bytes=_ROW_BYTES)
@@ -177,14 +180,14 @@ class PostgresqlTarget:
                     "alter that column too; or, if no older change can come any more, drop that table: it is made anew",
                 )
             [(comment,)] = work.rows(_ORDERED_BY, (statements.order_table,))
-            if upsert.order_by not in comment.split("\n"):
+            if upsert.order_key not in comment.split("\n"):
                 known = f"is of orderBy {comment}" if comment else "does not say of which orderBy it is"
                 raise SinkPipelineError(
                     Reason.SINK_REFUSED,
                     f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
-                    f"newer ones, {known}, and the manifest says {upsert.order_by}",
+                    f"newer ones, {known}, and the manifest says {upsert.order_key}",
                     f"if all that comes from now on is newer: DROP TABLE {statements.order_table}; if the two order "
-                    f"alike, with the same numbers: {statements.called(upsert.order_by)}",
+                    f"alike, with the same numbers: {statements.called(upsert.order_key)}",
                 )
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any table
@@ -195,6 +198,10 @@ class PostgresqlTarget:
 
     def letter_limits(self) -> TopicLimits | None:
         return None if self.letters is None else self.letters.limits()
+
+    def durability(self) -> Durability | None:
+        with self.client.reading() as work:
+            return Durability.AT_RISK if unsafe_settings(work) else Durability.COMMITTED
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.table.label, what, self.settings.data.called)
@@ -216,6 +223,11 @@ class PostgresqlTarget:
             work.run(f"DROP TABLE {statements.name}")
             if statements.create_order is not None:
                 work.run(f"DROP TABLE IF EXISTS {statements.order_table}")
+
+
+def unsafe_settings(work: Work) -> list[str]:
+    """The server's settings by which a crash of its machine takes what it has acknowledged, or damages it."""
+    return [name for (name,) in work.rows(_UNSAFE)]
 
 
 def _check_sound(work: Work, name: str, oid: str) -> None:

@@ -44,6 +44,7 @@ class ClaimingWriter(TransactionalWriter):
             in_doubt=self._in_doubt,
             claims=self._claims,
             claiming_s=self._claiming_s,
+            costs=self._costs,
             clock_skew=self._worker.clock.is_wrong,
         )
 
@@ -84,12 +85,16 @@ class ClaimingWriter(TransactionalWriter):
 
     def _commit(self, new: PartitionProgress) -> None:
         """Ends what is open with this progress; from then on it counts."""
-        session = self._owned()
+        session, rows = self._owned(), new.rows - self._state.rows
         failpoint("after-rows-before-progress")
+        began = time.monotonic()
         try:
             session.commit(new)
         finally:
             self._in_doubt = session.in_doubt
+            if self._in_doubt:
+                self._costs = self._costs.with_doubt()
+        self._costs = self._costs.with_commit(time.monotonic() - began, rows)
         failpoint("after-commit")
         self._commits += 1
         self._count(new)

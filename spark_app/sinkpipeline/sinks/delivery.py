@@ -26,6 +26,7 @@ from sinkpipeline.core.batch import (
     is_certain,
     unfinished,
 )
+from sinkpipeline.core.commit_counts import CommitCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
@@ -78,6 +79,7 @@ class SinkDelivery:
         self._ports = starter.ports
         self._hold = started.hold
         self._on_progress = on_progress
+        self._costs = CommitCounts()
         self.progress = started.progress
         self.exact = True
         """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
@@ -171,6 +173,7 @@ class SinkDelivery:
         if prepared is None:
             self._small.left_to_tasks()
             return False
+        began = time.monotonic()
         try:
             self._hold.deliver(prepared.rows, prepared.progress)
         except (Fenced, InDoubt) as trouble:
@@ -182,6 +185,7 @@ class SinkDelivery:
         except (RecordRefused, SinkPipelineError) as refusal:
             self._small.failed(refusal)
             return False
+        self._costs = self._costs.with_commit(time.monotonic() - began, prepared.delivered)
         self._small.succeeded()
         partitions = MappingProxyType({**self.progress.partitions, **prepared.progress})
         self.progress = replace(self.progress, partitions=partitions)
@@ -190,6 +194,11 @@ class SinkDelivery:
         self._on_progress(self.progress, prepared.delivered)
         self._ended()
         return True
+
+    def take_costs(self) -> CommitCounts:
+        """Of its own commits, since it was asked last."""
+        taken, self._costs = self._costs, CommitCounts()
+        return taken
 
     def not_collected(self, why: Exception) -> None:
         """The rows of a batch that it takes could not be had: tasks, which do without that, deliver for a while."""

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import LetterTarget
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.task_ports import LetterBox, Outbox, RecordReader
 from sinkpipeline.sinks.contract import BatchPlan
@@ -26,9 +25,6 @@ class LetterService(Protocol):
     @property
     def drop(self) -> bool:
         """Whether a record is dropped that can't even be dead-lettered; else it stops the sink."""
-
-    def target(self) -> LetterTarget:
-        """For the driver."""
 
     def box(self, worker: Worker) -> LetterBox: ...
 

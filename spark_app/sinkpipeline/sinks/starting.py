@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from sinkpipeline.core import starting
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Hold
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
@@ -100,6 +101,14 @@ class SinkStarter(SinkTakeover):
         self.remembered.started(started.progress)
         self._vanished = False
         return started
+
+    def durability(self) -> Durability | None:
+        """What becomes of what the sink acknowledges. It is told and decides nothing: who can't look goes on."""
+        try:
+            return self.target.durability()
+        except SinkPipelineError as error:
+            _LOG.debug("%s: durability is unknown: %s", self.settings.id, error)
+            return None
 
     def _attempt(self) -> StartedSink:
         settings = self.settings

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing_extensions import override
 
 from sinkpipeline.core import troubles
+from sinkpipeline.core.commit_counts import CommitCounts
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -36,6 +37,7 @@ class TransactionalWriter(PartitionWriter):
     def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None) -> None:
         super().__init__(plan, partition, worker, cuts)
         self._troubles = troubles.NONE
+        self._costs = CommitCounts()
         self._session: Session | None = None
 
     @abc.abstractmethod
@@ -83,6 +85,7 @@ class TransactionalWriter(PartitionWriter):
         while True:
             now = time.monotonic()
             self._troubles = self._troubles.met(now)
+            self._costs = self._costs.with_retry(_why(trouble))
             if self._troubles.are_enough(now, outage=_is_outage(trouble)):
                 raise self._given_up(trouble) from trouble
             _LOG.warning("%s: %s: %s; reading the truth", self._partition, type(trouble).__name__, trouble)
@@ -141,6 +144,15 @@ class TransactionalWriter(PartitionWriter):
         if self._session is None:
             raise ValueError("a writer is not used after finish()")
         return self._session
+
+
+def _why(trouble: Fenced | InDoubt) -> str:
+    """A reason where the table of causes has one."""
+    if isinstance(trouble, Fenced):
+        return "Fenced"
+    if trouble.told is not None:
+        return trouble.told.reason.value
+    return "Aborted" if trouble.aborted else "InDoubt"
 
 
 def _is_outage(trouble: Fenced | InDoubt) -> bool:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import StructType, TimestampType
 
-from sinkpipeline.spark import avro
+from sinkpipeline.spark import avro, debezium, debezium_columns
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import NoSchema, own_schema
 from sinkpipeline.spark.expressions import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from sinkpipeline.core.rowplan import RowExplode, RowPlan
 
@@ -104,13 +104,35 @@ def selected_structs(spark: SparkSession, plan: RowPlan) -> dict[str, DataFrame]
     return {each.part: visible.select(F.expr(getattr(plan.select, each.part))) for each in plan.encodings}
 
 
+def order_kind(spark: SparkSession, plan: RowPlan) -> str | None:
+    """Whether `orderBy` is a number or a time; None where there is none. The plan has passed `analyse`."""
+    if plan.table is None or plan.table.order is None:
+        return None
+    visible = _with_elements(visible_columns(source_frame(spark), plan, record_columns(spark, plan)), plan.explode)
+    kind = visible.select(F.expr(plan.table.order.expression)).schema[0].dataType
+    return "time" if isinstance(kind, TimestampType) else "number"
+
+
 def _checked(spark: SparkSession, plan: RowPlan) -> tuple[StructType | None, list[Problem]]:
     """The columns of a decoded record, and what is wrong with them."""
     if plan.schema is None:
         return None, []
+    if plan.decode_format == "debezium":
+        return _checked_changes(spark, plan, plan.schema)
     if plan.decode_format in ("json", "csv"):
         return check_schema(spark, plan.schema, plan.decode_format)
-    # With frames it is of a registry, or was looked at before.
-    text = avro.given_schema(spark, plan.schema, SCHEMA_PATH) if plan.known is None else plan.schema
-    schema = avro_columns(spark, text)
+    if plan.decode_format == "avro" and plan.known is None:
+        # With frames it is of a registry, or was looked at before.
+        schema = avro_columns(spark, avro.given_schema(spark, plan.schema, SCHEMA_PATH))
+    else:
+        schema = record_columns(spark, plan) or StructType()
     return schema, list(column_problems(schema))
+
+
+def _checked_changes(spark: SparkSession, plan: RowPlan, text: str) -> tuple[StructType | None, list[Problem]]:
+    """The same of Debezium's envelopes."""
+    if plan.known is None:
+        row, problems = check_schema(spark, text)
+        problems += debezium_columns.row_problems(row)
+        return (None, problems) if problems else (debezium.columns(spark, text, avro=False), [])
+    return debezium.columns(spark, text, avro=True), []

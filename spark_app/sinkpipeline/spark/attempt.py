@@ -29,3 +29,12 @@ def attempt(spark: SparkSession, expression: Column) -> Column:
 
 def result(attempted: Column) -> Column:
     return attempted.getField(RESULT)
+
+
+def pinned(column: Column) -> Column:
+    """The same column, which the optimiser must leave where it is.
+
+    It would push a filter below the projection that decodes, and so decode each row twice. It doesn't push anything
+    through a projection that holds an expression which it must take for non-deterministic.
+    """
+    return F.when(F.spark_partition_id() >= 0, column)

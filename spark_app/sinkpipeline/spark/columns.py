@@ -1,7 +1,8 @@
 r"""The row of a table: a line of COPY's text format, made in Spark, so that no value passes Python on its own.
 
-    columns ... \t t or f: whether it is a deletion \t what orders it        the last two where the sink has them
+    columns ... \t t or f: whether it is a deletion \t what orders it \t {2,3}: columns that stay as they are
 
+The last three where the sink has them.
 A value is written as PostgreSQL reads it into a column of a type that is like its own; `sinkpipeline.postgresql.lines`
 has the same format.
 """
@@ -46,6 +47,33 @@ _ESCAPED = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 def is_column(kind: DataType) -> bool:
     """Whether a value of this type can be written into a column."""
     return isinstance(kind, _TAKEN)
+
+
+def _is_integral(kind: DataType) -> bool:
+    """Of a text nobody knows."""
+    whole = isinstance(kind, DecimalType) and kind.scale == 0
+    return whole or isinstance(kind, ByteType | ShortType | IntegerType | LongType | StringType | NullType)
+
+
+TAKEN = {
+    "": (
+        lambda kind: is_column(kind) and not isinstance(kind, BinaryType),
+        "of a type that the column takes",
+        "CAST(... AS STRING), to_json(...) for a json or jsonb column, or type bytea in table.columns for BINARY",
+    ),
+    " of bytes": (
+        lambda kind: isinstance(kind, BinaryType | NullType),
+        "BINARY, as the column is a bytea",
+        "CAST(... AS BINARY)",
+    ),
+    # The server reads no text of a fraction there, 1.0 neither.
+    " of integers": (
+        _is_integral,
+        "of an integer type, or STRING, as the column is of integers",
+        "CAST(... AS BIGINT), or another type in table.columns",
+    ),
+}
+"""What a column may be given: by what its type is, whether it takes a type of Spark, in words, and what to write."""
 
 
 def field(value: Column, kind: DataType) -> Column:

@@ -7,11 +7,12 @@ records, is kept; the rest is checked here, the cheap checks on every row and th
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringType, StructField, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
 
@@ -48,13 +49,76 @@ def json_error(value: Column, parsed: Column, schema: StructType, corrupt: str) 
     `parsed` is the column that holds what `parse_json` gave for `value`: a column, so that nothing is parsed twice.
     """
     text = value.cast("string")
-    error = F.when(~F.is_valid_utf8(text), _error(ErrorClass.INVALID_UTF8, "the value is not valid UTF-8"))
-    error = error.when(_trailing(text), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    error = _not_one_text(text)
     refused = parsed.isNull() | parsed.getField(corrupt).isNotNull()
     error = error.when(refused, _let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
+    for wrapped, why in tiny_errors(text, parsed, schema):
+        error = error.when(wrapped, F.lit(why))
     for path, missing in missing_fields(schema):
         error = error.when(missing(parsed), _error(ErrorClass.MISSING_FIELD, f"{path} is null or absent"))
     return error
+
+
+def tiny_errors(text: Column, parsed: Column, schema: StructType, at: str = "") -> Iterator[tuple[Column, str]]:
+    """Whether a TINYINT of `text` was out of range, and what to say of it, for each field that has one.
+
+    Spark takes up to 255 for a byte without a sign, and makes -56 of 200. Where one is negative the text is read again.
+    """
+    for each in schema.fields:
+        negative = _any_tiny(each.dataType, parsed.getField(each.name), lambda value: value < 0)
+        if negative is not None:
+            wide = StructType([StructField(each.name, _widened(each.dataType))])
+            again = F.from_json(text, wide, _STRICT).getField(each.name)
+            above = _any_tiny(each.dataType, again, lambda value: value > _LAST_TINY)
+            kind = each.dataType.simpleString()
+            yield F.when(negative, above), ErrorClass.WRONG_TYPE.error(f"{at}{each.name} is not {kind}")
+
+
+_LAST_TINY = 127
+
+
+def _any_tiny(kind: DataType, value: Column, test: Callable[[Column], Column]) -> Column | None:
+    """Whether any TINYINT within a value passes; None where a type has none."""
+    match kind:
+        case ByteType():
+            return test(value)
+        case StructType():
+            of = [_any_tiny(each.dataType, value.getField(each.name), test) for each in kind.fields]
+            found = [each for each in of if each is not None]
+            return reduce(or_, found) if found else None
+        case ArrayType() if kind != _widened(kind):
+            return F.exists(value, lambda each: _any_tiny(kind.elementType, each, test))  # type: ignore[arg-type, return-value]
+        case MapType() if kind != _widened(kind):
+            return F.exists(F.map_values(value), lambda each: _any_tiny(kind.valueType, each, test))  # type: ignore[arg-type, return-value]
+        case _:
+            return None
+
+
+def _widened(kind: DataType) -> DataType:
+    match kind:
+        case ByteType():
+            return ShortType()
+        case StructType():
+            fields = [StructField(each.name, _widened(each.dataType), each.nullable) for each in kind.fields]
+            return StructType(fields)
+        case ArrayType():
+            return ArrayType(_widened(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(kind.keyType, _widened(kind.valueType), kind.valueContainsNull)
+        case _:
+            return kind
+
+
+def json_shape_error(text: Column, broken: Column, why: Column) -> Column:
+    """STRING: why a text is refused that is not one JSON object, or of which `broken` is so; null if it fits."""
+    return _not_one_text(text).when(
+        broken, F.when(_texts(text).isNull(), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT)).otherwise(why)
+    )
+
+
+def _not_one_text(text: Column) -> Column:
+    error = F.when(~F.is_valid_utf8(text), _error(ErrorClass.INVALID_UTF8, "the value is not valid UTF-8"))
+    return error.when(_trailing(text), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
 
 
 _NOT_ONE_OBJECT = "the value is not exactly one JSON object"

@@ -23,7 +23,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.outcome import need_executors, outcome, waits
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import row_plan, rows_of_all
+from sinkpipeline.core.rowplan import row_plan, rows_of, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -31,13 +31,13 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.source.ends import SourceEnds
 from sinkpipeline.kafka.source.lag_groups import EVERY_S, LagGroups
 from sinkpipeline.kinds import Clients
-from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
-from sinkpipeline.spark.analysis import analyse
+from sinkpipeline.spark.analysis import analyse, order_kind
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
-from sinkpipeline.spark.schemas import Schemas, asked_of
+from sinkpipeline.spark.schemas import Schemas, asked_of, planned
 from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import with_allowed_endpoints
 from sinkpipeline.spark.watch import SparkWatch
@@ -130,12 +130,17 @@ class Driver:
                 max_offsets_per_trigger=self.pipeline.spec.trigger.max_offsets_per_trigger,
                 small_offsets=int(self.pipeline.spec.spark.conf.get(SMALL_BATCHES, SMALL_OFFSETS)),
             )
+            # Numbers that order changes are kept, and of another type they would mean something else.
+            self.sinks = [
+                ordered_by(sink, order_kind(spark, planned(rows_of(rows, self.pipeline, sink.id.sink), schemas)))
+                for sink in self.sinks
+            ]
             self._runners = [
                 SinkRunner(
                     spark=spark,
                     query=query.of_sink(spark, self.pipeline, sink),
                     starter=SinkStarter(
-                        ports=clients.ports(sink),
+                        ports=clients.later(sink),
                         remembered=Remembered(self.resume.memories.get(sink.id.sink)),
                     ),
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
@@ -192,6 +197,13 @@ class Driver:
         return {} if self.config_hash is None else self.resume.open_circuits(self.config_hash)
 
     def _reports(self) -> list[SinkReport]:
+        sinks = {sink.name: sink for sink in self.pipeline.spec.sinks}
+        return [
+            replace(report, required=sinks[report.name].required, kind=sinks[report.name].kind)
+            for report in self._told()
+        ]
+
+    def _told(self) -> list[SinkReport]:
         if self._runners:
             return [runner.report for runner in self._runners]
         memories, circuits = self.resume.memories, self._open_circuits()
@@ -366,8 +378,12 @@ class Driver:
 
         A stopped run is done, whatever a sink was waiting for, and also where some of its sinks failed, before the stop
         or while a batch finished: the others would have gone on. Their errors stand in the status. Where every sink has
-        failed, the stop came to a run that was over, and the error is told.
+        failed, the stop came to a run that was over, and the error is told. One that is not required fails by itself.
         """
-        error = outcome(self._reports(), stopped=self.stop.is_set())
+        reports = self._reports()
+        error = outcome(reports, stopped=self.stop.is_set())
         if error is not None:
             raise error
+        for report in reports:
+            if report.state is SinkState.FAILED and not report.required:
+                _LOG.warning("%s: has failed, and is not required: %s", report.name, report.error)

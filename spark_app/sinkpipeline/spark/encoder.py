@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.spark.analysis import selected_structs
 from sinkpipeline.spark.avro import whole_schema
 from sinkpipeline.spark.encode import NoSchema, check_avro, own_schema
+from sinkpipeline.spark.schemas import asked_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,12 +42,30 @@ class Asked(Protocol):
     def check_fits(self, subject: str, kind: str, text: str) -> None: ...
 
 
-def asked_of(settings: RegistrySettings) -> Asked:
-    """The registry itself."""
-    # Only who has a registry pays for its client, a quarter of a second.
-    from sinkpipeline.kafka.registry import Registry  # noqa: PLC0415
+class EncodingRefused(SinkPipelineError):
+    """With its place in the manifest."""
 
-    return Registry(settings)
+    def __init__(self, error: SinkPipelineError, path: str) -> None:
+        super().__init__(error.reason, error.message, error.remedy)
+        self.path = path
+
+
+@contextmanager
+def _telling_where(encoding: Encoding) -> Iterator[None]:
+    try:
+        yield
+    except SinkPipelineError as error:
+        raise EncodingRefused(error, encoding.path) from error
+
+
+class _New(NamedTuple):
+    """A schema that its subject doesn't have."""
+
+    encoding: Encoding
+    registry: Asked
+    subject: str
+    kind: str
+    text: str
 
 
 class Encoder:
@@ -72,37 +92,50 @@ class Encoder:
         """`rows`, which have their columns and have passed `analyse`, with the schemas of what is encoded.
 
         Raises:
-            SinkPipelineError: SchemaRefused, SchemaNotFound, SchemaRegistryUnreachable, NotServed, ...
+            EncodingRefused: SchemaRefused, SchemaNotFound, SchemaRegistryUnreachable, NotServed, ...
         """
         if not self._settings:
             return rows
         if self._settled is None:
             selected = selected_structs(self._spark, rows)
-            self._settled = tuple(self._settle(each, selected[each.part]) for each in rows.encodings)
+            found = [self._found(each, selected[each.part]) for each in rows.encodings]
+            new = [each for each in found if isinstance(each, _New)]
+            if len(new) > 1 or not self._registers:
+                # Nobody takes a version of a subject back: what the registry would refuse of one registers no other.
+                for each in new:
+                    with _telling_where(each.encoding):
+                        each.registry.check_fits(each.subject, each.kind, each.text)
+            self._settled = tuple(self._registered(each) if isinstance(each, _New) else each for each in found)
         return replace(rows, encodings=self._settled)
 
-    def _settle(self, encoding: Encoding, selected: DataFrame) -> Encoding:
+    def _found(self, encoding: Encoding, selected: DataFrame) -> Encoding | _New:
+        """With the schema that the registry has, or as one that it doesn't have yet."""
         settings = self._settings[encoding.part]
         registry, subject = self._ask(settings.registry), settings.registry.subject or ""
-        try:
-            if not settings.auto_register and encoding.format == "avro":
-                return self._as_latest(encoding, selected, registry.reader(subject, "latest"))
-            text, kind = own_schema(selected, encoding), encoding.format.upper()
-        except NoSchema as error:
-            raise _refused(encoding, str(error)) from error
-        number = registry.id_of(subject, kind, text)
-        if number is None and not settings.auto_register:
-            raise _not_found(encoding, subject, text)
-        if number is not None:
-            self._tell(encoding, f"id {number} of subject {subject}")
-        elif self._registers:
-            number = registry.register(subject, kind, text)
-            self._tell(encoding, f"id {number}, registered for subject {subject}")
-        else:
-            registry.check_fits(subject, kind, text)
-            number = _UNREGISTERED
-            self._tell(encoding, f"a run registers it for subject {subject}; its id is not known yet")
+        with _telling_where(encoding):
+            try:
+                if not settings.auto_register and encoding.format == "avro":
+                    return self._as_latest(encoding, selected, registry.reader(subject, "latest"))
+                text, kind = own_schema(selected, encoding), encoding.format.upper()
+            except NoSchema as error:
+                raise _refused(encoding, str(error)) from error
+            number = registry.id_of(subject, kind, text)
+            if number is None and not settings.auto_register:
+                raise _not_found(encoding, subject, text)
+        if number is None:
+            return _New(encoding, registry, subject, kind, text)
+        self._tell(encoding, f"id {number} of subject {subject}")
         return encoding.settled(text, number)
+
+    def _registered(self, new: _New) -> Encoding:
+        if self._registers:
+            with _telling_where(new.encoding):
+                number = new.registry.register(new.subject, new.kind, new.text)
+            self._tell(new.encoding, f"id {number}, registered for subject {new.subject}")
+        else:
+            number = _UNREGISTERED
+            self._tell(new.encoding, f"a run registers it for subject {new.subject}; its id is not known yet")
+        return new.encoding.settled(new.text, number)
 
     def _as_latest(self, encoding: Encoding, selected: DataFrame, found: FoundReader) -> Encoding:
         of = f"version {found.version} of subject {found.subject}"

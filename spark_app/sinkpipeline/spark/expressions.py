@@ -26,7 +26,6 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
-    NullType,
     ShortType,
     StringType,
     StructType,
@@ -35,7 +34,7 @@ from pyspark.sql.types import (
 from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.spark.columns import is_column
+from sinkpipeline.spark.columns import TAKEN
 
 if TYPE_CHECKING:
     import logging
@@ -346,12 +345,7 @@ _TYPES = {
         "BIGINT or TIMESTAMP",
         "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
     ),
-    "column": _Rule(
-        lambda kind: is_column(kind) and not isinstance(kind, BinaryType),
-        "of a type that the column takes",
-        "CAST(... AS STRING), to_json(...) for a json or jsonb column, or type bytea in table.columns for BINARY",
-    ),
-    "column of bytes": _Rule(_is(BinaryType, NullType), "BINARY, as the column is a bytea", "CAST(... AS BINARY)"),
+    **{f"column{of}": _Rule(*rule) for of, rule in TAKEN.items()},
     "array": _Rule(
         _is(ArrayType), "ARRAY<...>", "write a column that is one, or split(...) or from_json(...) of a text"
     ),

@@ -15,17 +15,22 @@ if TYPE_CHECKING:
 _REST = 2**31 - 1
 
 
-def frame(value: Column, headers: Column, id_bytes: int) -> Column:
-    """BINARY: the frame, or what stands in its place; null for a null value."""
+def frame(value: Column, headers: Column, id_bytes: int, *, paths: bool) -> Column:
+    """BINARY: the frame, or what stands in its place; null for a null value.
+
+    With Protobuf the path of a message (`paths`) follows a frame, in the header too.
+    """
     given = _given(headers)
-    inline = F.when(_begins(value, 1), F.substring(value, 1, GUID_FRAME)).otherwise(F.substring(value, 1, 1 + id_bytes))
-    return F.when(value.isNotNull(), F.coalesce(given, inline))
+    if paths:
+        given = _cut(given, id_bytes)
+    return F.when(value.isNotNull(), F.coalesce(given, _cut(value, id_bytes)))
 
 
-def body(value: Column, headers: Column, framed: Column) -> Column:
-    """BINARY: what follows the frame; `framed` is the column that holds what `frame` gave."""
-    inline = value.substr(F.octet_length(framed) + 1, F.lit(_REST))
-    return F.when(_given(headers).isNotNull(), value).otherwise(inline)
+def body(value: Column, headers: Column, framed: Column, *, paths: bool) -> Column:
+    """BINARY: what follows the frame, a path too; `framed` is the column that holds what `frame` gave."""
+    given, behind = _given(headers), F.octet_length(framed) + 1
+    whole = F.concat(given.substr(behind, F.lit(_REST)), value) if paths else value
+    return F.when(given.isNotNull(), whole).otherwise(value.substr(behind, F.lit(_REST)))
 
 
 def frame_error(framed: Column, id_bytes: int) -> Column:
@@ -75,6 +80,12 @@ def literal(content: bytes) -> Column:
 def _given(headers: Column) -> Column:
     """The frame in a header; the last one counts, as for Kafka's own clients."""
     return F.try_element_at(F.filter(headers, lambda each: each.getField("key") == HEADER), F.lit(-1)).getField("value")
+
+
+def _cut(content: Column, id_bytes: int) -> Column:
+    """As much of the beginning as a frame has."""
+    whole = F.substring(content, 1, GUID_FRAME)
+    return F.when(_begins(content, 1), whole).otherwise(F.substring(content, 1, 1 + id_bytes))
 
 
 def _begins(content: Column, byte: int) -> Column:

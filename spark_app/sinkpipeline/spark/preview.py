@@ -16,8 +16,8 @@ from sinkpipeline.core.partitioner import partition_of_key
 from sinkpipeline.core.records import Headers
 from sinkpipeline.core.rowplan import RowPlan
 from sinkpipeline.kafka.preview import Outlook
-from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds import kind_of
+from sinkpipeline.kinds.resolve import SinkSettings
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, content_bytes
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned

@@ -33,7 +33,7 @@ from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import BATCH, RECEIPT_SCHEMA, SINK, make_task
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import count_batches, to_wire
+from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, count_batches, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +155,9 @@ class SinkQuery:
                 self._query_settings.max_offsets_per_trigger,
                 self._patience_s,
             )
-            rows = self._query_settings.planned()
+            # Of counted batches no value may be large; what is decoded in Python is one before it is on the wire.
+            largest = COUNTED_ROW_BYTES if self._counted else None
+            rows = replace(self._query_settings.planned(), largest=largest)
             # Here and not in each batch, which would be planned twice, and its rows projected twice.
             wire = to_wire(
                 output_rows(stream, rows),
@@ -189,6 +191,9 @@ class SinkQuery:
     def check_world(self) -> bool:
         """Between batches: are the topics still the same ones, is the sink still ours? Does nothing during a batch.
 
+        What it raises ends the query: no batch begins afterwards, which would look at the same trouble once more, half
+        a minute long, before anybody is told. Nor does it look again at what a batch has ended with.
+
         Returns:
             Whether it looked.
 
@@ -198,7 +203,12 @@ class SinkQuery:
         if not self._lock.acquire(blocking=False):
             return False
         try:
+            if self.error is not None:
+                return False
             self.delivery.check_world()
+        except (Restart, SinkPipelineError):
+            self._stopping = True
+            raise
         finally:
             self._lock.release()
         return True
@@ -267,7 +277,8 @@ class SinkQuery:
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)
-        self.counts = self.counts.with_batch(time.monotonic() - began, receipts)
+        took = time.monotonic() - began
+        self.counts = self.counts.with_batch(took, receipts, self.delivery.take_costs())
         self._on_trigger(found_records=bool(plan.ranges))
 
     def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:

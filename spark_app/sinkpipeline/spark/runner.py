@@ -261,7 +261,7 @@ class SinkRunner:
                 started.may_duplicate,
                 extra={"reason": "ProgressRestored"},
             )
-        self._change(progress=started.progress, drift=started.drift)
+        self._change(progress=started.progress, drift=started.drift, durability=self._starter.durability())
         self._started = True
         if self._stop.is_set():
             started.hold.close()

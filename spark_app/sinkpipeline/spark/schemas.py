@@ -8,12 +8,15 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
+from sinkpipeline.core.debezium import NoEnvelope, disagreement, kinds_of_avro
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.json_columns import NoColumns, columns_of
 from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
-from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sinkpipeline.core.rowplan import RowPlan
-    from sinkpipeline.kafka.registry import Answers, Found, FoundReader
+    from sinkpipeline.kafka.registry import Answers, Found, FoundReader, Registry
     from sinkpipeline.kafka.settings import RegistrySettings
 
 LATEST = "latest"
 _READER_PATH = "spec.decode.schemaRegistry.reader.schema"
+
+_AN_ENVELOPE = "name the subject of Debezium's values, as registered by its Avro converter"
 
 _LOG = logging.getLogger("sinkpipeline.schemas")
 
@@ -47,12 +52,12 @@ class Reader:
     info: ReaderInfo
 
 
-def asked_of(settings: RegistrySettings) -> Asked:
+def asked_of(settings: RegistrySettings) -> Registry:
     """The registry itself."""
     # Only who has a registry pays for its client, a quarter of a second.
-    from sinkpipeline.kafka.registry import Registry  # noqa: PLC0415
+    from sinkpipeline.kafka import registry  # noqa: PLC0415
 
-    return Registry(settings)
+    return registry.Registry(settings)
 
 
 class SchemaFormat(Protocol):
@@ -100,6 +105,36 @@ class AvroSchemas:
         return Writer(frame, schema, misfit(self._spark, reader, schema))
 
 
+class EnvelopeSchemas(AvroSchemas):
+    """Likewise; a writer's schema that means another thing by a number of the row is none to decode with."""
+
+    @override
+    def given(self, text: str) -> str:
+        schema = super().given(text)
+        try:
+            kinds_of_avro(schema)
+        except NoEnvelope as error:
+            raise ExpressionsInvalid([Problem(_READER_PATH, str(error), _AN_ENVELOPE)]) from error
+        return schema
+
+    @override
+    def reader(self, found: Found) -> str:
+        schema = super().reader(found)
+        try:
+            kinds_of_avro(schema)
+        except NoEnvelope as error:
+            fact = f"the reader's schema is of no envelope: {error}"
+            raise SinkPipelineError(Reason.SCHEMA_UNSUPPORTED, fact, _AN_ENVELOPE) from error
+        return schema
+
+    @override
+    def writer(self, frame: bytes, found: Found, reader: str) -> Writer:
+        writer = super().writer(frame, found, reader)
+        if not writer.schema or (other := disagreement(reader, writer.schema)) is None:
+            return writer
+        return Writer(frame, "", other)
+
+
 class JsonSchemas:
     """A value says itself what it holds: that its writer's schema is one of JSON is all that is asked of it."""
 
@@ -108,11 +143,11 @@ class JsonSchemas:
 
     def reader(self, found: Found) -> str:
         if found.kind != "JSON":
-            raise _no_columns(f"it is {found.kind}, and no JSON Schema")
+            raise no_columns(f"it is {found.kind}, and no JSON Schema")
         try:
             return columns_of(found.text)
         except NoColumns as error:
-            raise _no_columns(str(error)) from error
+            raise no_columns(str(error)) from error
 
     def writer(self, frame: bytes, found: Found, reader: str) -> Writer:  # noqa: ARG002 - whatever the reader's is
         if found.kind != "JSON":
@@ -120,12 +155,28 @@ class JsonSchemas:
         return Writer(frame, found.kind)
 
 
-def _no_columns(fact: str) -> SinkPipelineError:
+def no_columns(fact: str) -> SinkPipelineError:
+    """SchemaUnsupported, of the reader's schema."""
     return SinkPipelineError(
         Reason.SCHEMA_UNSUPPORTED,
         f"there are no columns for the reader's schema: {fact}",
-        "give the columns in decode.schema, as DDL, or register a schema that docs/manifest.md has columns for",
+        "register a schema that docs/manifest.md has columns for; for json, decode.schema may give them as DDL",
     )
+
+
+def _format_of(spark: SparkSession, settings: RegistrySettings) -> SchemaFormat:
+    match settings.decode_format:
+        case "json":
+            return JsonSchemas()
+        case "protobuf":
+            # Only who reads Protobuf pays for its library.
+            from sinkpipeline.spark.protobuf_schemas import ProtobufSchemas  # noqa: PLC0415
+
+            return ProtobufSchemas(spark, settings.message)
+        case "debezium":
+            return EnvelopeSchemas(spark)
+        case _:
+            return AvroSchemas(spark)
 
 
 class Schemas:
@@ -138,7 +189,7 @@ class Schemas:
             SinkPipelineError: SchemaNotFound, SchemaUnsupported, NotServed, SchemaRegistryUnreachable, ...
         """
         self._spark = spark
-        self._format: SchemaFormat = JsonSchemas() if settings.decode_format == "json" else AvroSchemas(spark)
+        self._format = _format_of(spark, settings)
         self._registry = registry
         self.reader = self._find_reader(settings)
         self._is_latest = settings.reader is None and settings.version in (None, LATEST)

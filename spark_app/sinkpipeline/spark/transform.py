@@ -7,15 +7,16 @@ that the sink can dead-letter it.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import avro, columns, decode, framing
-from sinkpipeline.spark.attempt import attempt, result
+from sinkpipeline.spark import avro, columns, debezium, decode, framing, unavailable
+from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import encoded, encoding_error
 from sinkpipeline.spark.expressions import (
@@ -29,10 +30,11 @@ from sinkpipeline.spark.wire import ROW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import ModuleType
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from sinkpipeline.core.rowplan import RowExplode, RowPlan, TableRow
+    from sinkpipeline.core.rowplan import RowColumn, RowExplode, RowPlan, TableRow
     from sinkpipeline.core.schemas import Known
 
 REQUIRED_CONF = {
@@ -116,7 +118,16 @@ def visible_columns(source: DataFrame, plan: RowPlan, schema: StructType | None)
 def record_columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
     if plan.schema is None:
         return None
-    return avro_columns(spark, plan.schema) if plan.decode_format == "avro" else parse_schema(spark, plan.schema)
+    match plan.decode_format:
+        case "avro":
+            return avro_columns(spark, plan.schema)
+        case "debezium":
+            return debezium.columns(spark, plan.schema, avro=plan.known is not None)
+        case "protobuf":
+            found: StructType = _protobuf().protobuf_columns(spark, plan)
+            return found
+        case _:
+            return parse_schema(spark, plan.schema)
 
 
 def _hidden(purpose: str, schema: StructType | None) -> str:
@@ -135,6 +146,8 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
     if plan.on_null == "DeadLetter":
         null = F.lit(ErrorClass.NULL_VALUE.error("the value is null"))
     missing = F.when(F.col("value").isNull(), null)
+    if plan.on_null == "Skip":
+        df = df.where(F.col("value").isNotNull())
     if plan.decode_format == "text":
         return df.select(
             "key",
@@ -144,11 +157,12 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
         )
     if schema is None:
         return df.select("key", "value", source, missing.alias(error))
-    with_parsed, record, refused = _parsed(df, plan, schema)
+    changes = plan.decode_format == "debezium"
+    with_parsed, record, refused = (_changes if changes else _parsed)(df, plan, schema)
     return with_parsed.select(
         *(record.getField(each.name).alias(each.name) for each in schema.fields),
         source,
-        _pinned(missing.otherwise(refused)).alias(error),
+        pinned(missing.otherwise(refused)).alias(error),
     )
 
 
@@ -161,7 +175,7 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     content, framed = F.col("value"), F.col(_hidden("frame", schema))
     refused = F.lit(None).cast(StringType())
     if plan.known is not None:
-        df, content = _unframed(df, plan.known, schema)
+        df, content = _unframed(df, plan.known, schema, paths=plan.decode_format == "protobuf")
         refused = (
             framing.known_error(framed, plan.known)
             if plan.known.asked
@@ -175,6 +189,11 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     if plan.decode_format == "csv":
         found = df.select("*", parse_csv(content, reader, plan.delimiter, corrupt).alias(parsed))
         return found, F.col(parsed), csv_error(content, F.col(parsed), schema, corrupt)
+    if plan.decode_format == "protobuf":
+        made = _protobuf().parse_protobuf(plan, schema, framed, content, refused)
+        found = df.select("*", made.alias(parsed))
+        fits = _protobuf().protobuf_error(plan, content, F.col(parsed))
+        return found, result(F.col(parsed)), F.coalesce(refused, fits)
     if plan.known is None:
         found = df.select("*", avro.parse_alone(spark, content, reader).alias(parsed))
         return found, result(F.col(parsed)), avro.alone_error(F.col(parsed))
@@ -183,21 +202,34 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     return found, result(F.col(parsed)), avro.framed_error(framed, F.col(parsed), plan.known)
 
 
-def _unframed(df: DataFrame, known: Known, schema: StructType) -> tuple[DataFrame, Column]:
+def _protobuf() -> ModuleType:
+    """Only who reads Protobuf pays for its library, a tenth of a second of each start."""
+    from sinkpipeline.spark import protobuf  # noqa: PLC0415
+
+    return protobuf
+
+
+def _changes(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame, Column, Column]:
+    """The same of Debezium's envelopes."""
+    spark, text = df.sparkSession, plan.schema or ""
+    fields = debezium.fields_of(spark, text, avro=plan.known is not None)
+    hidden = partial(_hidden, schema=schema)
+    if plan.known is None:
+        row = parse_schema(spark, text)
+        df, raw, refused = debezium.parse_json(df, F.col("value"), fields, hidden)
+        return debezium.converted(df, raw, refused, fields, row, hidden, rowless=plan.rowless)
+    df, raw, refused = _parsed(df, replace(plan, decode_format="avro"), avro_columns(spark, text))
+    return debezium.converted(df, raw, refused, fields, None, hidden, rowless=plan.rowless)
+
+
+def _unframed(df: DataFrame, known: Known, schema: StructType, *, paths: bool) -> tuple[DataFrame, Column]:
     """`df` with the frames of its values, and what follows them."""
     framed, content = _hidden("frame", schema), _hidden("body", schema)
     value, headers = F.col("value"), F.col("headers")
-    with_frame = df.select("*", framing.frame(value, headers, known.id_bytes).alias(framed))
-    return with_frame.select("*", framing.body(value, headers, F.col(framed)).alias(content)), F.col(content)
-
-
-def _pinned(column: Column) -> Column:
-    """The same column, which the optimiser must leave where it is.
-
-    It would push a filter below the projection that decodes, and so decode each row twice. It doesn't push anything
-    through a projection that holds an expression which it must take for non-deterministic.
-    """
-    return F.when(F.spark_partition_id() >= 0, column)
+    with_frame = df.select("*", framing.frame(value, headers, known.id_bytes, paths=paths).alias(framed))
+    return with_frame.select("*", framing.body(value, headers, F.col(framed), paths=paths).alias(content)), F.col(
+        content
+    )
 
 
 def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, schema: StructType | None) -> DataFrame:
@@ -207,10 +239,12 @@ def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, sch
     if plan.on_null == "PassThrough":
         asked &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
     array = F.expr(explode.array)
-    df = df.withColumn(tried, _pinned(F.when(asked, attempt(df.sparkSession, array))))
+    without = _without(df, plan, explode.array, "transform.explode.array")
+    df = df.withColumn(tried, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, array))))
     found = result(F.col(tried))
     failure = (
         F.when(~asked, F.col(error))
+        .when(without.isNotNull(), without)
         .when(F.col(tried).isNull(), _failure("transform.explode.array"))
         .when(F.size(found) > explode.most_rows, _too_many(explode))
     )
@@ -219,7 +253,7 @@ def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, sch
     kind = df.select(F.get(found, F.lit(0))).schema[0].dataType
     # A column of its own: Spark asks for its size before it explodes it, and would make the array twice.
     nothing = F.array(F.lit(None).cast(kind))
-    df = df.withColumn(items, _pinned(F.when(alone, nothing).otherwise(found)))
+    df = df.withColumn(items, pinned(F.when(alone, nothing).otherwise(found)))
     kept = [F.col(each) for each in df.columns if each not in (tried, items)]
     df = df.select(*kept, F.posexplode(items).alias(row, explode.column))
     return df if explode.position is None else df.withColumn(explode.position, F.col(row))
@@ -236,9 +270,10 @@ def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> Da
     if plan.on_null == "PassThrough":
         asked &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
     # A branch that isn't taken is not evaluated: the expression never sees a row that isn't its own.
-    tried = df.withColumn(kept, _pinned(F.when(asked, attempt(df.sparkSession, F.expr(where)))))
-    failed = asked & F.col(kept).isNull()
-    told = tried.withColumn(error, F.when(failed, _failure("transform.where")).otherwise(F.col(error)))
+    without = _without(df, plan, where, "transform.where")
+    tried = df.withColumn(kept, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, F.expr(where)))))
+    failed = F.coalesce(without, F.when(F.col(kept).isNull(), _failure("transform.where")))
+    told = tried.withColumn(error, F.when(asked, failed).otherwise(F.col(error)))
     return told.where(F.col(error).isNotNull() | ~asked | result(F.col(kept))).drop(kept)
 
 
@@ -249,13 +284,16 @@ def _selected(
     typed = _typed(df, plan) if plan.table is None else _fields(df, plan.table)
     # The name of a column may be any text, a dot too.
     of = {name: _hidden(str(number), schema) for number, name in enumerate(typed)}
+    without = {name: _without(df, plan, text, name) for name, text in _texts(df, plan).items()}
     asked = {name: F.col(error).isNull() for name in typed}
+    asked |= {name: asked[name] & each.isNull() for name, each in without.items()}
     if _VALUE in asked and plan.on_null == "PassThrough":
         # A tombstone stays one, whatever the expression makes of the missing columns.
         asked[_VALUE] &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
     spark = df.sparkSession
     tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
-    failures = [F.when(asked[name] & F.col(of[name]).isNull(), _failure(name)) for name in typed]
+    failures = [*without.values()]
+    failures += [F.when(asked[name] & F.col(of[name]).isNull(), _failure(name)) for name in typed]
     written: dict[str, str] = {_place(each.part): _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
@@ -318,9 +356,35 @@ def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:
             text = columns.order(expression, kind)
         else:
             text = columns.field(expression, kind)
-        # As the manifest names it within its sink.
-        found[part.at.partition("].")[2]] = text
+        found[_within_sink(part)] = text
+    if row.keeps:
+        found["kept"] = unavailable.kept(df, row.columns)
     return found
+
+
+def _within_sink(part: RowColumn) -> str:
+    """As the manifest names it there."""
+    return part.at.partition("].")[2]
+
+
+def _texts(df: DataFrame, plan: RowPlan) -> dict[str, str]:
+    """Expressions that may read what Debezium did not have, by name; a column that stays as it is in the table may."""
+    if plan.decode_format != "debezium":
+        return {}
+    if plan.table is None:
+        texts = {_place(each.name): getattr(plan.select, each.name) for each in fields(plan.select)}
+        return {name: text for name, text in texts.items() if text is not None}
+    return {
+        _within_sink(part): part.expression
+        for part in plan.table.parts()
+        if not part.may_stay or unavailable.only_reads(df, F.expr(part.expression)) is None
+    }
+
+
+def _without(df: DataFrame, plan: RowPlan, text: str, path: str) -> Column:
+    """Why an expression of a change has no value; null where it has one."""
+    found = unavailable.lacking(df, F.expr(text), path) if plan.decode_format == "debezium" else None
+    return F.lit(None).cast(StringType()) if found is None else found
 
 
 def _failure(expression: str) -> Column:

@@ -7,6 +7,7 @@ the driver. `make hunt-operator` goes on with new seeds.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import logging
 import sys
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from sinkpipeline.core import resume
+from sinkpipeline.core.status import timestamp
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Ref
 from sinkpipeline_operator.observe.switchboard import Line
 from support.kube.hostile import Hostile, Object
@@ -161,10 +163,16 @@ def made(name: str = "orders", **spec: Any) -> Hostile:
     return hostile
 
 
+_seconds = itertools.count(1)
+
+
 def good(line: Line) -> bytes:
+    """A driver that lives: its clock goes on."""
+    now = timestamp(next(_seconds) * 1000)
     sink = {key: value for key, value in SINK.items() if key not in ("error", "circuit", "stillSince")}
     executors = {"registered": 1, "wanted": 2}
-    return json.dumps({**ANSWER, "configHash": line.config_hash, "executors": executors, "sinks": [sink]}).encode()
+    told = {**ANSWER, "now": now, "configHash": line.config_hash, "executors": executors, "sinks": [sink]}
+    return json.dumps(told).encode()
 
 
 def running(name: str = "orders") -> Hostile:

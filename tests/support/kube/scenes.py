@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeflow import pods
+from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -57,6 +58,7 @@ def healthy() -> Scene:
     sink = SinkReport(
         name="enriched",
         exactly_once=True,
+        durability=Durability.COMMITTED,
         state=SinkState.RUNNING,
         progress=Progress(partitions=partitions),
         lag=1_240,

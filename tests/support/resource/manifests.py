@@ -42,6 +42,7 @@ spec:
   sinks:
     - name: enriched
       deliveryGuarantee: ExactlyOnce
+      required: true
       onExistingData: Append
       kafka:
         bootstrapServers: "other:9092"
@@ -125,6 +126,7 @@ def dead(document: dict[str, Any], topic: str) -> dict[str, Any]:
     return {**document, "deadLetter": {"topic": {"name": topic}}}
 
 
+PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 AVRO: dict[str, Any] = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
 _DELIMITER = "spec.decode.csv.delimiter"
 _BOTH = {
@@ -191,6 +193,7 @@ UPSERT: dict[str, Any] = {"writeMode": "Upsert", "of_table": {"primaryKey": ["id
 _POSTGRESQL = "spec.sinks[0].postgresql"
 
 ALLOWED: list[tuple[Steps, Any]] = [
+    (("spec", "sinks", 1), {**sink("more", "orders-more"), "required": False}),
     (SINK, table()),
     (SINK, table(select={"columns": {"id": "key", "note": "CAST(value AS STRING)"}}, of_table={"schema": "shop"})),
     (SINK, table(**UPSERT, deleteWhen="op = 'd'", orderBy="version", progressSchema="p")),
@@ -234,8 +237,14 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "deletionPolicy"), "Delete"),
     (("spec", "decode"), {"format": "avro", "schema": '{"type": "record", "name": "a", "fields": []}'}),
     (("spec", "decode"), AVRO),
+    (("spec", "decode"), {"format": "protobuf", "schema": PROTO}),
+    (("spec", "decode"), {"format": "protobuf", "schema": PROTO, "message": "shop.Order"}),
+    (("spec", "decode"), {**AVRO, "format": "protobuf", "message": "Order"}),
+    (("spec", "decode"), registry({"format": "protobuf"}, reader={"version": "3"}, subject="orders")),
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": ";"}}),
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {}}),
+    (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
+    (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
     (("spec", "decode"), {"format": "text", "onNull": "PassThrough"}),
     (("spec", "decode"), registry(url="https://[::1]:8080/apis/ccompat/v7", auth={"tls": {}, "basic": _BOTH["basic"]})),
     (("spec", "decode"), registry(auth={"bearer": _BOTH["bearer"]}, subject="a.b", reader={"version": "3"})),
@@ -547,12 +556,20 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ),
     # decode
     (("spec", "decode"), {}, "spec.decode.format", "is missing"),
-    (("spec", "decode"), {"format": "yaml"}, "spec.decode.format", "use json, avro, csv, text or raw"),
+    (("spec", "decode"), {"format": "yaml"}, "spec.decode.format", "avro, protobuf, csv, text, raw or debezium"),
     (("spec", "decode"), {"format": "csv"}, "spec.decode.schema", "format csv needs it"),
     (("spec", "decode"), {"format": "text", "schema": "a INT"}, "spec.decode.schema", "no meaning for format text"),
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": "||"}}, _DELIMITER, "has 2 char"),
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": "a"}}, _DELIMITER, "one character"),
     (("spec", "decode"), {"format": "text", "csv": {}}, "spec.decode.csv", "no meaning for format text"),
+    (("spec", "decode"), {"format": "debezium"}, "spec.decode.schema", "debezium needs it"),
+    (
+        ("spec", "decode"),
+        {**AVRO, "format": "debezium", "schema": "a INT"},
+        "spec.decode.schema",
+        "beside schemaRegistry",
+    ),
+    (("spec", "decode"), {"format": "raw", "debezium": {}}, "spec.decode.debezium", "no meaning for format raw"),
     (("spec", "decode"), {**AVRO, "format": "csv"}, "spec.decode.schemaRegistry", "no meaning for format csv"),
     (("spec", "decode"), {"format": "json"}, "spec.decode.schema", "format json needs it"),
     (("spec", "decode"), {"format": "json", "schema": ""}, "spec.decode.schema", "is empty"),
@@ -560,6 +577,26 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "decode"), {"format": "raw", "schema": "a INT"}, "spec.decode.schema", "no meaning for format raw"),
     (("spec", "decode"), {"format": "avro"}, "spec.decode.schema", "avro needs it"),
     (("spec", "decode"), {**AVRO, "schema": "{}"}, "spec.decode.schema", "stands beside schemaRegistry"),
+    (("spec", "decode"), {"format": "protobuf"}, "spec.decode.schema", "protobuf needs it"),
+    (
+        ("spec", "decode"),
+        {**AVRO, "format": "protobuf", "schema": PROTO},
+        "spec.decode.schema",
+        "stands beside schemaRegistry",
+    ),
+    (("spec", "decode"), {**AVRO, "message": "Order"}, "spec.decode.message", "no meaning for format avro"),
+    (
+        ("spec", "decode"),
+        {"format": "protobuf", "schema": PROTO, "message": "1"},
+        "spec.decode.message",
+        "full name of a record",
+    ),
+    (
+        ("spec", "decode"),
+        registry({"format": "protobuf"}, reader={"schema": "{}"}),
+        "spec.decode.schemaRegistry.reader.schema",
+        "the format is protobuf",
+    ),
     (("spec", "decode"), {**AVRO, "format": "raw"}, "spec.decode.schemaRegistry", "no meaning for format raw"),
     (("spec", "decode"), registry(url="kafka:9092"), "spec.decode.schemaRegistry.url", "write http or https"),
     (("spec", "decode"), registry(url="http://a:b@r:1"), "spec.decode.schemaRegistry.url", "no address of a registry"),
@@ -657,7 +694,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "spec.decode.schemaRegistry.subject",
         "name the subject",
     ),
-    (("spec", "decode"), {"format": "raw", "onNull": "Drop"}, "spec.decode.onNull", "DeadLetter or PassThrough"),
+    (("spec", "decode"), {"format": "raw", "onNull": "Drop"}, "spec.decode.onNull", "DeadLetter, PassThrough or Skip"),
     # transform
     (("spec", "transform"), {"where": " "}, "spec.transform.where", "is empty"),
     (("spec", "transform"), {"where": True}, "spec.transform.where", "put it in quotes"),
@@ -704,6 +741,8 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ((*SINK, "name"), "a/b", "spec.sinks[0].name", "DNS-1123"),
     ((*SINK, "name"), "a" * 64, "spec.sinks[0].name", "has 64 characters"),
     ((*SINK, "deliveryGuarantee"), "AtMostOnce", "spec.sinks[0].deliveryGuarantee", "use ExactlyOnce or AtLeastOnce"),
+    ((*SINK, "required"), False, "spec.sinks[0].required", "is for every sink"),
+    ((*SINK, "required"), "no", "spec.sinks[0].required", "true or false"),
     ((*SINK, "onExistingData"), "Fail", "spec.sinks[0].onExistingData", "use Append or Refuse"),
     ((*SINK, "kafka"), REMOVE, "spec.sinks[0].kafka", "is missing"),
     ((*SINK, "kafak"), {}, "spec.sinks[0].kafak", "did you mean kafka?"),
@@ -921,7 +960,6 @@ UNSERVED: list[tuple[Steps, Any]] = [
     (("spec", "spark", "version"), "4.1.1"),
     (("spec", "spark", "serviceAccount"), "x"),
     (("spec", "decode", "format"), "xml"),
-    (("spec", "decode", "format"), "protobuf"),
     (("spec", "transform", "groupBy"), "a"),
 ]
 """Changes to the smallest manifest that a later version will take."""

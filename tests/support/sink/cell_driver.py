@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.commit_counts import NONE
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
@@ -42,6 +43,8 @@ class Driver:
         self.ports, self.step, self.make, self.ends = ports, step, make, ends
         self.starter = SinkStarter(ports=ports, remembered=remembered or Remembered())
         self.worker = Worker()
+        self.costs = NONE
+        """Of all tasks that came to their end."""
         self.start()
 
     def start(self) -> None:
@@ -63,6 +66,7 @@ class Driver:
         receipts = []
         for writer, offsets in self.writers():
             receipts.append(self.write(writer, offsets))
+            self.costs += receipts[-1].costs
         self.delivery.end(self.plan, receipts)
 
     def drain(self) -> None:
@@ -85,6 +89,11 @@ class Driver:
             else:
                 return
         raise AssertionError("it never came to its end")
+
+    @property
+    def dead(self) -> int:
+        """How many records were dead-lettered, by the progress."""
+        return sum(each.dead for each in self.delivery.progress.partitions.values())
 
     def is_done(self) -> bool:
         return all(self.delivery.progress.partitions[each].next >= end for each, end in self.ends.items())

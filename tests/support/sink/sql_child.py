@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +24,15 @@ from support.sink.sql_sink import SqlSink
 _DEADLINE_S = 60.0
 
 
-class Child:
-    """The process; it holds at a failpoint that was asked for."""
+class Process:
+    """One that holds at a failpoint that was asked for."""
 
-    def __init__(
-        self,
-        sink: SqlSink,
-        directory: Path,
-        *failpoints: str,
-        step: int = 4,
-        idle_ms: int = 60_000,
-        lettered: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, directory: Path, failpoints: Iterable[str], module: str, *arguments: str) -> None:
         self._directory = directory
         for name in failpoints:
             (directory / name).touch()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, sink.address, sink.name, str(step), str(idle_ms), *lettered],
+            [sys.executable, "-m", module, *arguments],
             # What pytest has added to the path, the child has to be told.
             env={
                 **os.environ,
@@ -76,6 +68,22 @@ class Child:
             if self._process.poll() is not None or time.monotonic() > end:
                 raise AssertionError(f"it never came there: {self.end()}")
             time.sleep(0.01)
+
+
+class Child(Process):
+    """A driver of this sink."""
+
+    def __init__(
+        self,
+        sink: SqlSink,
+        directory: Path,
+        *failpoints: str,
+        step: int = 4,
+        idle_ms: int = 60_000,
+        lettered: tuple[str, ...] = (),
+    ) -> None:
+        arguments = (sink.address, sink.name, str(step), str(idle_ms), *lettered)
+        super().__init__(directory, failpoints, __name__, *arguments)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
@@ -34,6 +35,8 @@ class LetteredSql(SqlSink):
     stem: str = ""
     bad: dict[int, str | None] = field(default_factory=dict)
     auto_create: bool = True
+    values_of: Callable[[Sequence[int]], list[tuple[str | None, ...]]] | None = None
+    """The columns of source offsets, where these are others."""
 
     def __post_init__(self) -> None:
         self.ends = {self.at: COUNT}
@@ -53,25 +56,33 @@ class LetteredSql(SqlSink):
     @property
     @override
     def settings(self) -> SinkSettings:
+        letters = self.letter_service
+        return replace(super().settings, source=letters.source, dead_letter=letters)
+
+    @property
+    def letter_service(self) -> KafkaLetters:
         found = super().settings
         source = SourceSettings(connection=Connection(bootstrap_servers=self.servers), topics=(self.at.topic,))
         topic = TopicRequest(name=self.dead, partitions=1, replication_factor=1)
         wanted = DeadLetterSettings(topic=topic, auto_create=self.auto_create)
-        letters = KafkaLetters(sink=found.id, source=source, group_id=found.group_id, wanted=wanted)
-        return replace(found, source=source, dead_letter=letters)
+        return KafkaLetters(sink=found.id, source=source, group_id=found.group_id, wanted=wanted)
 
     @override
     def ports(self) -> PostgresqlPorts:
         client = Client(self.settings.connection)
         self.clients.append(client)
         source = MemorySource(self.ends)
-        return PostgresqlPorts(self.settings, source, lambda asked: {each: f"{each}-id" for each in asked}, client)
+        ids, letters = (lambda asked: {each: f"{each}-id" for each in asked}), self.letter_service.target()
+        return PostgresqlPorts(self.settings, source, ids, client, letters)
 
     def lettered(self, step: int = COUNT) -> Driver:
         return self.driver(step, self.rows)
 
     def rows(self, _partition: SourcePartition, offsets: range) -> RowBatch:
-        return batch(offsets, [("0", self.bad.get(each, str(each)), "row") for each in offsets])
+        values = [("0", str(each), "row") for each in offsets] if self.values_of is None else self.values_of(offsets)
+        return batch(
+            offsets, [(at, self.bad.get(n, off), *rest) for n, (at, off, *rest) in zip(offsets, values, strict=True)]
+        )
 
     # What stands there
 

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import click
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
 from sinkpipeline.cli.dlq.purging import told as told_of_purge
-from sinkpipeline.cli.dlq.redriving import Done, check_ids, check_redrivable, deliver_letters, return_letters
+from sinkpipeline.cli.dlq.redriving import Done, check_ids, deliver_letters, return_letters, settings_of
 from sinkpipeline.cli.dlq.redriving import told as told_of_redrive
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, find_topic, missing, with_letters
 from sinkpipeline.cli.endings import told
@@ -44,6 +45,7 @@ from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable
+from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 
@@ -134,13 +136,20 @@ class _Redrive:
     order: _Order
 
     def preview(self) -> Preview:
-        redrive = self._redrive()
+        with closing(self._redrive()) as redrive:
+            return self._preview(redrive)
+
+    def _preview(self, redrive: Redrive) -> Preview:
         survey = redrive.survey()
         if survey is None:
             raise usage_invalid(missing(redrive.settings), "nothing is to be done")
         check_ids(survey, redrive.wanted.ids)
-        where = "back to the source topic" if self._to_source else f"into {redrive.settings.data.name}"
-        lines = [*told_of_redrive(survey), f"each of them goes {where}, once; letters that come later are left"]
+        where = "back to the source topic" if self._to_source else f"into {redrive.goes_into}"
+        lines = [
+            *told_of_redrive(survey),
+            *(() if self._to_source else redrive.forecast(survey)),
+            f"each of them goes {where}, once; letters that come later are left",
+        ]
         return Preview(
             text=bounded("\n".join(lines)),
             resolved={
@@ -151,7 +160,10 @@ class _Redrive:
         )
 
     def carry_out(self) -> str:
-        redrive = self._redrive()
+        with closing(self._redrive()) as redrive:
+            return self._carry_out(redrive)
+
+    def _carry_out(self, redrive: Redrive) -> str:
         ends = [int(each) for each in self.order.resolved["ends"]]
         survey = redrive.survey(ends)
         _check_same(redrive.settings, None if survey is None else survey.topic.id, self.order.resolved)
@@ -177,7 +189,6 @@ class _Redrive:
 
     def _redrive(self) -> Redrive:
         [settings] = with_letters(self.sinks, self.order.spec.sink)
-        check_redrivable(self.sinks, settings.id)
         if self._to_source:
             check_returnable(list(self.sinks))
         letters = self.order.spec.letters or LetterFilter()
@@ -187,7 +198,8 @@ class _Redrive:
             since=_absolute(letters.since, self.order.created),
             until=_absolute(letters.until, self.order.created),
         )
-        redrive = Redrive(settings=settings, wanted=filters.wanted([settings], letters.ids), rate=self.order.spec.rate)
+        wanted = filters.wanted([settings], letters.ids)
+        redrive = redrive_of(settings_of(self.sinks, settings), wanted, self.order.spec.rate)
         connect(redrive.admin, CONNECT_S)
         return redrive
 
@@ -256,7 +268,8 @@ def _absolute(text: str | None, created: int) -> str | None:
 def _counts(summary: Summary) -> str:
     return (
         f"{summary.delivered} delivered, {summary.returned} returned, {summary.filtered} filtered, "
-        f"{summary.dead_lettered} dead-lettered again, {summary.kept} kept, {summary.pending} pending"
+        f"{summary.dead_lettered} dead-lettered again, {summary.repeated} repeated, {summary.kept} kept, "
+        f"{summary.uncounted} uncounted, {summary.pending} pending"
     )
 
 

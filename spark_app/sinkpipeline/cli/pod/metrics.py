@@ -94,6 +94,7 @@ class _DriverCollector(Collector):
         yield held_back
         yield state
         yield from _batches(seen.counts)
+        yield from _commits(seen.counts, {sink["name"]: sink.get("kind", "") for sink in sinks})
         failures = CounterMetricFamily(
             "sinkpipeline_sink_failures", "Failures of this driver; retried ones too.", labels=["sink", "reason"]
         )
@@ -126,9 +127,6 @@ def _batches(counts: Mapping[str, RunCounts]) -> Iterator[Metric]:
         "Takeovers of a source partition by a task: its transactional id is fenced, and the progress read.",
         labels=["sink"],
     )
-    commits = CounterMetricFamily(
-        "sinkpipeline_sink_commits", "Transactions that were committed with rows of batches.", labels=["sink"]
-    )
     in_doubt = CounterMetricFamily(
         "sinkpipeline_sink_in_doubt_tasks",
         "Tasks that could not know whether their last transaction was committed; it was looked up.",
@@ -138,9 +136,42 @@ def _batches(counts: Mapping[str, RunCounts]) -> Iterator[Metric]:
         batches.add_metric([name], each.delivered)
         seconds.add_metric([name], list(each.batches.buckets()), each.batches.total)
         takeovers.add_metric([name], list(each.takeovers.buckets()), each.takeovers.total)
-        commits.add_metric([name], each.commits)
         in_doubt.add_metric([name], each.in_doubt)
-    yield from (batches, seconds, takeovers, commits, in_doubt)
+    yield from (batches, seconds, takeovers, in_doubt)
+
+
+def _commits(counts: Mapping[str, RunCounts], kinds: Mapping[str, str]) -> Iterator[Metric]:
+    """Likewise, by the kind of the sink too: what a commit is differs between them."""
+    labels = ["sink", "kind"]
+    commits = CounterMetricFamily(
+        "sinkpipeline_sink_commits", "Transactions that were committed with rows of batches.", labels=labels
+    )
+    seconds = HistogramMetricFamily(
+        "sinkpipeline_sink_commit_duration_seconds",
+        "Commits that count, from the request to the answer; of a small batch that the driver delivers, with its rows.",
+        labels=labels,
+    )
+    rows = HistogramMetricFamily("sinkpipeline_sink_commit_rows", "Rows of a commit that counts.", labels=labels)
+    in_doubt = CounterMetricFamily(
+        "sinkpipeline_sink_commits_in_doubt",
+        "Commits of which no answer told whether they count; each was looked up.",
+        labels=labels,
+    )
+    retries = CounterMetricFamily(
+        "sinkpipeline_sink_retries",
+        "How often a task took its partition again, read how far it had come, and went on, by why.",
+        labels=[*labels, "reason"],
+    )
+    for name, each in ((name, found.batches) for name, found in counts.items()):
+        of = [name, kinds.get(name, "")]
+        commits.add_metric(of, each.commits)
+        seconds.add_metric(of, list(each.costs.seconds.buckets()), each.costs.seconds.total)
+        rows.add_metric(of, list(each.costs.rows.buckets()), each.costs.rows.total)
+        in_doubt.add_metric(of, each.costs.in_doubt)
+        for reason, count in {"Fenced": 0, "InDoubt": 0, **each.costs.retries}.items():
+            # Prometheus sees no increase from nothing to the first one.
+            retries.add_metric([*of, reason], count)
+    yield from (commits, seconds, rows, in_doubt, retries)
 
 
 def _totals(sinks: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:

@@ -1,7 +1,17 @@
 """The `SinkPipeline` manifest: its types, and the parser that refuses whatever this version can't keep."""
 
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
-from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, Explode, OnNull, Select, SinkTransform, Transform
+from sinkpipeline.core.manifest.decode import (
+    Debezium,
+    Decode,
+    DecodeFormat,
+    Explode,
+    OnNull,
+    Select,
+    SinkTransform,
+    Transform,
+    WithoutRow,
+)
 from sinkpipeline.core.manifest.durations import Duration, parse_duration
 from sinkpipeline.core.manifest.encode import Encode, EncodedPart, EncodeFormat, EncodeRegistry, Encoding
 from sinkpipeline.core.manifest.kafka import (
@@ -71,6 +81,7 @@ __all__ = [
     "DataTopic",
     "DeadLetter",
     "DeadLetterTopic",
+    "Debezium",
     "Decode",
     "DecodeFormat",
     "DeletionPolicy",
@@ -124,6 +135,7 @@ __all__ = [
     "Tls",
     "Transform",
     "Trigger",
+    "WithoutRow",
     "WriteMode",
     "parse_duration",
     "parse_manifest",

@@ -5,6 +5,7 @@ Decides only the shape. Whether a schema or an expression means something is Spa
 
 import enum
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -18,6 +19,7 @@ from sinkpipeline.core.manifest.names import (
     ColumnName,
     Delimiter,
     Expression,
+    RecordName,
     SchemaText,
     avro_fault,
 )
@@ -25,25 +27,31 @@ from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.registry import SchemaRegistry
 
 MAX_ROWS_PER_RECORD = 100_000
-"""Fewer than one commit takes."""
+"""Fewer than one transaction of Kafka takes; a commit of any kind has a whole record at least."""
 
 
 class DecodeFormat(str, enum.Enum):
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     CSV = "csv"
     TEXT = "text"
     RAW = "raw"
+    DEBEZIUM = "debezium"
 
 
 class OnNull(str, enum.Enum):
-    """What a tombstone is: a record that can't be decoded, or a value like any other."""
+    """What a tombstone is: a record that can't be decoded, a value like any other, or nothing."""
 
     DEAD_LETTER = "DeadLetter"
     PASS_THROUGH = "PassThrough"  # noqa: S105 - no password
+    SKIP = "Skip"
 
 
 def _on_null_of(data: dict[str, Any]) -> OnNull:
+    if data.get("format") is DecodeFormat.DEBEZIUM:
+        # It follows the envelope of a deletion, and says the same again, to who compacts the topic.
+        return OnNull.SKIP
     # A raw record is delivered as it is, and null is what it is.
     return OnNull.PASS_THROUGH if data.get("format") is DecodeFormat.RAW else OnNull.DEAD_LETTER
 
@@ -55,40 +63,75 @@ class Csv(Part):
     """What stands between two fields: one character."""
 
 
+class WithoutRow(str, enum.Enum):
+    """What a change is that is not of a row."""
+
+    DEAD_LETTER = "DeadLetter"
+    PASS_THROUGH = "PassThrough"  # noqa: S105 - no password
+
+
+class Debezium(Part):
+    """What a change of Debezium's is."""
+
+    without_row: WithoutRow = WithoutRow.DEAD_LETTER
+    """What a truncation (op t) and a message (op m) are: DeadLetter, a record that can't be delivered; PassThrough,
+    delivered with before and after null, so that where and select decide by op."""
+
+
 class Decode(Part):
     """How the value of a record is decoded."""
 
     format: DecodeFormat
-    """json: one JSON object that fits `schema`; avro: one Avro record; csv: one line whose fields fit
-    `schema`; text: UTF-8; raw: key and value are delivered as bytes."""
+    """json: one JSON object that fits `schema`; avro: one Avro record; protobuf: one message; csv: one line whose
+    fields fit `schema`; text: UTF-8; raw: key and value are delivered as bytes; debezium: a change of a row, in
+    Debezium's envelope: with `schema` JSON, with schemaRegistry Avro."""
     schema_text: SchemaText | None = Field(default=None, alias="schema")
     """For json and csv a Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`; json with schemaRegistry may be
-    without. For avro the Avro schema of all records, as JSON, where there is no schemaRegistry. At most 65536 bytes."""
+    without. For debezium likewise, of the row that changes. For avro the Avro schema of all records, as JSON, and for
+    protobuf the text of a .proto file. At most 65536 bytes. avro, protobuf and debezium are without it where there is
+    schemaRegistry."""
+    message: RecordName | None = None
+    """For protobuf: the full name of the message, such as shop.Order; left out, the first one of the schema."""
     csv: Csv | None = None
     """For csv: how a line is cut into fields; left out, at commas."""
+    debezium: Debezium | None = None
+    """For debezium: what a change is; left out, as its defaults say."""
     schema_registry: SchemaRegistry | None = None
     """Each value begins with the id of its writer's schema, and this registry has the schemas."""
     on_null: OnNull = Field(default_factory=_on_null_of)
-    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default but for raw);
-    PassThrough, delivered as null (the default for raw)."""
+    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default for json, avro,
+    csv and text); PassThrough, delivered as null (for raw); Skip, not delivered (for debezium, which says a deletion
+    in an envelope before it)."""
 
     @property
     def asks_registry(self) -> bool:
         """Whether schemas are asked for; else frames are all that is looked at."""
-        of_registry = self.format is DecodeFormat.AVRO or self.schema_text is None
+        of_registry = self.format in _OF_WRITERS or self.schema_text is None
         return self.schema_registry is not None and of_registry
 
     @model_validator(mode="after")
     def _schema_fits_format(self) -> Self:
-        faults = [each for each in (_schema_fault(self), _registry_fault(self), _csv_fault(self)) if each is not None]
+        faults = [each for each in _faults(self) if each is not None]
         if faults:
             raise fault_error(faults)
         return self
 
 
+def _faults(decode: Decode) -> Iterator[Fault | None]:
+    yield _schema_fault(decode)
+    yield _registry_fault(decode)
+    yield _csv_fault(decode)
+    yield _message_fault(decode)
+    if decode.debezium is not None and decode.format is not DecodeFormat.DEBEZIUM:
+        yield Fault("remove it, or use format debezium", _no_meaning(decode.format), ("debezium",))
+
+
 _DDL = 'give a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"'
+_ROW = "give the columns of the row as DDL for JSON, such as id BIGINT NOT NULL; or schemaRegistry for Avro"
 _OF_DDL = (DecodeFormat.JSON, DecodeFormat.CSV)
-_FRAMED = (DecodeFormat.JSON, DecodeFormat.AVRO)
+_FRAMED = (DecodeFormat.JSON, DecodeFormat.AVRO, DecodeFormat.PROTOBUF, DecodeFormat.DEBEZIUM)
+_OF_WRITERS = (DecodeFormat.AVRO, DecodeFormat.PROTOBUF)
+"""A record of them can be read only by its writer's schema, or by one that is for all."""
 
 
 def _schema_fault(decode: Decode) -> Fault | None:
@@ -97,14 +140,33 @@ def _schema_fault(decode: Decode) -> Fault | None:
         if schema is not None or (form is DecodeFormat.JSON and decode.schema_registry is not None):
             return None
         return Fault(_DDL, f"is missing, and format {form.value} needs it", at)
-    if form is DecodeFormat.AVRO:
-        if schema is not None and decode.schema_registry is not None:
-            return Fault("make it schemaRegistry.reader.schema", "stands beside schemaRegistry", at)
-        if schema is None and decode.schema_registry is None:
-            return Fault("give an Avro schema as JSON, or schemaRegistry", "is missing, and avro needs it", at)
-        wrong = None if schema is None else avro_fault(schema)
-        return None if wrong is None else Fault(AVRO_OF_A_RECORD, wrong, at)
-    return None if schema is None else Fault("remove it, or use json, avro or csv", _no_meaning(form), at)
+    if form is DecodeFormat.DEBEZIUM:
+        return _row_fault(decode)
+    if form in _OF_WRITERS:
+        return _schema_of_writers(decode, at)
+    right = "remove it, or use json, avro, protobuf, csv or debezium"
+    return None if schema is None else Fault(right, _no_meaning(form), at)
+
+
+def _row_fault(decode: Decode) -> Fault | None:
+    if decode.schema_text is not None and decode.schema_registry is not None:
+        right = "remove it: the columns are those of the reader's schema"
+        return Fault(right, "stands beside schemaRegistry", ("schema",))
+    if decode.schema_text is None and decode.schema_registry is None:
+        return Fault(_ROW, "is missing, and debezium needs it", ("schema",))
+    return None
+
+
+def _schema_of_writers(decode: Decode, at: tuple[str, ...]) -> Fault | None:
+    schema, avro = decode.schema_text, decode.format is DecodeFormat.AVRO
+    if schema is not None and decode.schema_registry is not None:
+        right = "make it schemaRegistry.reader.schema" if avro else "remove it, or schemaRegistry, which has the schema"
+        return Fault(right, "stands beside schemaRegistry", at)
+    if schema is None and decode.schema_registry is None:
+        what = "an Avro schema as JSON" if avro else "the text of a .proto file"
+        return Fault(f"give {what}, or schemaRegistry", f"is missing, and {decode.format.value} needs it", at)
+    wrong = avro_fault(schema) if avro and schema is not None else None
+    return None if wrong is None else Fault(AVRO_OF_A_RECORD, wrong, at)
 
 
 def _registry_fault(decode: Decode) -> Fault | None:
@@ -112,8 +174,13 @@ def _registry_fault(decode: Decode) -> Fault | None:
     if registry is None:
         return None
     if form not in _FRAMED:
-        return Fault("remove it, or use json or avro", _no_meaning(form), ("schemaRegistry",))
-    return _json_fault(registry, decode.schema_text) if form is DecodeFormat.JSON else None
+        return Fault("remove it, or use json, avro, protobuf or debezium", _no_meaning(form), ("schemaRegistry",))
+    if form is DecodeFormat.JSON:
+        return _json_fault(registry, decode.schema_text)
+    if form is DecodeFormat.PROTOBUF and registry.reader is not None and registry.reader.schema_text is not None:
+        at = ("schemaRegistry", "reader", "schema")
+        return Fault("give a version of the subject", "is an Avro schema, and the format is protobuf", at)
+    return None
 
 
 def _json_fault(registry: SchemaRegistry, schema: str | None) -> Fault | None:
@@ -133,6 +200,12 @@ def _csv_fault(decode: Decode) -> Fault | None:
     if decode.csv is None or decode.format is DecodeFormat.CSV:
         return None
     return Fault("remove it, or use format csv", _no_meaning(decode.format), ("csv",))
+
+
+def _message_fault(decode: Decode) -> Fault | None:
+    if decode.message is None or decode.format is DecodeFormat.PROTOBUF:
+        return None
+    return Fault("remove it, or use format protobuf", _no_meaning(decode.format), ("message",))
 
 
 def _no_meaning(form: DecodeFormat) -> str:
@@ -167,12 +240,17 @@ MAX_COLUMNS = 256
 _MAX_COLUMN = 4096
 
 
-def _column_expressions(columns: StringMap) -> StringMap:
-    faults = [
+def misnamed(columns: StringMap) -> list[Fault]:
+    """Columns of a table whose names no table has."""
+    return [
         Fault("use names of 1 to 63 characters of ASCII", "has a name that a column can't have", (name,))
         for name in columns
         if not re.fullmatch(COLUMN_NAME, name)
     ]
+
+
+def _column_expressions(columns: StringMap) -> StringMap:
+    faults = misnamed(columns)
     faults += [
         Fault("write a Spark SQL expression, or leave the column out", "is empty", (name,))
         for name, text in columns.items()

@@ -17,7 +17,7 @@ from sinkpipeline.core.manifest.names import Identity, NamespaceName, ResourceNa
 from sinkpipeline.core.manifest.operation import DeletionPolicy, FailurePolicy, Spark, Trigger
 from sinkpipeline.core.manifest.problems import Fault, fault_error
 from sinkpipeline.core.manifest.routing import connection_of, routing_faults
-from sinkpipeline.core.manifest.sinks import MAX_SINKS, Sink, distinct_names
+from sinkpipeline.core.manifest.sinks import MAX_SINKS, Sink, distinct_names, some_required
 from sinkpipeline.core.manifest.source import KafkaSource, Source
 
 API_VERSION = "sinkpipeline.io/v1alpha1"
@@ -67,7 +67,12 @@ class Spec(Part):
     """What happens to each record, for sinks without a transform of their own: row by row."""
     trigger: Trigger = Trigger()
     """When a micro-batch begins and how large it gets."""
-    sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=MAX_SINKS), AfterValidator(distinct_names)]
+    sinks: Annotated[
+        tuple[Sink, ...],
+        Field(min_length=1, max_length=MAX_SINKS),
+        AfterValidator(distinct_names),
+        AfterValidator(some_required),
+    ]
     """Where records go. Each sink has its own progress; none waits for another."""
     failure_policy: FailurePolicy = FailurePolicy()
     """Patience with failures, of each sink's batches and of the driver."""

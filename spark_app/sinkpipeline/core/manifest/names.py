@@ -164,7 +164,11 @@ def avro_fault(text: str) -> str | None:
 
 
 SchemaText = Annotated[
-    str, _Text(MAX_SCHEMA_BYTES, 'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", or for avro JSON')
+    str,
+    _Text(
+        MAX_SCHEMA_BYTES,
+        'a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE", for avro JSON, for protobuf a .proto file',
+    ),
 ]
 AvroText = Annotated[str, _Text(MAX_SCHEMA_BYTES, "an Avro schema as JSON"), AfterValidator(_json_object)]
 ColumnName = Annotated[

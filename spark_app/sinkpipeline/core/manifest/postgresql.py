@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
-from sinkpipeline.core.manifest.decode import MAX_COLUMNS
+from sinkpipeline.core.manifest.decode import MAX_COLUMNS, misnamed
 from sinkpipeline.core.manifest.kafka import SERVERS_SCHEMA, SecretRef, Tls, checked_servers
-from sinkpipeline.core.manifest.names import COLUMN_NAME, SQL_TYPE, Expression, SqlName
+from sinkpipeline.core.manifest.names import SQL_TYPE, Expression, SqlName
 from sinkpipeline.core.manifest.problems import Fault, fault_error
 
 DEFAULT_SCHEMA = "public"
@@ -48,11 +48,7 @@ class PostgresqlAuth(Part):
 
 
 def _column_types(columns: StringMap) -> StringMap:
-    faults = [
-        Fault("use names of 1 to 63 characters of ASCII", "has a name that a column can't have", (name,))
-        for name in columns
-        if not re.fullmatch(COLUMN_NAME, name)
-    ]
+    faults = misnamed(columns)
     right = 'use the name of a type, such as bigint, numeric(10,2) or "timestamp with time zone"'
     faults += [
         Fault(right, "is no type", (name,)) for name, text in columns.items() if not re.fullmatch(SQL_TYPE, text)
@@ -62,6 +58,14 @@ def _column_types(columns: StringMap) -> StringMap:
     if faults:
         raise fault_error(faults)
     return columns
+
+
+_INTEGERS = frozenset(
+    {
+        *("smallint", "integer", "int", "bigint", "int2", "int4", "int8"),
+        *("smallserial", "serial", "bigserial", "serial2", "serial4", "serial8"),
+    }
+)
 
 
 class Table(Part):
@@ -91,9 +95,10 @@ class Table(Part):
             raise fault_error(faults)
         return self
 
-    def takes_bytes(self, column: str) -> bool:
-        """What Spark calls BINARY."""
-        return self.columns[column].lower() == "bytea"
+    def takes(self, column: str) -> str:
+        """What its type can be given: bytes (what Spark calls BINARY), integers, or anything that the server reads."""
+        kind = self.columns[column].lower()
+        return "bytes" if kind == "bytea" else "integers" if kind in _INTEGERS else "anything"
 
     @property
     def in_order(self) -> tuple[str, ...]:

@@ -141,6 +141,9 @@ class Sink(Part):
     """What progress belongs to: a renamed sink is a removed one and a new one."""
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     """ExactlyOnce: rows and progress in one transaction. AtLeastOnce: rows first; a crash may repeat some."""
+    required: bool = True
+    """Whether Ready depends on it. The condition stays True while a sink with false fails; that sink's own state, phase
+    and SinksHealthy tell it. Each sink goes on by itself either way."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
     """What a first start does to a topic or table that holds data: Append writes behind it, Refuse does not start."""
     transform: SinkTransform | None = None
@@ -151,6 +154,11 @@ class Sink(Part):
     """A table of a PostgreSQL database."""
     dead_letter: DeadLetter | None = None
     """Where records go that can't be delivered. Left out, such a record stops the sink."""
+
+    @property
+    def kind(self) -> str:
+        """As its field is called."""
+        return "kafka" if self.kafka is not None else "postgresql"
 
     def encodings(self) -> Iterator[tuple[EncodedPart, Encoding]]:
         """What of a row is encoded, and how; nothing of a sink that is no topic."""
@@ -201,4 +209,12 @@ def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
     ]
     if faults:
         raise fault_error(faults)
+    return sinks
+
+
+def some_required(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
+    """Refuses a pipeline that would be ready whatever its sinks do."""
+    if not any(sink.required for sink in sinks):
+        right = "leave required out of the sinks that the pipeline is there for"
+        raise fault_error([Fault(right, "is false, as it is for every sink", (0, "required"))])
     return sinks

@@ -29,7 +29,6 @@ _FIELDS: Mapping[str, str] = {
         f"spec.decode.{name}": _SCHEMA_REGISTRY
         for name in (
             "avro",
-            "message",
             "protobuf",
             "registry",
             "schemaId",
@@ -47,7 +46,7 @@ _FIELDS: Mapping[str, str] = {
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.decode.format", name): "use json, avro, csv, text or raw" for name in ("protobuf", "xml")
+    ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw or debezium" for name in ("xml",)
 }
 
 _PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")
