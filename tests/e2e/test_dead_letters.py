@@ -205,5 +205,6 @@ def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: Loca
     assert (totals["rowsDelivered"], totals["deadLettered"], totals["dropped"]) == (rows, len(found), 0)
     classes = Counter(letter.verdict.error_class.value for letter in found)
     assert {each["class"]: each["count"] for each in app.sink_status()["deadLetters"]} == classes
-    shown = app.call("progress", "-f", str(app.manifest)).stdout.partition("CLASS")[2].splitlines()[1:]
-    assert {line.split()[2]: int(line.split()[3]) for line in shown} == classes
+    shown = app.call("progress", "-f", str(app.manifest)).stdout
+    table = shown.partition("CLASS")[2].partition("\n\n")[0].splitlines()[1:]
+    assert {line.split()[2]: int(line.split()[3]) for line in table} == classes

@@ -22,6 +22,8 @@ pytestmark = [
 
 UNNEEDED = environment.ROOT / "spark_app" / "unneeded.txt"
 
+PROTO = 'syntax = "proto3"; message M { int32 a = 1; }'
+
 ON_KUBERNETES = """
 import sys
 from pathlib import Path
@@ -94,6 +96,13 @@ def test_a_driver_in_a_pod_misses_nothing(python: Path, tmp_path: Path) -> None:
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["io.fabric8.kubernetes.client.KubernetesClientException"]
+
+
+def test_protoc_needs_nothing_of_grpc(python: Path) -> None:
+    code = f"from sinkpipeline.protobuf.compiler import compiled; compiled({PROTO!r})"
+    done = subprocess.run([str(python), "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not list(python.parents[1].glob("lib/python3*/site-packages/grpc"))
 
 
 def test_it_has_no_more_than_its_share(python: Path) -> None:

@@ -438,8 +438,11 @@ def test_every_example_is_taken(lab: OperatorLab, pytestconfig: pytest.Config) -
     for path in sorted((pytestconfig.rootpath / "examples").glob("*.yaml")):
         manifest = yaml.safe_load(path.read_text())
         manifest["metadata"]["namespace"] = lab.namespace
-        for secret, keys in secret_keys(parse_manifest(manifest)).items():
+        secrets = secret_keys(parse_manifest(manifest))
+        for secret, keys in secrets.items():
             lab.kubectl("create", "secret", "generic", secret, *(f"--from-literal={key}=p" for key in keys))
         lab.apply(manifest)
         lab.until_ready(manifest["metadata"]["name"])
         lab.delete("sinkpipeline", manifest["metadata"]["name"])
+        for secret in secrets:
+            lab.delete("secret", secret)
