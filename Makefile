@@ -56,6 +56,8 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them. Half of
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
+# Most of the rest are starts of Spark, which compute: a fourth one makes none of them end sooner, and all of them late.
+REST_WORKERS ?= 3
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
@@ -63,7 +65,7 @@ test: servers lint helm prometheus postgresql ## What check does, and every capa
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
 test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) --numprocesses $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs

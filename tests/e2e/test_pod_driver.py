@@ -20,7 +20,7 @@ from sinkpipeline.core.resume import from_status
 from sinkpipeline.core.status import condition_of
 from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kinds.resolve import resolve_sinks
-from support.app.command import BY_TASKS, App, by_driver, last_line, manifest, sink
+from support.app.command import BY_TASKS, START_DEADLINE_S, App, by_driver, last_line, manifest, sink
 from support.app.log_rules import Rules
 from support.app.pod import CLUSTER, TOKEN, Pod
 from support.kafka.streams import EXACTLY_ONCE, Stream
@@ -186,7 +186,7 @@ def test_a_batch_that_takes_long_does_not_stand_still(kafka: LocalKafka, tmp_pat
                 seen.append((time.monotonic(), pod.stands_still_s(name)))
             return bool(sink["rowsDelivered"] == source.total)
 
-        pod.run.eventually(is_through, "one batch has delivered all")
+        pod.run.eventually(is_through, "one batch has delivered all", 2 * START_DEADLINE_S)
         took = seen[-1][0] - seen[0][0]
         assert took > 2 * STILL_S, f"the batch took only {took:.0f} s"
         assert max(still for _, still in seen) <= STILL_S, seen

@@ -83,7 +83,7 @@ def test_a_pipeline_misses_nothing(kafka: LocalKafka, tmp_path: Path) -> None:
         sinks=[{**sink(name), "deadLetter": {"topic": {"name": f"{name}-dead", "replicationFactor": 1}}}],
     )
     app = App(tmp_path / "app", document)
-    app.run_until_idle("--master", "local-cluster[1,1,2048]")
+    app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=240.0)
     assert len(read_committed(kafka.bootstrap_servers, f"{name}-out")) == 100
     assert len(read_committed(kafka.bootstrap_servers, f"{name}-dead")) == 1
     log = app.log_file.read_text()

@@ -99,8 +99,8 @@ class App:
         temporary.mkdir(exist_ok=True)
         return {**os.environ, "TMPDIR": str(temporary), "SINKPIPELINE_FAILPOINT_DIR": str(self.failpoints)}
 
-    def run_until_idle(self, *more: str) -> None:
-        done = self.call(*self._run_arguments(), "--until-idle", *more)
+    def run_until_idle(self, *more: str, deadline_s: float = 120.0) -> None:
+        done = self.call(*self._run_arguments(), "--until-idle", *more, deadline_s=deadline_s)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}\n{self.log_tail()}"
 
     def start(self, *more: str) -> Run:
@@ -208,7 +208,10 @@ class Run:
 
     def jvm(self) -> list[psutil.Process]:
         """Spark itself; empty before it starts."""
-        return [each for each in self._descendants() if "org.apache.spark.deploy.SparkSubmit" in _command(each)]
+        found = [each for each in self._descendants() if "org.apache.spark.deploy.SparkSubmit" in _command(each)]
+        # A child that has not called exec yet has its parent's arguments.
+        own = {each.pid for each in found}
+        return [each for each in found if _parent(each) not in own]
 
     def eventually(self, look: Callable[[], T], what: str, deadline_s: float = START_DEADLINE_S) -> T:
         """Like `wait_until`, but a run that ended meanwhile fails at once, with what it said."""
