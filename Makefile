@@ -3,7 +3,7 @@ RUN := .venv/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard crds manifests format lock clean
+.PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-operator
@@ -36,6 +36,10 @@ debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes wit
 
 dashboard: install ## Write the chart's Grafana dashboard anew
 	PYTHONPATH=dev $(RUN) -m dashboard
+
+dashboard-picture: servers prometheus ## Draw its queries as Prometheus answers them in ten minutes of a pipeline: docs/pictures
+	@dev/install.sh plots
+	PYTHONPATH=dev $(RUN) -m dashboard.picture
 
 lint: install
 	$(RUN) -m ruff format --check

@@ -52,9 +52,13 @@ def spark_driver(driver: Driver) -> Command:
 class Kubernetes:
     """All of it, for one pipeline's namespace; use it in a `with`."""
 
-    def __init__(self, directory: Path, namespace: str) -> None:
+    def __init__(self, directory: Path, namespace: str, *operator_options: str) -> None:
         self._directory = directory
         self.namespace = namespace
+        [port] = free_ports(1)
+        self.operator_address: str = f"{HOST}:{port}"
+        """Where it answers /metrics."""
+        self._operator_options = operator_options
         self._stack = contextlib.ExitStack()
         self.cluster: Cluster
         self.drivers: SparkOperator
@@ -77,10 +81,13 @@ class Kubernetes:
 
     def _start_operator(self) -> LocalProcess:
         account = self.cluster.service_account_kubeconfig(NAMESPACE, manifest.operator_account())
-        [port] = free_ports(1)
         # Of options that are given twice the last one counts.
-        options = [f"--namespace={self.namespace}", f"--listen={HOST}:{port}", "--resync=10", "--log-format=text"]
-        arguments = [*manifest.operator_arguments(), *options]
+        options = [
+            f"--namespace={self.namespace}",
+            f"--listen={self.operator_address}",
+            *("--resync=10", "--log-format=text"),
+        ]
+        arguments = [*manifest.operator_arguments(), *options, *self._operator_options]
         # The one of this tree, as the driver is: what is installed may be another one.
         trees = os.pathsep.join(str(ROOT / folder) for folder in ("operator", "spark_app"))
         return LocalProcess(

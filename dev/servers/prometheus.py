@@ -10,7 +10,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -94,9 +94,20 @@ class Prometheus:
         Raises:
             PrometheusError: it is none that Prometheus can evaluate.
         """
-        code, answer = self._ask(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+        return self._result("query", {"query": expression})
+
+    def query_range(self, expression: str, start: float, end: float, step_s: float) -> list[dict[str, Any]]:
+        """Series, as the HTTP API gives them; times are seconds since 1970.
+
+        Raises:
+            PrometheusError: it is none that Prometheus can evaluate.
+        """
+        return self._result("query_range", {"query": expression, "start": start, "end": end, "step": step_s})
+
+    def _result(self, kind: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
+        code, answer = self._ask(f"/api/v1/{kind}?{urllib.parse.urlencode(parameters)}")
         if code != 200:  # noqa: PLR2004 - HTTP's own
-            raise PrometheusError(f"{expression}: {answer.get('error', code)}")
+            raise PrometheusError(f"{parameters['query']}: {answer.get('error', code)}")
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 

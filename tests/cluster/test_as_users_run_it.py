@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import START_S, SYSTEM, TOKEN_S, Installation, Pipeline
+from support.cluster.installed import START_S, SYSTEM, TOKEN_S, Installation, Pipeline, documented_commands
 from support.cluster.recording import unlike
 from support.kafka import topics
 from support.waiting import wait_until
@@ -81,6 +83,8 @@ def test_without_room_for_executors_it_is_not_ready_and_says_why(pipeline: Pipel
     pipeline.set_conf(spark_kubernetes_executor_request_cores="64")
     words = pipeline.until_told(case, "SparkApplicationReady", "False Unschedulable", "Insufficient cpu", START_S)
     assert "exec-1" in words
+    page = pipeline.plugin("status", pipeline.name)
+    assert re.search(r"-exec-1: Pending \(Unschedulable\), .*\n +0/1 nodes are available: .*Insufficient cpu", page)
     assert pipeline.told("Ready").startswith("False")
     assert any(event.startswith("Unschedulable: ") for event in pipeline.events())
     uid = pipeline.driver_uid
@@ -192,17 +196,38 @@ def test_secrets_open_a_secured_cluster(installed: Installation, target: Target,
 def test_suspended_it_says_so_and_deleted_its_topics_go(pipeline: Pipeline) -> None:
     case = "suspended"
     begin(pipeline, case, deletionPolicy="Delete")
-    pipeline.apply(suspend=True)
-    pipeline.until(lambda: pipeline.status.get("phase") == "Suspended", "its phase is Suspended", 60)
+    page = pipeline.plugin("status", pipeline.name)
+    assert page.startswith(f"{pipeline.namespace}/{pipeline.name}: Running, ready for "), page
+    assert "executors registered: 1 of 1" in page
+    pipeline.plugin("suspend", pipeline.name, "--wait")
+    assert pipeline.status.get("phase") == "Suspended"
     assert pipeline.driver is None or pipeline.driver["status"]["phase"] != "Running"
+    assert pipeline.plugin("status", pipeline.name).startswith(f"{pipeline.namespace}/{pipeline.name}: Suspended")
     pipeline.stream.feed(ROWS)
-    pipeline.apply(suspend=False)
+    pipeline.plugin("resume", pipeline.name)
     pipeline.until_delivered("resumed")
+    assert "executors registered" in in_a_pod(pipeline, ("status", pipeline.name))
     begun = time.monotonic()
     pipeline.delete("--timeout=90s")
     pipeline.installed.report.tell("deleted, with its topics", time.monotonic() - begun, "the resource is gone")
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None
+
+
+def in_a_pod(pipeline: Pipeline, arguments: Sequence[str]) -> str:
+    """The plugin of the operator's image, as docs/kubectl.md says, with the rights that it names."""
+    typed = documented_commands("Without Python", "kubectl.md", 1).strip()
+    assert typed.endswith(" status")
+    typed = typed.removesuffix("status") + shlex.join(arguments)
+    in_namespace = f"kubectl --namespace {pipeline.namespace}"
+    # Nobody sits at a terminal here.
+    typed = typed.replace("kubectl run", f"{in_namespace} run").replace(" -it ", " -i ").replace("ACCOUNT", "looker")
+    return pipeline.installed.type(
+        f"{in_namespace} delete serviceaccount,role,rolebinding looker --ignore-not-found\n"
+        f"{in_namespace} create serviceaccount looker\n"
+        f"{in_namespace} create role looker --verb=get,list --resource=sinkpipelines,pods,events\n"
+        f"{in_namespace} create rolebinding looker --role=looker --serviceaccount={pipeline.namespace}:looker\n{typed}"
+    )
 
 
 def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) -> None:

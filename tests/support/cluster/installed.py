@@ -7,7 +7,9 @@ import datetime as dt
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,14 +45,14 @@ SMALL = {"spark.kubernetes.driver.request.cores": "200m", "spark.kubernetes.exec
 """So that several fit on two processors."""
 
 
-def documented_commands(section: str) -> str:
-    """The first block of commands below that heading of docs/install.md."""
-    text = (ROOT / "docs" / "install.md").read_text()
+def documented_commands(section: str, page: str = "install.md", block: int = 0) -> str:
+    """The commands of a block below that heading of a page of docs."""
+    text = (ROOT / "docs" / page).read_text()
     found = re.search(rf"^#+ {section}\n(.*?)^#", text, re.MULTILINE | re.DOTALL)
-    assert found is not None, f"docs/install.md has no section {section}"
-    block = re.search(r"```sh\n(.*?)```", found[1], re.DOTALL)
-    assert block is not None, f"the section {section} of docs/install.md has no commands"
-    return block[1]
+    assert found is not None, f"docs/{page} has no section {section}"
+    blocks: list[str] = re.findall(r"```sh\n(.*?)```", found[1], re.DOTALL)
+    assert len(blocks) > block, f"the section {section} of docs/{page} has {len(blocks)} blocks of commands"
+    return blocks[block]
 
 
 class Installation:
@@ -124,7 +126,8 @@ class Installation:
         """What a person types, in a shell in the root of the repository; what it prints."""
         programs = self._directory / "bin"
         programs.mkdir(exist_ok=True)
-        for name, path in (("kubectl", kubectl_executable()), ("helm", helm_executable())):
+        plugin = Path(sys.executable).with_name("kubectl-sinkpipeline")
+        for name, path in (("kubectl", kubectl_executable()), ("helm", helm_executable()), (plugin.name, plugin)):
             if not (programs / name).exists():
                 (programs / name).symlink_to(path)
         result = subprocess.run(
@@ -220,6 +223,10 @@ class Pipeline(SeenPipeline):
         driver, [executor, *_] = self.driver, self.executors()
         assert driver is not None
         return parts(marks(self.installed.api.get(self.path), application, driver, executor), seconds)
+
+    def plugin(self, *arguments: str) -> str:
+        """`kubectl sinkpipeline <arguments>`, as a person types it."""
+        return self.installed.type(f"kubectl sinkpipeline --namespace {self.namespace} {shlex.join(arguments)}")
 
     @property
     def line(self) -> str:
