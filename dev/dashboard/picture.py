@@ -67,7 +67,7 @@ def panels(board: dict[str, Any]) -> list[Panel]:
                 break
             continue
         [target] = each["targets"]
-        unit = each["fieldConfig"]["defaults"].get("unit", "short")
+        unit = each.get("fieldConfig", {}).get("defaults", {}).get("unit", "short")
         expression = _VARIABLE.sub(".*", target["expr"])
         found.append(Panel(each["title"], each["type"], unit, expression, target["legendFormat"]))
     return found
@@ -182,8 +182,8 @@ def draw(shown: Sequence[Panel], prometheus: Prometheus, began: float, ended: fl
 def _chart(axes: Axes, panel: Panel, series: Sequence[dict[str, Any]]) -> None:
     for each in series:
         times, values = zip(*each["values"], strict=True)
-        axes.plot([date2num(pd.Timestamp(at, unit="s")) for at in times], [float(value) for value in values],
-                  label=named(panel.legend, each["metric"]))  # fmt: skip
+        at = [date2num(pd.Timestamp(each_time, unit="s")) for each_time in times]
+        axes.plot(at, [float(value) for value in values], label=named(panel.legend, each["metric"]))
     axes.set_title(panel.title, fontsize="medium")
     axes.set_ylabel({"s": "seconds", "rowsps": "rows/s"}.get(panel.unit, ""), fontsize="small")
     axes.set_ylim(bottom=0)
