@@ -47,7 +47,7 @@ def closed_port() -> str:
 def test_a_broker_that_refuses_is_told_of_before_one_that_is_slow() -> None:
     refusing = Silent(closed_port())
     assert "refuses connections" in told_of(refusing)
-    assert refusing.waited_s == [3.0]
+    assert refusing.waited_s == [1.5]
 
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         slow = Silent(f"127.0.0.1:{listening.getsockname()[1]}")
