@@ -37,7 +37,7 @@ debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes wit
 dashboard: install ## Write the chart's Grafana dashboard anew
 	PYTHONPATH=dev $(RUN) -m dashboard
 
-dashboard-picture: servers prometheus ## Draw its queries as Prometheus answers them in ten minutes of a pipeline: docs/pictures
+dashboard-picture: servers prometheus ## Draw its queries as Prometheus answers them in five minutes of a pipeline: docs/pictures
 	@dev/install.sh plots
 	PYTHONPATH=dev $(RUN) -m dashboard.picture
 

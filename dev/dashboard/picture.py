@@ -1,6 +1,6 @@
 """`make dashboard-picture`: draws the dashboard's queries as a real Prometheus answers them; no Grafana is needed.
 
-Ten minutes of the flights example on a real broker, API server and Spark, with operator and driver scraped: a backlog,
+Five minutes of the flights example on a real broker, API server and Spark, with operator and driver scraped: a backlog,
 then a steady load, five records that are no flights, the driver killed, and a burst. Panels are those of
 dashboard.json, with their titles, legends and units; how they look is matplotlib's, not Grafana's.
 """
@@ -40,7 +40,7 @@ _MINUTE: Final = 60.0
 _EACH: Final = 6_000
 """Flights of a steady load, every two seconds."""
 _BURST: Final = 300_000
-_BROKEN_AT, _KILL_AT, _BURST_AT, _END_AT = (each * _MINUTE for each in (2, 3.5, 6, 9))
+_BROKEN_AT, _KILL_AT, _BURST_AT, _END_AT = (each * _MINUTE for each in (1, 2, 3.5, 4.5))
 _VARIABLE: Final = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 _LEGEND: Final = re.compile(r"\{\{ *(\w+) *\}\}")
 _COLUMNS: Final = 3
@@ -175,6 +175,7 @@ def draw(shown: Sequence[Panel], prometheus: Prometheus, began: float, ended: fl
             axes.set_axis_off()
         else:
             _chart(axes, panel, prometheus.query_range(panel.expression, began, ended, _STEP_S))
+            axes.set_xlim(_day(began), _day(ended))
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=60)
 
@@ -182,8 +183,9 @@ def draw(shown: Sequence[Panel], prometheus: Prometheus, began: float, ended: fl
 def _chart(axes: Axes, panel: Panel, series: Sequence[dict[str, Any]]) -> None:
     for each in series:
         times, values = zip(*each["values"], strict=True)
-        at = [date2num(pd.Timestamp(each_time, unit="s")) for each_time in times]
-        axes.plot(at, [float(value) for value in values], label=named(panel.legend, each["metric"]))
+        axes.plot(
+            [_day(at) for at in times], [float(value) for value in values], label=named(panel.legend, each["metric"])
+        )
     axes.set_title(panel.title, fontsize="medium")
     axes.set_ylabel({"s": "seconds", "rowsps": "rows/s"}.get(panel.unit, ""), fontsize="small")
     axes.set_ylim(bottom=0)
@@ -193,6 +195,10 @@ def _chart(axes: Axes, panel: Panel, series: Sequence[dict[str, Any]]) -> None:
     axes.grid(alpha=0.3)
     if 0 < len(series) <= _MOST_IN_A_LEGEND:
         axes.legend(fontsize="x-small", loc="upper left")
+
+
+def _day(seconds: float) -> float:
+    return float(date2num(pd.Timestamp(seconds, unit="s")))
 
 
 def main(path: Path = PICTURE) -> None:

@@ -155,6 +155,8 @@ def test_every_query_finds_something_in_a_prometheus_that_scrapes_both(tmp_path:
             "both are scraped",
             NOT_OF_PROMETHEUS,
         )
+        [first] = (query for query in queries if "sinkpipeline_dead_letters" in query)
+        wait_until(lambda: prometheus.query(first), "the first dead letters of a class are there, which no rate shows")
         metrics.show(ORDERS, status(9))
         metrics.took(0.1)
         driver.observe(observation(9))
