@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import pandas as pd
 import yaml
+from matplotlib import dates
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
 from dashboard.board import render
@@ -44,6 +44,8 @@ _BROKEN_AT, _KILL_AT, _BURST_AT, _END_AT = (each * _MINUTE for each in (1, 2, 3.
 _VARIABLE: Final = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 _LEGEND: Final = re.compile(r"\{\{ *(\w+) *\}\}")
 _COLUMNS: Final = 3
+_DATES: Final[Any] = dates
+"""Without types."""
 _MOST_IN_A_LEGEND: Final = 8
 
 
@@ -161,7 +163,8 @@ def draw(shown: Sequence[Panel], prometheus: Prometheus, began: float, ended: fl
     charts = [each for each in shown if each.kind != "stat"]
     rows = -(-len(charts) // _COLUMNS)
     figure = Figure(figsize=(7.0 * _COLUMNS, 1.6 + 3.1 * rows), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=[1.0, 3.1 * rows])
+    both: Any = figure.subfigures(2, 1, height_ratios=[1.0, 3.1 * rows])
+    above, below = both
     for axes, panel in zip(above.subplots(1, len(numbers)), numbers, strict=True):
         value = prometheus.query(panel.expression)
         axes.text(
@@ -189,8 +192,8 @@ def _chart(axes: Axes, panel: Panel, series: Sequence[dict[str, Any]]) -> None:
     axes.set_title(panel.title, fontsize="medium")
     axes.set_ylabel({"s": "seconds", "rowsps": "rows/s"}.get(panel.unit, ""), fontsize="small")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(locator := AutoDateLocator())
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_locator(locator := _DATES.AutoDateLocator())
+    axes.xaxis.set_major_formatter(_DATES.ConciseDateFormatter(locator))
     axes.tick_params(labelsize="small")
     axes.grid(alpha=0.3)
     if 0 < len(series) <= _MOST_IN_A_LEGEND:
@@ -198,7 +201,7 @@ def _chart(axes: Axes, panel: Panel, series: Sequence[dict[str, Any]]) -> None:
 
 
 def _day(seconds: float) -> float:
-    return float(date2num(pd.Timestamp(seconds, unit="s")))
+    return float(_DATES.date2num(pd.Timestamp(seconds, unit="s")))
 
 
 def main(path: Path = PICTURE) -> None:
