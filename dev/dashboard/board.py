@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from collections.abc import Callable
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
@@ -27,8 +29,13 @@ _BY_CLASS: Final = "by (namespace, pipeline, sink, class)"
 _BY_REASON: Final = "by (namespace, pipeline, sink, reason)"
 _ROWS: Final = f"sum {_BY_SINK} (rate(sinkpipeline_sink_rows_delivered{{{_SINK}}}[5m]))"
 _LAG: Final = f"max {_BY_SINK} (sinkpipeline_sink_lag_offsets{{{_SINK}}})"
-
+_VARIABLE: Final = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 _WAITS: Final = "sinkpipeline_sink_lag_seconds"
+
+
+def of_all(query: str) -> str:
+    """A query with every value of each variable."""
+    return _VARIABLE.sub(".*", query)
 
 
 def render() -> str:
@@ -87,10 +94,11 @@ def _of_progress() -> list[_Panel]:
     age = f"time() - max {_BY_SINK} (sinkpipeline_sink_last_progress_timestamp_seconds{{{_SINK}}})"
     # Operator and driver tell both, and each stage is counted apart.
     letters = _more(
-        f"sum {_BY_CLASS} (max by (namespace, pipeline, sink, class, stage)"
-        f' (sinkpipeline_dead_letters{{{_SINK}, stage!=""}}{{offset}}))'
+        lambda ago: (
+            f"sum {_BY_CLASS} (max by (namespace, pipeline, sink, class, stage)"
+            f' (sinkpipeline_dead_letters{{{_SINK}, stage!=""}}{ago}))'
+        )
     )
-    failures = _more(f"sum {_BY_REASON} (sinkpipeline_sink_failures_total{{{_SINK}}}{{offset}})")
     return [
         _chart("Rows a second", _ROWS, _OF_SINK, unit="rowsps"),
         _chart("Lag, records", _LAG, _OF_SINK),
@@ -106,7 +114,7 @@ def _of_progress() -> list[_Panel]:
         _chart("Commits a second (drivers)", of_driver("sinkpipeline_sink_commits_total"), _OF_SINK),
         _chart(
             "Failures, aborted transactions among them, in 5 minutes (drivers)",
-            failures,
+            _more(lambda ago: f"sum {_BY_REASON} (sinkpipeline_sink_failures_total{{{_SINK}}}{ago})"),
             f"{_OF_SINK} {{{{reason}}}}",
         ),
         _chart(
@@ -118,8 +126,8 @@ def _of_progress() -> list[_Panel]:
         _chart("Commit, 95 % (drivers)", quantile("sinkpipeline_sink_commit_duration_seconds"), _OF_SINK, unit="s"),
         _chart("Rows of a commit, 95 % (drivers)", quantile("sinkpipeline_sink_commit_rows"), _OF_SINK),
         _chart(
-            "Partitions taken again a second (drivers)",
-            f"sum by (namespace, pipeline, sink, reason) (rate(sinkpipeline_sink_retries_total{{{_SINK}}}[5m]))",
+            "Partitions taken again, in 5 minutes (drivers)",
+            _more(lambda ago: f"sum {_BY_REASON} (sinkpipeline_sink_retries_total{{{_SINK}}}{ago})"),
             f"{_OF_SINK} {{{{reason}}}}",
         ),
         _chart("Batch, 95 % (drivers)", quantile("sinkpipeline_sink_batch_duration_seconds"), _OF_SINK, unit="s"),
@@ -138,12 +146,12 @@ def _of_one() -> list[_Panel]:
     ]
 
 
-def _more(count: str) -> str:
-    """How much more it is than five minutes ago; `{offset}` stands where a query has one.
+def _more(count: Callable[[str], str]) -> str:
+    """How much more it is than five minutes ago; `count` is given the offset of its query.
 
     `increase` knows nothing of a series that begins with its first count, as those of a class or a reason do.
     """
-    now, before = count.replace("{offset}", ""), count.replace("{offset}", " offset 5m")
+    now, before = count(""), count(" offset 5m")
     return f"{now} - ({before} or {now} * 0) > 0"
 
 

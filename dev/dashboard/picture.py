@@ -24,7 +24,7 @@ from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dashboard.board import render
+from dashboard.board import of_all, render
 from demo import data
 from demo.audit import Broker
 from demo.play import EXAMPLE
@@ -41,7 +41,6 @@ _EACH: Final = 6_000
 """Flights of a steady load, every two seconds."""
 _BURST: Final = 300_000
 _BROKEN_AT, _KILL_AT, _BURST_AT, _END_AT = (each * _MINUTE for each in (1, 2, 3.5, 4.5))
-_VARIABLE: Final = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 _LEGEND: Final = re.compile(r"\{\{ *(\w+) *\}\}")
 _COLUMNS: Final = 3
 _DATES: Final[Any] = dates
@@ -70,7 +69,7 @@ def panels(board: dict[str, Any]) -> list[Panel]:
             continue
         [target] = each["targets"]
         unit = each.get("fieldConfig", {}).get("defaults", {}).get("unit", "short")
-        expression = _VARIABLE.sub(".*", target["expr"])
+        expression = of_all(target["expr"])
         found.append(Panel(each["title"], each["type"], unit, expression, target["legendFormat"]))
     return found
 

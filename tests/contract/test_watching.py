@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboard.board import render
+from dashboard.board import of_all, render
 from deployed.chart import CHART
 from servers.local_process import free_ports
 from servers.prometheus import Prometheus, promtool
@@ -32,7 +32,6 @@ ALERTS = CHART / "files" / "alerts.yaml"
 BOARD = CHART / "files" / "dashboard.json"
 TESTS = ROOT / "tests" / "data" / "alerts.test.yaml"
 ORDERS = Ref("shop", "orders")
-VARIABLES = re.compile(r"\$(namespace|pipeline|kind|sink)\b")
 NOT_OF_PROMETHEUS = 90
 """Seconds: Prometheus' own start on a busy machine is most of it."""
 
@@ -142,7 +141,7 @@ def test_every_query_finds_something_in_a_prometheus_that_scrapes_both(tmp_path:
         {"job_name": "operator", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{ours}"]}]},
         {"job_name": "drivers", "static_configs": [{"targets": [f"127.0.0.1:{its}"], "labels": labels}]},
     ]
-    queries = [VARIABLES.sub(".*", each) for each in expressions(json.loads(BOARD.read_text())["panels"])]
+    queries = [of_all(each) for each in expressions(json.loads(BOARD.read_text())["panels"])]
     absent = "SinkPipelineOperatorAbsent"
     slow = [rule["expr"] for rule in rules() if rule["alert"] != absent]
     with (

@@ -27,7 +27,7 @@ from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks import contract, delivery, transactional
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support.kafka import topics
+from support.kafka import commits, topics
 from support.sink.dead_letters import AT_MS, Lettered, records
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink
@@ -330,29 +330,11 @@ def test_small_rows_fit_into_a_small_topic_together(make: Make, exactly_once: bo
 # Trouble in the middle
 
 
-def outcomes(monkeypatch: pytest.MonkeyPatch, *planned: str) -> list[str]:
-    """The next commits end as told: "lost" before the broker knows of it, "answer lost" after; returns what is left."""
-    left = list(planned)
-    real = TransactionalProducer.commit
-
-    def commit(producer: TransactionalProducer, *more: float) -> None:
-        outcome = left.pop(0) if left else "committed"
-        if outcome == "lost":
-            producer._producer.flush(topics.DEADLINE_S)
-        else:
-            real(producer, *more)
-        if outcome != "committed":
-            raise InDoubt(outcome)
-
-    monkeypatch.setattr(TransactionalProducer, "commit", commit)
-    return left
-
-
 @pytest.mark.parametrize("outcome", ["lost", "answer lost"])
 @pytest.mark.thorough("each variant of one case", after=1)
 def test_a_commit_in_doubt_makes_no_second_copy(make: Make, monkeypatch: pytest.MonkeyPatch, outcome: str) -> None:
     task = make()
-    left = outcomes(monkeypatch, "committed", outcome)
+    left = commits.planned(monkeypatch, "committed", outcome)
     task.write(task.rows(range(COUNT), bad=[1, 5], astray=[4, 11]), cuts=CutPolicy(rows=4))
     assert left == []
     assert (task.delivered(), task.dead_offsets()) == (but(COUNT, 1, 4, 5, 11), [1, 4, 5, 11])

@@ -21,7 +21,7 @@ from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
-from support.kafka import topics
+from support.kafka import commits, topics
 from support.sink.one_sink import OneSink, plan_of, rows
 from support.sink.starts import refusal
 from support.waiting import wait_until
@@ -92,24 +92,6 @@ def write_all(writer: ExactlyOnceWriter, *batches: RowBatch) -> Receipt:
         writer.write(batch)
     writer.finish()
     return writer.receipt()
-
-
-def commits(monkeypatch: pytest.MonkeyPatch, *outcomes: str) -> list[str]:
-    """The next commits end as told: "lost" before the broker knows of it, "answer lost" after; returns what is left."""
-    left = list(outcomes)
-    real = TransactionalProducer.commit
-
-    def commit(producer: TransactionalProducer, *more: float) -> None:
-        outcome = left.pop(0) if left else "committed"
-        if outcome == "lost":
-            producer._producer.flush(topics.DEADLINE_S)
-        else:
-            real(producer, *more)
-        if outcome != "committed":
-            raise InDoubt(outcome)
-
-    monkeypatch.setattr(TransactionalProducer, "commit", commit)
-    return left
 
 
 # The ordinary way
@@ -280,7 +262,7 @@ def test_a_newer_driver_goes_first_in_the_middle_of_a_transaction(task: Task) ->
 def test_a_commit_whose_answer_is_lost_is_not_repeated(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = task.writer()
     writer.write(rows(range(4)))
-    left = commits(monkeypatch, "answer lost")
+    left = commits.planned(monkeypatch, "answer lost")
     writer.finish()
     assert left == []
     receipt = writer.receipt()
@@ -293,7 +275,7 @@ def test_a_commit_whose_answer_is_lost_in_the_middle_goes_on_behind_it(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = task.writer(cuts=CutPolicy(rows=3))
-    left = commits(monkeypatch, "answer lost")
+    left = commits.planned(monkeypatch, "answer lost")
     receipt = write_all(writer, rows(range(4)), rows(range(4, 8)))
     assert left == []
     assert task.delivered() == numbers(range(8))
@@ -303,7 +285,7 @@ def test_a_commit_whose_answer_is_lost_in_the_middle_goes_on_behind_it(
 def test_a_commit_that_is_lost_is_replayed_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = task.writer()
     writer.write(rows(range(4)))
-    left = commits(monkeypatch, "lost")
+    left = commits.planned(monkeypatch, "lost")
     began = time.monotonic()
     writer.finish()
     assert left == []

@@ -24,7 +24,7 @@ from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.sinks import exactly_once, transactional
 from sinkpipeline.sinks.worker import Worker
-from support.kafka import topics
+from support.kafka import commits, topics
 from support.sink.dead_letters import AT_MS
 from support.sink.redrives import ALL_FINE, Dead, RedriveProcess, Repaired, dead, four_at_once
 from support.sink.starts import refusal
@@ -238,19 +238,7 @@ def test_many_spans_fit_into_a_small_topic(kafka: LocalKafka) -> None:
 def test_a_commit_in_doubt_makes_no_second_copy(task: Dead, monkeypatch: pytest.MonkeyPatch, outcome: str) -> None:
     small_chunks(monkeypatch, 4)
     # The first commit is the sentinel's.
-    left = ["committed", "committed", outcome]
-    real = TransactionalProducer.commit
-
-    def commit(producer: TransactionalProducer, *more: float) -> None:
-        planned = left.pop(0) if left else "committed"
-        if planned == "lost":
-            producer._producer.flush(topics.DEADLINE_S)
-        else:
-            real(producer, *more)
-        if planned != "committed":
-            raise InDoubt(planned)
-
-    monkeypatch.setattr(TransactionalProducer, "commit", commit)
+    left = commits.planned(monkeypatch, "committed", "committed", outcome)
     fails = Repaired(filtered=frozenset({5}), astray=frozenset({6}))
     assert task.redrive(fails) == Summary(delivered=COUNT - 2, filtered=1, dead_lettered=1)
     assert left == []

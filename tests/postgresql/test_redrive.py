@@ -19,17 +19,15 @@ from sinkpipeline.cells.store import Cell, Puts
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
 from sinkpipeline.core.errors import Reason
-from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka import redrive
 from sinkpipeline.kafka.letters import KafkaLetters
-from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kinds import redriving
 from sinkpipeline.postgresql.settings import Connection, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
-from support.kafka import topics
+from support.kafka import commits, topics
 from support.sink.redrives import RedriveProcess, four_at_once
 from support.sink.sql_child import Child
 from support.sink.sql_letters import COUNT
@@ -326,19 +324,7 @@ def test_a_redrive_record_in_doubt_makes_no_second_row(
     sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     # The first commit is the sentinel's.
-    left = ["committed", outcome]
-    real = TransactionalProducer.commit
-
-    def commit(producer: TransactionalProducer, *more: float) -> None:
-        planned = left.pop(0) if left else "committed"
-        if planned == "lost":
-            producer._producer.flush(topics.DEADLINE_S)
-        else:
-            real(producer, *more)
-        if planned != "committed":
-            raise InDoubt(planned)
-
-    monkeypatch.setattr(TransactionalProducer, "commit", commit)
+    left = commits.planned(monkeypatch, "committed", outcome)
     assert sink.redrive() == Summary(delivered=len(BAD))
     assert (left, sink.times(), sink.pending()) == ([], ONCE, 0)
 

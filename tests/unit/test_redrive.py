@@ -26,10 +26,11 @@ from sinkpipeline.core.redrive import (
     Wanted,
     chunks,
     encode_sentinel,
-    encode_settled,
+    encode_spans,
     found_in,
     redrive_of,
     spans,
+    spans_of,
 )
 from support.sink.starts import refusal
 
@@ -88,7 +89,7 @@ def test_settled_spans_may_overlap_and_the_last_counts(added: list[tuple[int, in
 @given(st.dictionaries(st.integers(0, 900), st.sampled_from(Outcome), min_size=1), st.integers(1_000, 5_000))
 def test_what_was_settled_is_read_back_in_records_that_fit(outcomes: dict[int, Outcome], most: int) -> None:
     ordered = dict(sorted(outcomes.items()))
-    rows = encode_settled(SINK, "id", "run", ordered, partition=3, most_bytes=most)
+    rows = encode_spans(SINK, "id", "run", spans_of(ordered), partition=3, most_bytes=most)
     found = ledger(rows)
     assert {n: found.outcome(SINK, n) for n in range(901)} == {n: outcomes.get(n) for n in range(901)}
     assert {row[2] for row in rows} == {3}
@@ -99,13 +100,13 @@ def test_what_was_settled_is_read_back_in_records_that_fit(outcomes: dict[int, O
 def test_records_of_the_longest_names_fit() -> None:
     sink = SinkId("i" * 253, "s" * 63)
     wide = {10**17 * n: Outcome.DELIVERED for n in range(1, 90)}
-    rows = encode_settled(sink, "i" * 22, "r" * 36, wide, partition=0, most_bytes=2_000)
+    rows = encode_spans(sink, "i" * 22, "r" * 36, spans_of(wide), partition=0, most_bytes=2_000)
     assert max(batch_size(row[0], row[1], row[4]) for row in rows) <= 2_000
     assert len(rows) > 1
 
 
 def test_others_settle_nothing() -> None:
-    rows = encode_settled(SINK, "id", "run", {1: Outcome.DELIVERED}, partition=0, most_bytes=5_000)
+    rows = encode_spans(SINK, "id", "run", spans_of({1: Outcome.DELIVERED}), partition=0, most_bytes=5_000)
     assert ledger(rows).outcome(SINK, 1) == "Delivered"
     assert ledger(rows).outcome(SinkId("shop.orders", "other"), 1) is None
     assert ledger(rows).outcome(SinkId("shop", "out"), 1) is None
@@ -127,7 +128,7 @@ def test_nobody_else_has_the_ids_of_a_redrive() -> None:
 def test_a_redrive_record_has_no_key() -> None:
     """A compacted topic refuses it so, instead of keeping only the last one."""
     assert encode_sentinel(SINK, "id", "run", "nonce", 0)[1] is None
-    assert encode_settled(SINK, "id", "r", {1: Outcome.DELIVERED}, partition=0, most_bytes=9_999)[0][1] is None
+    assert encode_spans(SINK, "id", "r", spans_of({1: Outcome.DELIVERED}), partition=0, most_bytes=9_999)[0][1] is None
 
 
 def test_a_letter_is_found() -> None:

@@ -39,15 +39,8 @@ def _told(known: Known, name: str) -> dict[str, Any]:
             else {key: earlier[key] for key in (*_MEMORY, *_COUNTS) if earlier and key in earlier}
         )
         guarantee = told.get("guarantee", known.sinks[name])
-        if (
-            earlier
-            and "durability" in earlier
-            and (guarantee, known.kinds.get(name))
-            == (
-                earlier["guarantee"],
-                earlier.get("kind"),
-            )
-        ):
+        is_same = earlier and (earlier["guarantee"], earlier.get("kind")) == (guarantee, known.kinds.get(name))
+        if earlier and is_same and "durability" in earlier:
             # A driver tells it once it has started the sink.
             kept["durability"] = earlier["durability"]
         return {**kept, **told, "guarantee": guarantee}

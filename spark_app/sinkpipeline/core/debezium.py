@@ -81,6 +81,11 @@ def kinds_of_avro(text: str) -> dict[str, str]:
     Raises:
         NoEnvelope: it is of something else.
     """
+    return {name: kind for name, kind in _kinds(text).items() if kind is not None}
+
+
+def _kinds(text: str) -> dict[str, str | None]:
+    """Likewise, of every column; None where it is Avro's own."""
     schema = json.loads(text)
     named = dict(_named(schema))
     fields = {each["name"]: _one(each["type"], named) for each in _fields(schema)}
@@ -90,8 +95,7 @@ def kinds_of_avro(text: str) -> dict[str, str]:
     row = fields["after"]
     if row.get("type") != "record":
         raise NoEnvelope("after is no record")
-    kinds = ((each["name"], _one(each["type"], named).get("connect.name")) for each in _fields(row))
-    return {name: kind for name, kind in kinds if kind is not None}
+    return {each["name"]: _one(each["type"], named).get("connect.name") for each in _fields(row)}
 
 
 def disagreement(reader: str, writer: str) -> str | None:
@@ -100,21 +104,13 @@ def disagreement(reader: str, writer: str) -> str | None:
     Avro compares types alone: a column that was milliseconds, and is microseconds now, is a long in both.
     """
     try:
-        ours, theirs = kinds_of_avro(reader), kinds_of_avro(writer)
+        ours, theirs = _kinds(reader), _kinds(writer)
     except NoEnvelope as error:
         return str(error)
-    columns = _columns(writer)
-    for name in sorted(_columns(reader) & columns):
-        if ours.get(name) != theirs.get(name):
-            return f"after.{name} is {theirs.get(name, 'a plain value')}, and in the reader's {ours.get(name, 'plain')}"
+    for name in sorted(ours.keys() & theirs.keys()):
+        if ours[name] != theirs[name]:
+            return f"after.{name} is {theirs[name] or 'a plain value'}, and in the reader's {ours[name] or 'plain'}"
     return None
-
-
-def _columns(text: str) -> set[str]:
-    schema = json.loads(text)
-    named = dict(_named(schema))
-    row = next(_one(each["type"], named) for each in _fields(schema) if each["name"] == "after")
-    return {each["name"] for each in _fields(row)}
 
 
 def _fields(schema: Any) -> list[Any]:

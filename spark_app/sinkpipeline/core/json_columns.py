@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sinkpipeline.core.foreign_json import parse_json
+from sinkpipeline.core.quoting import quoted
 
 _PLAIN = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
 _REFUSED = (
@@ -86,8 +87,7 @@ class _Reader:
             if not name or "\n" in name:
                 raise NoColumns(f"{at} has a property without a name that a column can have")
             kind, nullable = self._kind(each, f"{at}/properties/{name}", seen)
-            quoted = name.replace("`", "``")
-            yield f"`{quoted}`", kind if nullable or name not in required else f"{kind} NOT NULL"
+            yield quoted(name), kind if nullable or name not in required else f"{kind} NOT NULL"
 
     def _kind(self, part: Any, at: str, seen: tuple[str, ...]) -> tuple[str, bool]:
         found, nullable = self.resolved(part, at, seen)

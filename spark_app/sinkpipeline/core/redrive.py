@@ -181,13 +181,6 @@ def encode_sentinel(sink: SinkId, topic_id: str, run: str, nonce: str, partition
     return _encode(sink, topic_id, run, partition, {"nonce": nonce, "settled": {}})
 
 
-def encode_settled(
-    sink: SinkId, topic_id: str, run: str, outcomes: Mapping[int, Outcome], *, partition: int, most_bytes: int
-) -> list[Row]:
-    """The records of one transaction, as many as a topic with this limit needs. `outcomes` is by ascending offset."""
-    return encode_spans(sink, topic_id, run, spans_of(outcomes), partition=partition, most_bytes=most_bytes)
-
-
 def spans_of(outcomes: Mapping[int, Outcome]) -> dict[str, tuple[Span, ...]]:
     """By outcome. `outcomes` is by ascending offset."""
     found = {
@@ -206,7 +199,7 @@ def encode_spans(
     partition: int,
     most_bytes: int,
 ) -> list[Row]:
-    """Likewise, of spans by outcome."""
+    """The records of one transaction, as many as a topic with this limit needs; `outcomes` as of `spans_of`."""
     most = max(1, (most_bytes - _FRAME_BYTES) // _SPAN_BYTES)
     found = [(outcome, span) for outcome, each in outcomes.items() for span in each]
     rows = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 from sinkpipeline.core.encoding import Encoding, encodings_of
+from sinkpipeline.core.quoting import quoted
 from sinkpipeline.core.schemas import Known
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str, *,
     key = sink.table.primary_key if upsert else ()
     columns = [
         RowColumn(
-            selected.get(name) or (_of_change(name, key) if follows else _quoted(name)),
+            selected.get(name) or (_of_change(name, key) if follows else quoted(name)),
             f"{place}.transform.select.columns.{name}"
             if name in selected
             else f"{place}.postgresql.table.columns.{name}",
@@ -221,12 +222,8 @@ def _table_row(sink: PostgresqlSink, selected: Mapping[str, str], place: str, *,
 
 def _of_change(name: str, key: tuple[str, ...]) -> str:
     """A deletion has its key in the row before it."""
-    after = f"after.{_quoted(name)}"
-    return f"coalesce({after}, before.{_quoted(name)})" if name in key else after
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    after = f"after.{quoted(name)}"
+    return f"coalesce({after}, before.{quoted(name)})" if name in key else after
 
 
 def rows_of_all(rows: RowPlan, pipeline: SinkPipeline) -> list[RowPlan]:

@@ -24,7 +24,7 @@ from sinkpipeline.kafka.connection import Connection
 _TIMEOUT_S = 2.0
 _REFUSED_S = 1.5
 """For so long addresses are given time that refuse connections or have no host: a person hears of them within five
-seconds, of which librdkafka takes two to end where a name does not resolve."""
+seconds, of which the command takes some to start."""
 _SERVERS = 3
 _SASL_HANDSHAKE = 17
 _UNSUPPORTED_MECHANISM, _NO_LOG_IN_HERE = 33, 34

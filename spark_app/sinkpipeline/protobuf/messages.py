@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message as Value
 
+from sinkpipeline.core.quoting import quoted
 from sinkpipeline.protobuf.compiler import NotProtobuf, files_of
 
 Path = tuple[int, ...]
@@ -142,7 +143,7 @@ def columns_of(message: Message) -> str:
     if not fields:
         raise NotProtobuf(f"message {message.name} has no field")
     _check_size(message.descriptor, (), [MOST_FIELDS])
-    return ", ".join(f"{_quoted(each.name)} {_of_field(each)}" for each in fields)
+    return ", ".join(f"{quoted(each.name)} {_of_field(each)}" for each in fields)
 
 
 def _check_size(kind: Descriptor, above: tuple[str, ...], left: list[int]) -> None:
@@ -273,14 +274,10 @@ def _of_value(field: FieldDescriptor) -> str:
         return "TIMESTAMP"
     if is_wrapper(kind):
         return COLUMNS[kind.fields[0].type]
-    fields = [f"{_quoted(each.name)}: {_of_field(each)}" for each in kind.fields]
+    fields = [f"{quoted(each.name)}: {_of_field(each)}" for each in kind.fields]
     if not fields:
         raise NotProtobuf(f"message {kind.full_name}, of field {field.name}, has no field")
     return f"STRUCT<{', '.join(fields)}>"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"
 
 
 def _misfit(reader: Descriptor, writer: Descriptor, at: str, seen: set[tuple[str, str]]) -> str | None:

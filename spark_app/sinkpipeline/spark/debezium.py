@@ -40,6 +40,7 @@ from sinkpipeline.core.debezium import (
     WITHOUT_ROW,
     kinds_of_avro,
 )
+from sinkpipeline.core.quoting import quoted
 from sinkpipeline.spark import decode
 from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.avro import avro_columns
@@ -191,7 +192,7 @@ def _misfit(text: Column, fields: list[Field], hidden: Callable[[str], str]) -> 
     inner = [F.from_json(each, "MAP<STRING, STRING>") for each in _rows(text)]
     places = [
         f"named_struct('name', {literal(f'{side}.{each.name}')}, 'column', {literal(each.name)}, 'at', {at}, "
-        f"'type', {literal(each.type.simpleString())}, 'gone', {hidden('raw')}.{side}.{_quoted(each.name)} IS NULL)"
+        f"'type', {literal(each.type.simpleString())}, 'gone', {hidden('raw')}.{side}.{quoted(each.name)} IS NULL)"
         for at, side in enumerate(_SIDES)
         for each in fields
     ]
@@ -245,15 +246,15 @@ def converted(
         for index, (side, each) in enumerate(of)
     }
     sides = {side: _side(side, fields, envelope, places) for side in _SIDES}
-    tests = {each.name: is_unavailable(f"{envelope}.after.{_quoted(each.name)}", each.raw) for each in fields}
+    tests = {each.name: is_unavailable(f"{envelope}.after.{quoted(each.name)}", each.raw) for each in fields}
     lacks = [f"CASE WHEN {test} THEN {literal(name)} END" for name, test in tests.items() if test is not None]
     sides[UNAVAILABLE_COLUMN] = f"filter(CAST(array({', '.join(lacks)}) AS ARRAY<STRING>), x -> x IS NOT NULL)"
     df = _with(df, values, _struct_of(sides))
     kept = {
-        each.name: f"{values}.after.{_quoted(each.name)}"
+        each.name: f"{values}.after.{quoted(each.name)}"
         if tests[each.name] is None
         else f"CASE WHEN NOT array_contains({values}.{UNAVAILABLE_COLUMN}, {literal(each.name)}) "
-        f"THEN {values}.after.{_quoted(each.name)} END"
+        f"THEN {values}.after.{quoted(each.name)} END"
         for each in fields
     }
     record = {
@@ -265,7 +266,7 @@ def converted(
     df = _with(df, names["record"], _struct_of(record))
     arrays = [(side, each) for side in _SIDES for each in fields if kinds is not None and is_of_bytes(each.type)]
     others = [
-        texts_as_bytes(f"{side}.{each.name}", f"{envelope}.{side}.{_quoted(each.name)}", f"{_said(each, kinds)}.items")
+        texts_as_bytes(f"{side}.{each.name}", f"{envelope}.{side}.{quoted(each.name)}", f"{_said(each, kinds)}.items")
         for side, each in arrays
     ]
     error = _refusal(groups, others, row, names, rowless=rowless)
@@ -314,14 +315,14 @@ def _said(field: Field, kinds: str | None) -> str:
 
 
 def _one_value(side: str, field: Field, envelope: str, kinds: str | None) -> str:
-    raw = f"{envelope}.{side}.{_quoted(field.name)}"
-    kind, scale, base, quoted = literal(field.kind or ""), "CAST(NULL AS STRING)", "CAST(NULL AS STRING)", "false"
+    raw = f"{envelope}.{side}.{quoted(field.name)}"
+    kind, scale, base, is_text = literal(field.kind or ""), "CAST(NULL AS STRING)", "CAST(NULL AS STRING)", "false"
     text = f"CAST({raw} AS STRING)"
     if kinds is not None:
         said = _said(field, kinds)
         kind, scale, base = f"{said}.kind", f"{said}.scale", f"{said}.base"
     if isinstance(field.raw, VariantType):
-        text, quoted = f"try_variant_get({raw}, '$', 'string')", f"schema_of_variant({raw}) = 'STRING'"
+        text, is_text = f"try_variant_get({raw}, '$', 'string')", f"schema_of_variant({raw}) = 'STRING'"
     elif field.kind == VARIABLE_DECIMAL:
         # As JSON has it.
         text = f"""concat('{{"scale":', {raw}.scale, ',"value":"', base64({raw}.value), '"}}')"""
@@ -331,16 +332,16 @@ def _one_value(side: str, field: Field, envelope: str, kinds: str | None) -> str
     return (
         f"named_struct('name', {literal(f'{side}.{field.name}')}, 'column', {literal(field.name)}, "
         f"'type', {literal(field.type.simpleString())}, 'text', {text}, 'kind', {kind}, 'scale', {scale}, "
-        f"'base', {base}, 'quoted', {quoted}, 'whole', {whole}, 'fraction', {fraction})"
+        f"'base', {base}, 'quoted', {is_text}, 'whole', {whole}, 'fraction', {fraction})"
     )
 
 
 def _side(side: str, fields: list[Field], envelope: str, places: Mapping[tuple[str, str], str]) -> str:
     of = {}
     for each in fields:
-        found = places.get((side, each.name), f"{envelope}.{side}.{_quoted(each.name)}")
+        found = places.get((side, each.name), f"{envelope}.{side}.{quoted(each.name)}")
         if isinstance(each.type, StructType) and each.raw != each.type:
-            inner = _struct_of({name: f"{found}.{_quoted(name)}" for name in each.type.names})
+            inner = _struct_of({name: f"{found}.{quoted(name)}" for name in each.type.names})
             found = f"CASE WHEN {found} IS NOT NULL THEN {inner} END"
         is_digits = (side, each.name) in places and isinstance(each.type, DecimalType)
         of[each.name] = f"try_cast({found} AS {each.type.simpleString()})" if is_digits else found
@@ -394,7 +395,3 @@ def _struct_of(of: Mapping[str, str]) -> str:
     """There is nothing to convert of some rows: then it has a field that nobody reads."""
     inner = ", ".join(f"{literal(name)}, {each}" for name, each in (of or {"_": "0"}).items())
     return f"named_struct({inner})"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -48,7 +48,8 @@ SMALL = {"spark.kubernetes.driver.request.cores": "200m", "spark.kubernetes.exec
 def documented_commands(section: str, page: str = "install.md", block: int = 0) -> str:
     """The commands of a block below that heading of a page of docs."""
     text = (ROOT / "docs" / page).read_text()
-    found = re.search(rf"^#+ {section}\n(.*?)^#", text, re.MULTILINE | re.DOTALL)
+    # A script begins with `#!`.
+    found = re.search(rf"^#+ {section}\n(.*?)^#+ ", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"docs/{page} has no section {section}"
     blocks: list[str] = re.findall(r"```sh\n(.*?)```", found[1], re.DOTALL)
     assert len(blocks) > block, f"the section {section} of docs/{page} has {len(blocks)} blocks of commands"
