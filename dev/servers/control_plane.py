@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -96,13 +97,13 @@ class Cluster:
 
     def install_crds(self, *manifests: Path) -> None:
         self.apply(*manifests)
-        deadline = time.monotonic() + CRD_DEADLINE
         for manifest in manifests:
             # Not `kubectl wait`: it fails where the conditions are not there yet.
-            while not self._is_established(manifest):
-                if time.monotonic() > deadline:
-                    raise ControlPlaneError(f"waited {CRD_DEADLINE:.0f} s in vain until {manifest.name} is served")
-                time.sleep(POLL_INTERVAL)
+            established = partial(self._is_established, manifest)
+            try:
+                wait_for(established, f"{manifest.name} is served", CRD_DEADLINE, poll_s=POLL_INTERVAL)
+            except InVainError as error:
+                raise ControlPlaneError(str(error)) from None
 
     def _is_established(self, manifest: Path) -> bool:
         conditions = self.get("-f", str(manifest)).get("status", {}).get("conditions") or []

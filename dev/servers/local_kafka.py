@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from servers.java import FAST_START, java_executable, pinned
 from servers.local_process import HOST, cache_directory, free_ports
+from servers.waiting import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,9 +131,9 @@ class LocalKafka:
             for node in self._nodes:
                 if node not in self._running:
                     self._launch(node, classpath)
-            deadline = time.monotonic() + START_DEADLINE
+            patience = Patience(START_DEADLINE)
             for node in self._nodes:
-                self._await_answer(node, deadline)
+                self._await_answer(node, patience)
         except BaseException:
             self.stop()
             raise
@@ -155,7 +156,7 @@ class LocalKafka:
         if node in self._running:
             raise LocalKafkaError(f"broker {node} is running already")
         self._launch(node, _classpath())
-        self._await_answer(node, time.monotonic() + START_DEADLINE)
+        self._await_answer(node, Patience(START_DEADLINE))
 
     def stop_broker(self, node: int) -> None:
         broker = self._running.pop(node)
@@ -258,7 +259,7 @@ class LocalKafka:
         process = self._java(node, classpath, "kafka.Kafka", str(self._home(node) / "server.properties"))
         self._running[node] = _Broker(process, _watcher(process.pid))
 
-    def _await_answer(self, node: int, deadline: float) -> None:
+    def _await_answer(self, node: int, patience: Patience) -> None:
         process = self._running[node].process
         client = AdminClient(
             {
@@ -270,7 +271,7 @@ class LocalKafka:
             }
         )
         reason = "it does not list itself among the brokers"
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None and not patience.is_over():
             try:
                 if node in client.list_topics(timeout=0.5).brokers:
                     return

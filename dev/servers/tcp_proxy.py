@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 
 from servers.local_process import HOST, free_ports
+from servers.waiting import Patience
 
 T = TypeVar("T")
 
@@ -80,9 +81,9 @@ class Trap:
 
     def wait(self, deadline: float = 30.0) -> None:
         """Until a frame is caught."""
-        end = time.monotonic() + deadline
+        patience = Patience(deadline)
         while not self.caught:
-            if time.monotonic() > end:
+            if patience.is_over():
                 raise AssertionError(f"no {self.way.value[:-1]} of {self.api.name} came within {deadline:.0f} s")
             time.sleep(POLL_INTERVAL)
 

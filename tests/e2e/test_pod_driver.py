@@ -13,6 +13,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST
 from servers.spark_cluster import SparkCluster
+from servers.waiting import crowding
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
@@ -124,7 +125,7 @@ def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(
         assert pod.sinks()[name]["proved"] is False
         began = time.monotonic()
         assert pod.run.terminate() == 0, pod.run.stderr
-        assert time.monotonic() - began < STOPPED_S
+        assert time.monotonic() - began < STOPPED_S * crowding()
         assert pod.words()["reason"] == "Stopped"
         assert [each["state"] for each in pod.words()["sinks"]] == ["Suspended"]
 
@@ -159,7 +160,7 @@ def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_do
             pod.run.eventually(lambda: "noneSince" in pod.status()["executors"], "that nobody is there is told")
             began = time.monotonic()
             assert pod.run.terminate() == 0, pod.run.stderr
-            assert time.monotonic() - began < STOPPED_S
+            assert time.monotonic() - began < STOPPED_S * crowding()
             assert pod.words()["reason"] == "Stopped"
 
     with Pod(tmp_path / "next", document) as after:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from servers.tcp_proxy import Api, Fate, Trap, Way
+from servers.waiting import Patience
 from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -206,12 +207,12 @@ IN_PHASES_OF_A_START = (
 
 def patiently(step: Callable[[], T]) -> T:
     """As a driver does: what may pass by itself is tried again."""
-    deadline = time.monotonic() + 90
+    patience = Patience(90)
     while True:
         try:
             return step()
         except SinkPipelineError as error:
-            if not error.reason.retry or time.monotonic() > deadline:
+            if not error.reason.retry or patience.is_over():
                 raise
 
 

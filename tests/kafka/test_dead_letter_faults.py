@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from servers.local_kafka import LocalKafka
 from servers.tcp_proxy import Api, Fate, Way
+from servers.waiting import Patience
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import HeadersUnreadable, InDoubt
 from sinkpipeline.kafka.producers import TransactionalProducer
@@ -259,7 +260,7 @@ PHASES = ((Api.PRODUCE, Way.ANSWERS), (Api.END_TXN, Way.REQUESTS), (Api.END_TXN,
 
 def patiently(task: Lettered, bad: list[int], astray: list[int]) -> None:
     """As a driver does: what may pass by itself is tried again, by a start."""
-    deadline = time.monotonic() + 90
+    patience = Patience(90)
     while task.state.next < COUNT:
         offsets = range(task.state.next, COUNT)
         try:
@@ -267,17 +268,17 @@ def patiently(task: Lettered, bad: list[int], astray: list[int]) -> None:
                 task.rows(offsets, bad=[n for n in bad if n in offsets], astray=[n for n in astray if n in offsets])
             )
         except SinkPipelineError as error:
-            if not error.reason.retry or time.monotonic() > deadline:
+            if not error.reason.retry or patience.is_over():
                 raise
-            restart(task, deadline)
+            restart(task, patience)
 
 
-def restart(task: Lettered, deadline: float) -> None:
+def restart(task: Lettered, patience: Patience) -> None:
     while True:
         try:
             task.start()
         except SinkPipelineError as error:
-            if not error.reason.retry or time.monotonic() > deadline:
+            if not error.reason.retry or patience.is_over():
                 raise
         else:
             return

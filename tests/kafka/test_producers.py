@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from servers.local_kafka import LocalKafka
+from servers.waiting import crowding
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
@@ -145,7 +146,7 @@ def test_taking_an_id_with_an_open_transaction_is_quick_and_aborts_it(
     with topics.open_transaction(connection.bootstrap_servers, transactional_id, [(topic, b"k", b"left open")]):
         began = time.monotonic()
         producer = take(transactional_id)
-        assert time.monotonic() - began < 5, "init must not wait for the transaction's time-out of a minute"
+        assert time.monotonic() - began < 30, "init must not wait for the transaction's time-out of a minute"
         producer.write(topic, [("k", b"mine")])
     assert committed(connection, topic) == ["mine"]
 
@@ -155,7 +156,7 @@ def test_a_dead_broker_is_unreachable_within_the_deadline(unused_address: str) -
     with pytest.raises(SinkPipelineError) as caught:
         TransactionalProducer(Connection(bootstrap_servers=unused_address), "id", deadline_s=1)
     assert caught.value.reason is Reason.BROKER_UNREACHABLE
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 5 * crowding()
 
 
 @pytest.fixture

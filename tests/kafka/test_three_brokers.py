@@ -233,7 +233,7 @@ def test_too_few_replicas_of_a_data_topic_are_an_outage_that_does_not_count(
     """All else goes on: the coordinators, the progress topic, and so each takeover."""
     monkeypatch.setattr(producers, "_DELIVERY_TIMEOUT_MS", 3_000)
     monkeypatch.setattr(PlainProducer.flush, "__defaults__", (3.0,))
-    monkeypatch.setattr(TransactionalProducer.__init__, "__kwdefaults__", {"deadline_s": 5.0})
+    monkeypatch.setattr(TransactionalProducer.__init__, "__kwdefaults__", {"deadline_s": 15.0})
     monkeypatch.setattr(troubles, "_OUTAGE_S", 2.0)
     two = TopicRequest(
         name=sink.data, partitions=1, replication_factor=2, config={"min.insync.replicas": "2", "retention.ms": "-1"}

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from servers.waiting import Patience
+
 T = TypeVar("T")
 
 DEADLINE_S = 30.0
@@ -13,12 +15,15 @@ _POLL_S = 0.05
 
 
 def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, *, poll_s: float = _POLL_S) -> T:
-    """The condition's first true value; one that is dear to ask is asked less often."""
-    deadline = time.monotonic() + deadline_s
+    """The condition's first true value; one that is dear to ask is asked less often.
+
+    The deadline is for a machine that has nothing else to do: on a crowded one it comes later.
+    """
+    patience = Patience(deadline_s)
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if patience.is_over():
             raise AssertionError(f"waited {deadline_s:.0f} s in vain until {what}; last: {value!r}")
         time.sleep(poll_s)

@@ -23,6 +23,7 @@ from support.waiting import wait_until
 
 COMMAND = Path(sys.executable).with_name("sinkpipeline")
 START_DEADLINE_S = 90.0
+_CALL_S = 240.0
 T = TypeVar("T")
 
 
@@ -80,7 +81,7 @@ class App:
     def write(self, document: Mapping[str, Any]) -> None:
         self.manifest.write_text(yaml.safe_dump(dict(document)))
 
-    def call(self, *arguments: str, deadline_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def call(self, *arguments: str, deadline_s: float = _CALL_S) -> subprocess.CompletedProcess[str]:
         """A command that ends by itself."""
         return subprocess.run(
             [COMMAND, *arguments],
@@ -99,7 +100,7 @@ class App:
         temporary.mkdir(exist_ok=True)
         return {**os.environ, "TMPDIR": str(temporary), "SINKPIPELINE_FAILPOINT_DIR": str(self.failpoints)}
 
-    def run_until_idle(self, *more: str, deadline_s: float = 120.0) -> None:
+    def run_until_idle(self, *more: str, deadline_s: float = _CALL_S) -> None:
         done = self.call(*self._run_arguments(), "--until-idle", *more, deadline_s=deadline_s)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}\n{self.log_tail()}"
 
@@ -243,9 +244,10 @@ class Run:
 
     def wait(self, deadline_s: float = START_DEADLINE_S) -> int:
         try:
-            return self._process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s} s\n{self.stderr}\n{self.app.log_tail()}") from None
+            wait_until(lambda: self._process.poll() is not None, "it ends", deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.stderr}\n{self.app.log_tail()}") from None
+        return self._process.wait()
 
     def kill_driver(self) -> None:
         """SIGKILL to the driver alone: its JVM and workers notice in their own time."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from servers.waiting import Patience
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.postgresql import client
 from sinkpipeline.sinks import delivery, takeover, transactional
@@ -63,9 +64,9 @@ class Process:
         return dict(json.loads(told)) if told else {}
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + _DEADLINE_S
+        patience = Patience(_DEADLINE_S)
         while not condition():
-            if self._process.poll() is not None or time.monotonic() > end:
+            if self._process.poll() is not None or patience.is_over():
                 raise AssertionError(f"it never came there: {self.end()}")
             time.sleep(0.01)
 
