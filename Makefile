@@ -4,7 +4,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
-.PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
+.PHONY: check lint test test-rest test-long test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-operator
 
@@ -70,6 +70,9 @@ test: servers lint helm prometheus postgresql ## What check does, and every capa
 
 test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --numprocesses $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
+
+test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release
+	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs

@@ -15,7 +15,7 @@ from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
 from support.runs.keeper import KEEPER, Ending
 from support.runs.sharing import Sharing
-from support.runs.stages import Choosing
+from support.runs.stages import STAGES, Choosing
 
 if TYPE_CHECKING:
     from support.worlds.secure import SecureKafka
@@ -27,7 +27,7 @@ settings.load_profile("tests")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", metavar="FILE", help="keep what each test cost as JSON")
-    parser.addoption("--stage", choices=["test", "rest"], help="those of `make test`, or all others; default: both")
+    parser.addoption("--stage", choices=STAGES, help="those of one stage (tests/support/runs/stages.py); default: all")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -187,15 +187,18 @@ class World:
         return value
 
 
+SMALL = pytest.mark.long("the driver's own batches; tests/kafka/test_unknown_schemas and test_small_batches have them")
+
+
 @pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
 @pytest.mark.parametrize(
     ("form", "by_tasks", "count"),
     [
         (InAvro(), True, 100_000),
-        (InAvro(), False, 4000),
+        pytest.param(InAvro(), False, 4000, marks=SMALL),
         (InJson(), True, 100_000),
         (InProtobuf(), True, 40_000),
-        (InProtobuf(), False, 4000),
+        pytest.param(InProtobuf(), False, 4000, marks=SMALL),
     ],
     ids=["tasks", "small batches", "json", "protobuf", "protobuf in small batches"],
 )

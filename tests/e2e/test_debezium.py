@@ -46,6 +46,7 @@ def table(server: LocalPostgresql, name: str) -> list[tuple[str | None, ...]]:
     return found
 
 
+@pytest.mark.thorough("starts Spark; tests/spark/test_debezium has the rows, test_postgresql a table that is killed")
 def test_a_table_follows_a_table(kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path) -> None:
     run = recorded("postgresql-orders")
     assert any(each.plain and b"__debezium_unavailable_value" in each.plain for each in run.records)

@@ -89,7 +89,7 @@ def test_what_is_written_is_read_by_others_and_by_us(
     assert topics.texts(topics.read(servers, f"{name}-again-out")) == ["1 a", "2 -"]
 
 
-@pytest.mark.thorough("four starts of Spark and a registry; each part is shown without them")
+@pytest.mark.long("four starts of Spark; tests/spark/test_encode has the refusal, test_what_is_written the rows")
 def test_an_incompatible_schema_is_refused_before_a_row(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path
 ) -> None:

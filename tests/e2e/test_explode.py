@@ -116,6 +116,7 @@ def numbers(found: list[DeadLetter]) -> dict[int, str]:
 
 @pytest.mark.thorough("five starts of Spark; test_run has a sink that explodes, tests/kafka/test_several_rows refusals")
 @pytest.mark.parametrize("guarantee", ["ExactlyOnce", "AtLeastOnce"])
+@pytest.mark.long("five starts of Spark for the other guarantee; tests/kafka/test_several_rows has both", after=1)
 def test_rows_of_a_record_are_delivered_together_however_often_it_is_killed(
     kafka: LocalKafka, tmp_path: Path, guarantee: str
 ) -> None:

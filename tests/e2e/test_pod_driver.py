@@ -257,7 +257,7 @@ def test_a_lost_data_topic_outlives_the_pod_in_its_last_words(
     assert (told["state"], told["error"]["reason"], told["rowsDelivered"]) == ("Failed", "DataTopicLost", source.total)
 
 
-@pytest.mark.thorough("two starts of Spark; seeds are in tests/kafka/test_starting")
+@pytest.mark.long("two starts of Spark; tests/kafka/test_starting has seeds, test_run a status as one")
 def test_a_resume_document_seeds_a_deleted_progress_topic(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("podseed")
     document = manifest(kafka.bootstrap_servers, name, [f"{name}-in"])
@@ -282,7 +282,7 @@ def test_a_resume_document_seeds_a_deleted_progress_topic(kafka: LocalKafka, tmp
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
-@pytest.mark.thorough("three starts of Spark; tests/kube/test_operator_endings has circuits")
+@pytest.mark.long("three starts of Spark; tests/kube/test_operator_endings has circuits")
 def test_a_circuit_stays_open_for_its_configuration_only(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("podcircuit")
     servers, identity = kafka.bootstrap_servers, f"test.{name}"

@@ -182,7 +182,7 @@ def acted(app: App, order: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.thorough("the command beside the action, which is the same code")
+@pytest.mark.long("the command beside the action, which is the same code")
 def test_into_a_table_by_the_command(table: RedrivenSql, tmp_path: Path) -> None:
     app = App(tmp_path, into_a_table(table))
     for delivered in (3, 0):

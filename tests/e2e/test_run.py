@@ -241,7 +241,7 @@ def test_topics_that_change_under_a_running_pipeline(kafka: LocalKafka, tmp_path
         assert app.rows_delivered() == source.total
 
 
-@pytest.mark.thorough("three starts of Spark; who writes a status file is in tests/unit/test_status_file")
+@pytest.mark.long("three starts of Spark; who writes a status file is in tests/unit/test_status_file")
 def test_a_run_that_is_cut_short_or_killed_says_so(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("cut")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()

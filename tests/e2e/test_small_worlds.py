@@ -161,7 +161,7 @@ def test_an_empty_source_and_later_every_shape_of_record(kafka: LocalKafka, tmp_
     assert set(rows.values()) == {0}
 
 
-@pytest.mark.thorough("starts Spark; test_run has filters and several sinks")
+@pytest.mark.long("starts Spark; test_run has filters and several sinks, tests/kafka two names of one cluster")
 def test_tombstones_filters_and_two_sinks_of_one_cluster_by_two_names(kafka: LocalKafka, tmp_path: Path) -> None:
     """Fewer offsets per batch than partitions; batches of which nothing survives."""
     servers = kafka.bootstrap_servers

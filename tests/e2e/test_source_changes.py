@@ -98,7 +98,7 @@ def test_a_source_that_loses_records_while_it_is_read_and_then_all(creating_kafk
     assert [topics.topic_id(servers, topic) for topic in deleted] == [None] * 3
 
 
-@pytest.mark.thorough("half a minute of waiting for a broker; tests/unit/test_runner has slow sources")
+@pytest.mark.long("half a minute of waiting; tests/unit/test_runner has slow sources")
 def test_a_source_that_is_told_to_answer_late(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, name = kafka.bootstrap_servers, unique("late")
     source = Stream(servers, f"{name}-in", partitions=1).create()
@@ -137,7 +137,7 @@ class Topics:
         stream.partitions = partitions
 
 
-@pytest.mark.thorough("two starts of Spark; tests/kafka/test_starting has topics and partitions that come")
+@pytest.mark.long("two starts of Spark; tests/kafka/test_starting has topics and partitions that come")
 def test_other_topics_other_partitions_and_other_cores(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, name = kafka.bootstrap_servers, unique("grows")
     source = Topics(servers, name)

@@ -99,7 +99,7 @@ def test_topics_that_go_while_a_pipeline_runs(kafka: LocalKafka, tmp_path: Path)
     assert failed(app) == refused | dict.fromkeys(("one", "two", "weak"), "SourceRecreated")
 
 
-@pytest.mark.thorough("starts of Spark; topics that go while it runs are beside it")
+@pytest.mark.long("starts of Spark; test_topics_that_go_while has it, tests/kafka/test_starting each row of the policy")
 def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -> None:
     """Each sink of one pipeline meets another fault; those that can go on do, and the others say why they don't."""
     servers, names = kafka.bootstrap_servers, Names(unique("stopped"))

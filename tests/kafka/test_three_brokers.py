@@ -165,6 +165,7 @@ def test_clients_find_the_brokers_that_are_left(cluster: LocalKafka) -> None:
     ],
 )
 @pytest.mark.thorough("starts three brokers; each step of a start")
+@pytest.mark.long("each step; tests/kafka/test_broker_faults has each answer that is lost", after=1)
 def test_a_broker_goes_away_between_the_steps_of_a_start(
     cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, point: str, how: str, victim: str
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_broker_goes_away_between_the_steps_of_a_start(
     ("how", "victim"), [("killed", "coordinator of a partition id"), ("paused", "leader of the progress topic")]
 )
 @pytest.mark.thorough("starts three brokers")
+@pytest.mark.long("the other role; tests/kafka/test_broker_faults has each answer that is lost", after=1)
 def test_a_broker_goes_away_in_the_middle_of_a_transaction(
     cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, how: str, victim: str
 ) -> None:

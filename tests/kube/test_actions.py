@@ -239,6 +239,7 @@ def test_a_pipeline_that_goes_takes_no_action_with_it(pipeline: Suspended) -> No
     "point", ["action-after-running", "reset-before-commit", "reset-after-commit", "action-after-outcome"]
 )
 @pytest.mark.thorough("an operator of its own for each point")
+@pytest.mark.long("each point; tests/unit/test_operator_asking has every write lost", after=1)
 def test_an_operator_that_is_killed_resets_once(
     new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
 ) -> None:
@@ -320,7 +321,7 @@ def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_ser
     assert "2 PENDING letters" in lines[0]["message"]
 
 
-@pytest.mark.thorough("starts Spark; tests/kafka has what a redrive does")
+@pytest.mark.long("three Jobs with Spark; tests/e2e/test_redrive kills a redrive, tests/cluster has its Job")
 def test_a_redrive_whose_pod_is_killed(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
     pipeline = restricted(bad=[3, 5, 7])
     lab = pipeline.lab
@@ -340,6 +341,7 @@ def test_a_redrive_whose_pod_is_killed(restricted: Callable[..., Suspended], api
 
 @pytest.mark.parametrize("point", ["action-after-config", "action-after-job"])
 @pytest.mark.thorough("an operator of its own for each point")
+@pytest.mark.long("each point; tests/unit/test_operator_asking has every write lost", after=1)
 def test_an_operator_that_is_killed_makes_one_job(
     new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
 ) -> None:

@@ -17,7 +17,7 @@ from support.kube.spark_pipeline import START_S, Pipeline
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 
 
-@pytest.mark.thorough("four drivers with Spark; test_operator_status has two pipelines with one identity")
+@pytest.mark.long("four drivers with Spark; test_operator_topics and tests/kafka/test_starting have other owners")
 def test_an_identity_has_one_owner_and_a_data_topic_may_have_two(new_pipeline: Callable[..., Pipeline]) -> None:
     owner = new_pipeline()
     owner.apply(identity=f"shared.{owner.name}", deletionPolicy="Delete")

@@ -230,6 +230,7 @@ POINTS = (
 
 @pytest.mark.parametrize(("point", "told"), POINTS)
 @pytest.mark.thorough("an operator of its own for each point", after=1)
+@pytest.mark.long("nine more points on the same stories; the first six come sooner", after=6)
 def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, told: str) -> None:
     lab, (before, happen, end) = new_lab(), STORIES[told]
     story = Story(lab, name)
@@ -248,6 +249,7 @@ def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, t
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.thorough("kills at random; kills at points are beside it")
+@pytest.mark.long("more seeds", after=1)
 def test_killed_at_any_moment_again_and_again(new_lab: Callable[..., OperatorLab], name: str, seed: int) -> None:
     moments = random.Random(seed)
     lab = new_lab()

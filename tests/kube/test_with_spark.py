@@ -75,7 +75,7 @@ def test_rows_are_delivered_once_whatever_happens_to_the_driver(pipeline: Pipeli
     assert pipeline.told("ExactlyOnce") == "True Transactional"
 
 
-@pytest.mark.thorough("three starts of Spark; test_operator_topics has lost topics")
+@pytest.mark.long("three starts of Spark; test_operator_topics has lost topics, by scripted drivers")
 def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
     pipeline.stream.feed(200)
     pipeline.apply()
@@ -107,7 +107,7 @@ def test_lost_topics_and_a_resource_that_comes_back(pipeline: Pipeline) -> None:
     assert topics.topic_id(pipeline.servers, pipeline.data) is None
 
 
-@pytest.mark.thorough("two starts of Spark; test_operator_topics has that status")
+@pytest.mark.long("two starts of Spark; test_operator_topics has that status, tests/kafka/test_starting the seed")
 def test_a_progress_topic_that_is_deleted_while_nothing_runs_is_restored_from_the_status(pipeline: Pipeline) -> None:
     pipeline.stream.feed(200)
     pipeline.apply(deletionPolicy="Delete")

@@ -26,14 +26,16 @@ from model.rules import Calm
 
 pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing run small takes minutes
 
+MORE = pytest.mark.long("more of the same runs; `make hunt` tries new ones")
+
 
 @pytest.mark.parametrize(
     ("machine", "runs"),
     [
-        (Protocol, 200),
-        (DeadLetters, 140),
-        (Everything, 270),
-        (AtLeastOnce, 100),
+        (Protocol, 100),
+        (DeadLetters, 80),
+        (Everything, 120),
+        (AtLeastOnce, 60),
         (OldAnswers, 30),
         (TwoNames, 10),
         (FirstStarts, 30),
@@ -45,6 +47,7 @@ pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))  # making a failing ru
         (CellsLost, 60),
         (SeveralRows, 60),
         (TornStarts, 10),
+        *(pytest.param(*each, marks=MORE) for each in ((Protocol, 200), (DeadLetters, 140), (Everything, 270))),
     ],
 )
 def test_the_protocol_keeps_its_word(machine: type[Calm], runs: int) -> None:

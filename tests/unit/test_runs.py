@@ -16,6 +16,7 @@ from support.runs.stages import Choosing
 
 LATER = pytest.mark.thorough("each variant", after=2).mark
 CAN_WAIT = pytest.mark.thorough("it waits").mark
+LAST = pytest.mark.long("the others show it", after=3).mark
 
 
 class Item:
@@ -38,12 +39,14 @@ ITEMS = [
     Item("slow", CAN_WAIT),
     *(Item(f"each[{number}]", LATER) for number in range(4)),
     Item("both[0]", LATER, CAN_WAIT),
+    *(Item(f"some[{number}]", LATER, LAST) for number in range(5)),
 ]
 
 
 def test_every_test_is_in_one_stage() -> None:
-    assert chosen("test", *ITEMS) == ["quick", "each[0]", "each[1]"]
-    assert chosen("rest", *ITEMS) == ["slow", "each[2]", "each[3]", "both[0]"]
+    assert chosen("test", *ITEMS) == ["quick", "each[0]", "each[1]", "some[0]", "some[1]"]
+    assert chosen("rest", *ITEMS) == ["slow", "each[2]", "each[3]", "both[0]", "some[2]"]
+    assert chosen("long", *ITEMS) == ["some[3]", "some[4]"]
     assert chosen(None, *ITEMS) == [each.nodeid for each in ITEMS]
 
 

@@ -1,7 +1,9 @@
-"""Which tests `make test` runs, and which ones only `make test-all`.
+"""Which tests `make test` runs, which ones only `make test-all`, and which ones only `make test-long`.
 
-`@pytest.mark.thorough("why")` stands at a test that can wait, or at a module of such tests. `after=2` keeps the first
-two variants of a parametrized test in `make test`; the reason says what the others vary.
+`@pytest.mark.thorough("why")` stands at a test that can wait, or at a module of such tests: `make test-all` runs it.
+`@pytest.mark.long("why")` stands at one that takes minutes, or many starts, and shows once more what a test of a
+shorter stage shows, which the reason names. `after=2` keeps the first two variants of a parametrized test in the
+shorter stage; the reason says what the others vary.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections import Counter
 
 import pytest
 
+STAGES = ("test", "rest", "long")
+
 
 class Choosing:
-    """Deselects the tests of the other stage; with no stage all run."""
+    """Deselects the tests of the other stages; with no stage all run."""
 
     def __init__(self, stage: str | None) -> None:
         self._stage = stage
@@ -20,24 +24,28 @@ class Choosing:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         seen: Counter[str] = Counter()
-        stages: dict[str, list[pytest.Item]] = {"test": [], "rest": []}
+        stages: dict[str, list[pytest.Item]] = {stage: [] for stage in STAGES}
         for item in items:
             function = item.nodeid.partition("[")[0]
             seen[function] += 1
-            stages["rest" if _can_wait(item, seen[function]) else "test"].append(item)
+            stages[_stage_of(item, seen[function])].append(item)
         if self._stage is not None:
-            chosen = stages.pop(self._stage)
-            [others] = stages.values()
-            config.hook.pytest_deselected(items=others)
-            items[:] = chosen
+            items[:] = stages.pop(self._stage)
+            config.hook.pytest_deselected(items=[each for others in stages.values() for each in others])
 
 
-def _can_wait(item: pytest.Item, variant: int) -> bool:
-    """Whether the nth variant of a test is a thorough one. Raises UsageError for a marker without its reason."""
-    marks = list(item.iter_markers("thorough"))
+def _stage_of(item: pytest.Item, variant: int) -> str:
+    """Of the nth variant of a test. Raises UsageError for a marker without its reason."""
+    if _is_marked(item, "long", variant):
+        return "long"
+    return "rest" if _is_marked(item, "thorough", variant) else "test"
+
+
+def _is_marked(item: pytest.Item, name: str, variant: int) -> bool:
+    marks = list(item.iter_markers(name))
     for mark in marks:
         reasons, after = mark.args, mark.kwargs.get("after", 0)
         told = len(reasons) == 1 and isinstance(reasons[0], str) and reasons[0] != ""
         if not told or not isinstance(after, int) or mark.kwargs.keys() - {"after"}:
-            raise pytest.UsageError(f'{item.nodeid}: use @pytest.mark.thorough("why it can wait"[, after=N])')
+            raise pytest.UsageError(f'{item.nodeid}: use @pytest.mark.{name}("why it can wait"[, after=N])')
     return any(variant > mark.kwargs.get("after", 0) for mark in marks)
