@@ -185,8 +185,8 @@ def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], bool]]:
     if not parts and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, False
     for part in parts:
-        for model, _ in models_in(part):
-            yield model, annotation.__class__.__name__ == "GenericAlias"
+        for model, in_list in models_in(part):
+            yield model, in_list or annotation.__class__.__name__ == "GenericAlias"
 
 
 def test_every_field_of_the_types_is_in_the_schema_and_the_other_way_round() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +18,13 @@ from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.first_report import first_report
+from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.outcome import need_executors, outcome, waits
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import row_plan, rows_of, rows_of_all
+from sinkpipeline.core.rowplan import RowPlan, row_plan, rows_of, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -34,6 +35,7 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.analysis import analyse, order_kind
+from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
@@ -88,6 +90,7 @@ class Driver:
     _trouble: SinkPipelineError | None = field(default=None, init=False)
     """Why no sink can begin yet."""
     _reader: Mapping[str, Any] | None = field(default=None, init=False)
+    _tables: Sequence[TableInfo] = field(default=(), init=False)
     _abandoned: bool = field(default=False, init=False)
     _groups: LagGroups = field(init=False)
     completed: bool = field(default=False, init=False)
@@ -123,6 +126,7 @@ class Driver:
                 analyse(spark, *plans)
             else:
                 schemas.analyse(plans)
+            self._tables = self._load(spark, plans)
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,
@@ -191,6 +195,13 @@ class Driver:
         self._trouble = None
         self._publish()
         return None
+
+    def _load(self, spark: SparkSession, plans: Iterable[RowPlan]) -> Sequence[TableInfo]:
+        """The tables that records are looked up in: what is read here counts until the run ends."""
+        tables = load(spark, plans)
+        for each in tables:
+            _LOG.info("lookup %s: %d rows of %s, SHA-256 %s", each.name, each.rows, each.origin, each.fingerprint)
+        return tables
 
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
         """Those that stay open, by sink."""
@@ -292,6 +303,7 @@ class Driver:
             now_ms=now,
             executors=self._look_at_executors(reports, now),
             reader=self._reader,
+            tables=self._tables,
         )
         counts = {sink.id.sink: RunCounts() for sink in self.sinks}
         counts |= {runner.id.sink: runner.counts for runner in self._runners}
