@@ -336,8 +336,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schemaConfigMapRef",
         ),
         Rule(
-            f"!(self.format in ['json', 'csv']) || {_HAS_SCHEMA} || "
-            "self.format == 'json' && has(self.schemaRegistry)",
+            f"!(self.format in ['json', 'csv']) || {_HAS_SCHEMA} || self.format == 'json' && has(self.schemaRegistry)",
             'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json may have '
             "schemaRegistry instead",
             ".schema",

@@ -79,9 +79,12 @@ def _text(content: bytearray | None) -> str | None:
 
 
 def refused(spark: SparkSession, plan: RowPlan) -> SinkPipelineError:
-    with pytest.raises(SinkPipelineError) as caught:
+    def start() -> None:
         analyse(spark, plan)
         load(spark, [plan])
+
+    with pytest.raises(SinkPipelineError) as caught:
+        start()
     assert caught.value.remedy
     return caught.value
 

@@ -132,7 +132,7 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
 
 
 def test_config_maps_are_mounted_where_their_content_is_read() -> None:
-    """Into the driver and the Job alone, which hand on what is in them; by the kubelet, so that nobody else may read."""
+    """Into the driver and the Job alone, which hand on what is in them. The kubelet reads them."""
     ref = {"name": "tables", "key": "a.csv"}
     own = {"lookups": [lookup(**{"from": {"configMapRef": {**ref, "key": "b.csv"}}})]}
     of = pipeline(
@@ -144,9 +144,7 @@ def test_config_maps_are_mounted_where_their_content_is_read() -> None:
     built = KubeflowChild().build(order)["spec"]
     job = askedjob.job("a", Ref("shop", "a"), "u", order, with_spark=True, like=DRIVER_CONTAINER)
     for pod in (built["driver"]["template"]["spec"], job["spec"]["template"]["spec"]):
-        volumes = {
-            each["name"]: each["configMap"] for each in pod["volumes"] if each["name"].startswith("config-map-")
-        }
+        volumes = {each["name"]: each["configMap"] for each in pod["volumes"] if each["name"].startswith("config-map-")}
         items = [{"key": key, "path": key} for key in ("a.csv", "b.csv")]
         assert volumes == {
             "config-map-0": {"name": "schemas", "items": [{"key": "o.avsc", "path": "o.avsc"}], "optional": True},

@@ -345,9 +345,9 @@ def test_the_reader_s_schema_is_told_while_a_driver_tells_it() -> None:
 def test_the_tables_of_lookups_are_told_while_a_driver_tells_them() -> None:
     tables = [TableInfo("rate", "key r of ConfigMap c", 2, "0f")] * 2
     told_now = report(replace(RUNNING, told=told(sink("a", proved=True), tables=tables)))
-    assert told_now["lookups"] == [
-        {"name": "rate", "table": "key r of ConfigMap c", "rows": 2, "fingerprint": "0f"}
-    ], "each once"
+    assert told_now["lookups"] == [{"name": "rate", "table": "key r of ConfigMap c", "rows": 2, "fingerprint": "0f"}], (
+        "each once"
+    )
     assert "lookups" not in report(replace(RUNNING, told=told(sink("a", proved=True))))
 
 

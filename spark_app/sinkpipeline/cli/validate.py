@@ -205,6 +205,8 @@ def _tables(spark: SparkSession, plans: Sequence[RowPlan]) -> Iterator[str]:
     """What is told of the tables; those that were not read, offline, are left out."""
     for lookup in dict.fromkeys(each for plan in plans for each in plan.lookups if each.table.content is None):
         yield f"lookup {lookup.name}: {lookup.table.origin} is not checked"
-    read = [replace(plan, lookups=tuple(each for each in plan.lookups if each.table.content is not None)) for plan in plans]
+    read = [
+        replace(plan, lookups=tuple(each for each in plan.lookups if each.table.content is not None)) for plan in plans
+    ]
     for each in load(spark, read):
         yield f"lookup {each.name}: {each.rows} rows of {each.origin}, SHA-256 {each.fingerprint}"

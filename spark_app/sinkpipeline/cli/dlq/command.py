@@ -47,7 +47,7 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
     """Likewise `how`."""
 
     @functools.wraps(command)
-    def given(  # noqa: PLR0913 - options of one command
+    def given(
         to: str,
         output: str,
         rate: float | None,

@@ -1,6 +1,7 @@
 """The command of a Job's pod: what a `SinkPipelineAction` asks for, shown or carried out.
 
-    python -m sinkpipeline.cli.pod.asked --config FILE --order FILE --secrets-dir DIR --config-maps-dir DIR --termination-log FILE
+    python -m sinkpipeline.cli.pod.asked --config FILE --order FILE --secrets-dir DIR --config-maps-dir DIR
+        --termination-log FILE
 
 The order is the operator's, as JSON: `do` (preview, or carryOut), the action's `spec`, `created` in Unix milliseconds,
 `owner` (cluster and name), for a reset `resume` as the driver gets it, and for carrying out `resolved`, as the preview
