@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+VARIANTS = pytest.mark.thorough("each is a plan of its own; what a lookup gives is shown by the first tests")
 
 CUSTOMERS = b"""\
 id,name,tier,since
@@ -153,6 +154,7 @@ def test_one_lookup_goes_on_from_another_and_each_row_of_a_record_finds_its_own(
     ]
 
 
+@VARIANTS
 def test_what_is_looked_for_may_fail_for_a_record(spark: SparkSession) -> None:
     cast = replace(CUSTOMER, equals="CAST(code AS INT)", at="spec.sinks[1].transform.lookups[3]")
     plan = replace(PLAN, lookups=(cast,), select=RowSelect(value="customer.name"))
@@ -162,6 +164,7 @@ def test_what_is_looked_for_may_fail_for_a_record(spark: SparkSession) -> None:
     assert str(bad[3]).startswith("EvaluationFailed: transform.lookups[3].equals has no value for it")
 
 
+@VARIANTS
 def test_a_tombstone_is_looked_up_by_what_it_has(spark: SparkSession) -> None:
     by_key = lookup("found", "CAST(kafka.key AS STRING)", table(b"k,1", "key STRING, n INT", "key"))
     plan = replace(
@@ -170,6 +173,7 @@ def test_a_tombstone_is_looked_up_by_what_it_has(spark: SparkSession) -> None:
     assert rows(spark, plan, None) == [(0, "1", None, None)]
 
 
+@VARIANTS
 @pytest.mark.parametrize(
     ("kind", "equals", "content"),
     [
@@ -191,10 +195,17 @@ def test_what_a_key_can_be(spark: SparkSession, kind: str, equals: str, content:
 TWO = "id INT NOT NULL, name STRING"
 
 
+def test_a_key_that_is_there_twice_is_refused_with_its_lines(spark: SparkSession) -> None:
+    twice = lookup("t", "customer_id", table(b"1,a\n2,b\n1,c", TWO))
+    error = refused(spark, replace(PLAN, lookups=(twice,), select=RowSelect()))
+    assert error.reason is Reason.LOOKUP_NOT_UNIQUE
+    assert "id 1 stands in lines 1 and 3" in error.message
+
+
+@VARIANTS
 @pytest.mark.parametrize(
     ("of", "reason", "told"),
     [
-        (table(b"1,a\n2,b\n1,c", TWO), Reason.LOOKUP_NOT_UNIQUE, "id 1 stands in lines 1 and 3"),
         (table(b"id,name\n1,a\n\n1,c", TWO, header=True), Reason.LOOKUP_NOT_UNIQUE, "id 1 stands in lines 2 and 4"),
         (table(b"1,a\n2", TWO), Reason.LOOKUP_INVALID, "line 2: MalformedCsv"),
         (table(b"1,a\nx,b", TWO), Reason.LOOKUP_INVALID, "line 2: MalformedCsv"),
@@ -212,11 +223,22 @@ def test_a_table_that_is_none_is_refused(spark: SparkSession, of: TableText, rea
     assert told in error.message
 
 
+def test_a_table_is_read_where_there_is_no_executor_yet(spark: SparkSession) -> None:
+    spark.sparkContext.setJobGroup("tables", "none is wanted")
+    try:
+        load(spark, [replace(PLAN, lookups=(lookup("t", "customer_id", table(b"7,x\n8,y", TWO)),))])
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert list(spark.sparkContext.statusTracker().getJobIdsForGroup("tables")) == []
+
+
+@VARIANTS
 def test_a_table_without_rows_finds_nothing(spark: SparkSession) -> None:
     plan = replace(PLAN, lookups=(lookup("t", "customer_id", table(b"\n", TWO)),), select=RowSelect(value="t.name"))
     assert rows(spark, plan, b'{"id":1,"customer_id":1}') == [(0, "k", None, None)]
 
 
+@VARIANTS
 @pytest.mark.parametrize(
     ("wrong", "path", "told"),
     [
@@ -239,13 +261,15 @@ def test_a_lookup_that_means_nothing_is_refused_where_it_stands(
     assert told in error.message
 
 
+@VARIANTS
 def test_expressions_are_checked_without_the_table(spark: SparkSession) -> None:
     unread = replace(CUSTOMER, table=replace(CUSTOMER.table, content=None))
     analyse(spark, replace(PLAN, lookups=(unread, COUNTRY)))
-    with pytest.raises(ExpressionsInvalid, match="customer"):
+    with pytest.raises(ExpressionsInvalid, match="No such struct field `size`"):
         analyse(spark, replace(PLAN, lookups=(unread, COUNTRY), where="customer.size > 1"))
 
 
+@VARIANTS
 def test_a_sink_sees_its_own_tables(spark: SparkSession) -> None:
     own = replace(PLAN, lookups=(), select=RowSelect(value="customer.name"), select_at="spec.sinks[1].transform")
     with pytest.raises(ExpressionsInvalid) as caught:

@@ -147,10 +147,11 @@ def _made(spark: SparkSession, table: TableText, at: str) -> _Table:
         }
     )
     try:
-        parsed = _parsed(spark.createDataFrame(source).coalesce(1), table, schema, place)
-        told = parsed.select("number", "key", "error").toArrow().to_pylist()
-        check_lines(at, table, (ParsedLine(each["number"], each["key"], each["error"]) for each in told))
-        return _broadcast(spark, parsed, len(lines))
+        # So few rows are Spark's in the driver: no job is run, which would have to wait for executors.
+        parsed = _parsed(spark.createDataFrame(source), table, schema, place)
+        told = parsed.select("number", "key", "error").collect()
+        check_lines(at, table, (ParsedLine(each.number, each.key, each.error) for each in told))
+        return _broadcast(spark, parsed.select("key", "row"), len(lines))
     except (PySparkException, Py4JError) as error:
         raise invalid(at, table, str(error).splitlines()[0], "correct it, then start again") from error
 
@@ -167,18 +168,20 @@ def _parsed(lines: DataFrame, table: TableText, schema: StructType, place: int) 
     return df.select("number", error.alias("error"), key.alias("key"), row.alias("row"))
 
 
-def _broadcast(spark: SparkSession, parsed: DataFrame, count: int) -> _Table:
-    entries = F.map_from_entries(F.collect_list(F.struct("key", "row")))
-    frame: Any = parsed.agg(entries)._jdf  # noqa: SLF001 - rows stay Spark's own, and pass Python at no time
-    [row] = list(frame.queryExecution().executedPlan().executeCollect())
-    entries_kind, content = frame.schema().apply(0).dataType(), row.getMap(0)
-    kind = entries_kind.valueType()
-    keys = content.keyArray().toObjectArray(entries_kind.keyType())
-    rows = content.valueArray().toObjectArray(kind)
-    jvm: Any = spark._jvm  # noqa: SLF001 - see above
-    by_key = jvm.org.apache.spark.sql.catalyst.util.ArrayBasedMapData.toJavaMap(keys, rows)
+def _broadcast(spark: SparkSession, entries: DataFrame, count: int) -> _Table:
+    """Of keys and rows, which stay Spark's own, and pass Python at no time."""
+    frame: Any = entries._jdf  # noqa: SLF001 - PySpark offers no other way
+    execution, jvm = frame.queryExecution(), spark._jvm  # noqa: SLF001 - see above
+    catalyst: Any = jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]
+    found = catalyst.util.GenericArrayData(execution.executedPlan().executeCollect())
+    kind = jvm.org.apache.spark.sql.types.ArrayType(frame.schema(), False)  # type: ignore[union-attr]
+    by_key = catalyst.expressions.MapFromEntries(catalyst.expressions.Literal(found, kind)).eval(None)
+    keys, rows = (frame.schema().apply(place).dataType() for place in (0, 1))
+    rows_of_keys = catalyst.util.ArrayBasedMapData.toJavaMap(
+        by_key.keyArray().toObjectArray(keys), by_key.valueArray().toObjectArray(rows)
+    )
     context: Any = spark.sparkContext._jsc  # noqa: SLF001 - PySpark's own broadcasts hold pickles
-    return _Table(context.broadcast(by_key), kind, count)
+    return _Table(context.broadcast(rows_of_keys), rows, count)
 
 
 def _object(jvm: Any, name: str) -> Any:
