@@ -165,6 +165,24 @@ def test_what_is_looked_for_may_fail_for_a_record(spark: SparkSession) -> None:
 
 
 @VARIANTS
+def test_what_the_log_of_a_server_was_without_is_not_looked_for(spark: SparkSession) -> None:
+    plan = RowPlan(
+        "debezium",
+        schema="id INT, code STRING",
+        on_null="Skip",
+        lookups=(replace(COUNTRY, equals="after.code"),),
+        select=RowSelect(key="string(after.id)", value="string(country.in.eu)"),
+    )
+    changes = [
+        b'{"before":null,"after":{"id":%d,"code":"%s"},"op":"u","source":{},"ts_ms":1}' % (number, code)
+        for number, code in enumerate((b"NL", b"__debezium_unavailable_value", b"XX"))
+    ]
+    found, lacking, unknown = rows(spark, plan, *changes, None)
+    assert (found[1:], unknown[1:]) == (("0", "true", None), ("2", None, None))
+    assert str(lacking[3]).startswith("UnavailableValue: transform.lookups[0].equals reads after.code")
+
+
+@VARIANTS
 def test_a_tombstone_is_looked_up_by_what_it_has(spark: SparkSession) -> None:
     by_key = lookup("found", "CAST(kafka.key AS STRING)", table(b"k,1", "key STRING, n INT", "key"))
     plan = replace(
