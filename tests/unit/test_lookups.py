@@ -42,7 +42,7 @@ def refusal(call: Any) -> GivenRefused:
 
 
 def of(source: dict[str, Any], **spec: Any) -> SinkPipeline:
-    document = changed(smallest(), (("spec", "transform"), {"lookups": [lookup(**{"from": source})]}))
+    document = changed(smallest(), (("spec", "transform"), {"lookups": [lookup(source=source)]}))
     document["spec"] |= spec
     return parse_manifest(document)
 
@@ -97,7 +97,7 @@ def test_the_fingerprint_is_that_of_the_file() -> None:
 def test_what_is_elsewhere_is_read_once(tmp_path: Path) -> None:
     write(tmp_path, "NL;é".encode())
     (tmp_path / "own.csv").write_bytes(b"own")
-    own = {"transform": {"lookups": [lookup(**{"from": {"file": str(tmp_path / "own.csv")}})]}}
+    own = {"transform": {"lookups": [lookup(source={"file": str(tmp_path / "own.csv")})]}}
     asked = changed(of(REF).to_document(), ((*SINK, "transform"), own["transform"]))
     pipeline = read_given(parse_manifest(asked), tmp_path)
     write(tmp_path, b"later")

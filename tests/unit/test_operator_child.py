@@ -134,10 +134,10 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
 def test_config_maps_are_mounted_where_their_content_is_read() -> None:
     """Into the driver and the Job alone, which hand on what is in them. The kubelet reads them."""
     ref = {"name": "tables", "key": "a.csv"}
-    own = {"lookups": [lookup(**{"from": {"configMapRef": {**ref, "key": "b.csv"}}})]}
+    own = {"lookups": [lookup(source={"configMapRef": {**ref, "key": "b.csv"}})]}
     of = pipeline(
         decode={"format": "avro", "schemaConfigMapRef": {"name": "schemas", "key": "o.avsc"}},
-        transform={"lookups": [lookup(**{"from": {"configMapRef": ref}})]},
+        transform={"lookups": [lookup(source={"configMapRef": ref})]},
         sinks=[{**SINKS[0], "transform": own}],
     )
     order = Order(pipeline=of, run=run_config(of, RUNTIME, SECRETS), runtime=RUNTIME, cluster="c-1")

@@ -24,7 +24,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.outcome import need_executors, outcome, waits
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.resume import OpenCircuit, Resume
-from sinkpipeline.core.rowplan import RowPlan, row_plan, rows_of, rows_of_all
+from sinkpipeline.core.rowplan import row_plan, rows_of, rows_of_all
 from sinkpipeline.core.served import Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.work import Executors, StillClock
@@ -126,7 +126,8 @@ class Driver:
                 analyse(spark, *plans)
             else:
                 schemas.analyse(plans)
-            self._tables = self._load(spark, plans)
+            # What is read here counts until the run ends.
+            self._tables = load(spark, plans)
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,
@@ -195,13 +196,6 @@ class Driver:
         self._trouble = None
         self._publish()
         return None
-
-    def _load(self, spark: SparkSession, plans: Iterable[RowPlan]) -> Sequence[TableInfo]:
-        """The tables that records are looked up in: what is read here counts until the run ends."""
-        tables = load(spark, plans)
-        for each in tables:
-            _LOG.info("lookup %s: %d rows of %s, SHA-256 %s", each.name, each.rows, each.origin, each.fingerprint)
-        return tables
 
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
         """Those that stay open, by sink."""

@@ -6,6 +6,7 @@ nothing public that asks a broadcast variable in an expression; within, `Invoke`
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from sinkpipeline.core.lookups import (
     lines_of,
     without_header,
 )
+from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.decode import json_error, parse_json
 from sinkpipeline.spark.expressions import parse_schema
 from sinkpipeline.spark.lines import csv_error, parse_csv
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sinkpipeline.core.rowplan import RowLookup, RowPlan
+
+_LOG = logging.getLogger("sinkpipeline.lookups")
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 
@@ -86,10 +90,32 @@ def load(spark: SparkSession, plans: Iterable[RowPlan]) -> list[TableInfo]:
     Raises:
         SinkPipelineError: LookupInvalid, LookupNotUnique.
     """
-    asked = dict.fromkeys(each for plan in plans for each in plan.lookups)
-    return [
-        TableInfo(each.name, each.table.origin, _table(spark, each).rows, fingerprint_of(each.table)) for each in asked
-    ]
+    told: list[TableInfo] = []
+    for each in dict.fromkeys(each for plan in plans for each in plan.lookups):
+        rows, fingerprint = _table(spark, each).rows, fingerprint_of(each.table)
+        _LOG.info("lookup %s: %d rows of %s, SHA-256 %s", each.name, rows, each.table.origin, fingerprint)
+        told.append(TableInfo(each.name, each.table.origin, rows, fingerprint))
+    return told
+
+
+def looked_up(df: DataFrame, lookup: RowLookup, error: str, tried: str, without: Column, failed: Column) -> DataFrame:
+    """With the row of the table that has the key, as a struct; null where none has it, and where nothing is asked.
+
+    Args:
+        df: rows, of which those with an error ask nothing.
+        lookup: what is looked for, and where.
+        error: the column that has it.
+        tried: a name of a column, for the meantime.
+        without: why a row has no key to ask for, null where it has one.
+        failed: what is wrong with a row that has none, or for which it can't be evaluated.
+    """
+    expression, asked = F.expr(lookup.equals), F.col(error).isNull()
+    key = looked_for(expression, df.select(expression).schema[0].dataType)
+    df = df.withColumn(tried, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, key))))
+    df = df.withColumn(error, F.when(asked, F.when(F.col(tried).isNull(), failed)).otherwise(F.col(error)))
+    # A column of its own: expressions may read it often, and it is looked up once.
+    row = found(df.sparkSession, lookup, result(F.col(tried)))
+    return df.withColumn(lookup.name, pinned(row)).drop(tried)
 
 
 def looked_for(expression: Column, kind: DataType) -> Column:

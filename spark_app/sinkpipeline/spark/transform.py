@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from sinkpipeline.core.rowplan import RowColumn, RowExplode, RowLookup, RowPlan, TableRow
+    from sinkpipeline.core.rowplan import RowColumn, RowExplode, RowPlan, TableRow
     from sinkpipeline.core.schemas import Known
 
 REQUIRED_CONF = {
@@ -58,7 +58,9 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     if plan.explode is not None:
         decoded = _exploded(decoded, plan, plan.explode, error, schema)
     for lookup in plan.lookups:
-        decoded = _looked_up(decoded, plan, lookup, error, _hidden("equals", schema))
+        without = _without(decoded, plan, lookup.equals, lookup.place)
+        failed = F.coalesce(without, _failure(lookup.place))
+        decoded = lookups.looked_up(decoded, lookup, error, _hidden("equals", schema), without, failed)
     if plan.where is not None:
         decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
     selected, of = _selected(decoded, plan, error, schema)
@@ -264,19 +266,6 @@ def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, sch
 def _too_many(explode: RowExplode) -> Column:
     detail = f"transform.explode.array has more elements than maxRowsPerRecord, {explode.most_rows}"
     return F.lit(ErrorClass.TOO_MANY_ROWS.error(detail))
-
-
-def _looked_up(df: DataFrame, plan: RowPlan, lookup: RowLookup, error: str, tried: str) -> DataFrame:
-    """With the row of the table that has the key, as a struct; null where none has it, and where nothing is asked."""
-    expression = F.expr(lookup.equals)
-    asked, without = F.col(error).isNull(), _without(df, plan, lookup.equals, lookup.place)
-    key = lookups.looked_for(expression, df.select(expression).schema[0].dataType)
-    df = df.withColumn(tried, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, key))))
-    failed = F.coalesce(without, F.when(F.col(tried).isNull(), _failure(lookup.place)))
-    df = df.withColumn(error, F.when(asked, failed).otherwise(F.col(error)))
-    # A column of its own: expressions may read it often, and it is looked up once.
-    row = lookups.found(df.sparkSession, lookup, result(F.col(tried)))
-    return df.withColumn(lookup.name, pinned(row)).drop(tried)
 
 
 def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> DataFrame:

@@ -129,14 +129,15 @@ def dead(document: dict[str, Any], topic: str) -> dict[str, Any]:
     return {**document, "deadLetter": {"topic": {"name": topic}}}
 
 
-def lookup(name: str = "rate", **fields: Any) -> dict[str, Any]:
+def lookup(name: str = "rate", source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """One of `lookups`; `source` is its `from`."""
     return {
         "name": name,
         "key": "code",
         "equals": "CAST(key AS STRING)",
         "format": "csv",
         "schema": "code STRING, rate DOUBLE",
-        "from": {"inline": "NL,1"},
+        "from": {"inline": "NL,1"} if source is None else source,
         **fields,
     }
 
@@ -230,8 +231,8 @@ ALLOWED: list[tuple[Steps, Any]] = [
     ((*SINK, "transform"), {"explode": {"array": "a", "positionAs": "pos"}}),
     (("spec", "transform"), {"explode": {"array": "a", "as": "item", "positionAs": "n", "maxRowsPerRecord": 100_000}}),
     (("spec", "transform", "lookups"), [lookup(f"a{index}") for index in range(8)]),
-    (("spec", "transform", "lookups"), [lookup(**{"from": {"file": "/tables/é.csv"}, "key": "a b"})]),
-    (("spec", "transform", "lookups"), [lookup(format="json", **{"from": {"configMapRef": _IN_CONFIG_MAP}})]),
+    (("spec", "transform", "lookups"), [lookup(source={"file": "/tables/é.csv"}, key="a b")]),
+    (("spec", "transform", "lookups"), [lookup(format="json", source={"configMapRef": _IN_CONFIG_MAP})]),
     (_OWN_LOOKUPS, [lookup(csv={"delimiter": "|"})]),
     (_OWN_LOOKUPS, []),
     ((*SINK, "transform"), {"where": "a", "select": {"key": "k", "partition": "1"}}),
@@ -761,35 +762,35 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         for fields, at, word in (
             ({"equals": "é" * 8193}, "equals", "at most 16384 bytes"),
             ({"schema": "é" * 2049}, "schema", "at most 4096 bytes"),
-            ({"from": {"inline": "é" * 8193}}, "from.inline", "at most 16384 bytes"),
+            ({"source": {"inline": "é" * 8193}}, "from.inline", "at most 16384 bytes"),
             ({"format": "json", "csv": {}}, "csv", "no meaning for format json"),
         )
     ),
     (("spec", "transform", "lookups"), [lookup("1")], "spec.transform.lookups[0].name", "begin with a letter"),
     (("spec", "transform", "lookups"), [lookup(format="xml")], "spec.transform.lookups[0].format", "csv or json"),
     (("spec", "transform", "lookups"), [lookup(key="")], "spec.transform.lookups[0].key", "name of a column"),
-    (("spec", "transform", "lookups"), [lookup(**{"from": {}})], "spec.transform.lookups[0].from", "exactly one"),
+    (("spec", "transform", "lookups"), [lookup(source={})], "spec.transform.lookups[0].from", "exactly one"),
     (
         ("spec", "transform", "lookups"),
-        [lookup(**{"from": {"inline": "a", "file": "/a"}})],
+        [lookup(source={"inline": "a", "file": "/a"})],
         "spec.transform.lookups[0].from",
         "exactly one",
     ),
     (
         ("spec", "transform", "lookups"),
-        [lookup(**{"from": {"file": "a.csv"}})],
+        [lookup(source={"file": "a.csv"})],
         "spec.transform.lookups[0].from.file",
         "beginning with /",
     ),
     (
         ("spec", "transform", "lookups"),
-        [lookup(**{"from": {"configMapRef": {"name": "A", "key": "k"}}})],
+        [lookup(source={"configMapRef": {"name": "A", "key": "k"}})],
         "spec.transform.lookups[0].from.configMapRef.name",
         "name of a ConfigMap",
     ),
     (
         ("spec", "transform", "lookups"),
-        [lookup(**{"from": {"configMapRef": {"name": "a", "key": ".."}}})],
+        [lookup(source={"configMapRef": {"name": "a", "key": ".."}})],
         "spec.transform.lookups[0].from.configMapRef.key",
         "key of a ConfigMap",
     ),
