@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.say import say
@@ -23,13 +22,8 @@ from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.expressions import ExpressionsInvalid
-from sinkpipeline.spark.lookups import load
+from sinkpipeline.spark.lookups import checked
 from sinkpipeline.spark.schemas import planned, schemas_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sinkpipeline.core.rowplan import RowPlan
 
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
@@ -188,7 +182,7 @@ def _check_expressions(
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)
-        for line in _tables(spark, plans):
+        for line in checked(spark, plans):
             tell(line)
         for sink, rows in zip(sinks, plans, strict=bool(sinks)):
             encoder = Encoder(spark, sink.encodings, registers=False)
@@ -199,14 +193,3 @@ def _check_expressions(
             for line in encoder.told:
                 tell(f"sink {sink.id.sink}: {line}")
     return None
-
-
-def _tables(spark: SparkSession, plans: Sequence[RowPlan]) -> Iterator[str]:
-    """What is told of the tables; those that were not read, offline, are left out."""
-    for lookup in dict.fromkeys(each for plan in plans for each in plan.lookups if each.table.content is None):
-        yield f"lookup {lookup.name}: {lookup.table.origin} is not checked"
-    read = [
-        replace(plan, lookups=tuple(each for each in plan.lookups if each.table.content is not None)) for plan in plans
-    ]
-    for each in load(spark, read):
-        yield f"lookup {each.name}: {each.rows} rows of {each.origin}, SHA-256 {each.fingerprint}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -44,7 +44,7 @@ from sinkpipeline.spark.expressions import parse_schema
 from sinkpipeline.spark.lines import csv_error, parse_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +96,16 @@ def load(spark: SparkSession, plans: Iterable[RowPlan]) -> list[TableInfo]:
         _LOG.info("lookup %s: %d rows of %s, SHA-256 %s", each.name, rows, each.table.origin, fingerprint)
         told.append(TableInfo(each.name, each.table.origin, rows, fingerprint))
     return told
+
+
+def checked(spark: SparkSession, plans: Sequence[RowPlan]) -> Iterator[str]:
+    """As `load`, in words; tables that were not read, offline, are left out."""
+    unread = dict.fromkeys(each for plan in plans for each in plan.lookups if each.table.content is None)
+    for lookup in unread:
+        yield f"lookup {lookup.name}: {lookup.table.origin} is not checked"
+    read = [replace(plan, lookups=tuple(each for each in plan.lookups if each not in unread)) for plan in plans]
+    for each in load(spark, read):
+        yield f"lookup {each.name}: {each.rows} rows of {each.origin}, SHA-256 {each.fingerprint}"
 
 
 def looked_up(df: DataFrame, lookup: RowLookup, error: str, tried: str, without: Column, failed: Column) -> DataFrame:
