@@ -18,8 +18,10 @@ from sinkpipeline.core.manifest.names import (
     AVRO_OF_A_RECORD,
     COLUMN_NAME,
     MAX_EXPRESSION,
+    MAX_INLINE_TABLE,
     MAX_RESOURCE_NAME,
     MAX_SCHEMA_BYTES,
+    MAX_TABLE_SCHEMA,
 )
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
@@ -129,6 +131,7 @@ _OBJECT = "^[ \t\r\n]*[{]"
 _NEVER = "never changes"
 _APART = "give dead letters a topic of their own"
 
+_HAS_SCHEMA = "(has(self.schema) || has(self.schemaConfigMapRef))"
 _PARTS = ("key", "value", "headers", "timestamp", "partition")
 _SELECTS = "(has(self.transform) && has(self.transform.select))"
 _TOPICS = "has(a.kafka) && has(b.kafka)"
@@ -234,6 +237,13 @@ def _encoded(part: str) -> Rule:
     )
 
 
+_LOOKUPS: Mapping[str, tuple[Rule, ...]] = {
+    "[]": (Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),),
+    "[].schema": _bytes(MAX_TABLE_SCHEMA),
+    "[].from.inline": _bytes(MAX_INLINE_TABLE),
+}
+"""Of `lookups` of a transform."""
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "": (NAME,),
     "spec": (
@@ -245,7 +255,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(
             "!has(self.decode) || !has(self.decode.schemaRegistry) || "
             "!(self.decode.format in ['avro', 'protobuf', 'debezium']) && "
-            "(self.decode.format != 'json' || has(self.decode.schema)) || "
+            "(self.decode.format != 'json' || has(self.decode.schema) || has(self.decode.schemaConfigMapRef)) || "
             "has(self.decode.schemaRegistry.subject) || "
             "has(self.decode.schemaRegistry.subjectNameStrategy) && "
             "self.decode.schemaRegistry.subjectNameStrategy == 'RecordName' || "
@@ -321,19 +331,23 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **_log_in("spec.source.kafka.auth.sasl"),
     "spec.decode": (
         Rule(
-            "!(self.format in ['json', 'csv']) || has(self.schema) || "
-            "self.format == 'json' && has(self.schemaRegistry)",
+            "!has(self.schema) || !has(self.schemaConfigMapRef)",
+            "give schema or schemaConfigMapRef, not both",
+            ".schemaConfigMapRef",
+        ),
+        Rule(
+            f"!(self.format in ['json', 'csv']) || {_HAS_SCHEMA} || self.format == 'json' && has(self.schemaRegistry)",
             'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json may have '
             "schemaRegistry instead",
             ".schema",
         ),
         Rule(
-            "self.format != 'avro' || has(self.schema) != has(self.schemaRegistry)",
+            f"self.format != 'avro' || {_HAS_SCHEMA} != has(self.schemaRegistry)",
             "format avro needs an Avro schema as JSON, or schemaRegistry, and not both",
             ".schema",
         ),
         Rule(
-            "self.format != 'debezium' || has(self.schema) != has(self.schemaRegistry)",
+            f"self.format != 'debezium' || {_HAS_SCHEMA} != has(self.schemaRegistry)",
             "format debezium needs the columns of the row as DDL for JSON, or schemaRegistry for Avro, and not both",
             ".schema",
         ),
@@ -343,7 +357,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schema",
         ),
         Rule(
-            "self.format != 'protobuf' || has(self.schema) != has(self.schemaRegistry)",
+            f"self.format != 'protobuf' || {_HAS_SCHEMA} != has(self.schemaRegistry)",
             "format protobuf needs the text of a .proto file, or schemaRegistry, and not both",
             ".schema",
         ),
@@ -355,7 +369,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schemaRegistry.reader.schema",
         ),
         Rule(
-            "!(self.format in ['text', 'raw']) || !has(self.schema)",
+            f"!(self.format in ['text', 'raw']) || !{_HAS_SCHEMA}",
             "a schema has no meaning for formats text and raw",
             ".schema",
         ),
@@ -371,7 +385,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".debezium",
         ),
         Rule(
-            "self.format != 'json' || !has(self.schemaRegistry) || !has(self.schema) || "
+            f"self.format != 'json' || !has(self.schemaRegistry) || !{_HAS_SCHEMA} || "
             "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject) && "
             "!has(self.schemaRegistry.subjectNameStrategy)",
             "reader and subject have no meaning for format json beside schema, which has the columns",
@@ -402,7 +416,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for part in ("explode.array", "where", *(f"select.{each}" for each in _PARTS))
+        for part in ("explode.array", "where", "lookups[].equals", *(f"select.{each}" for each in _PARTS))
+    },
+    **{
+        f"{transform}.lookups{place}": rules
+        for transform in ("spec.transform", "spec.sinks[].transform")
+        for place, rules in _LOOKUPS.items()
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (

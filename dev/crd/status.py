@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINKS, MAX_TOPICS, REASON
+from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINKS, MAX_TABLES, MAX_TOPICS, REASON
 from sinkpipeline.core.durability import Durability
+from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.status import SinkState
@@ -200,6 +201,21 @@ STATUS: Schema = mapping(
         id=count("Its id in the registry."),
         fingerprint=text("SHA-256 of the schema, in hexadecimal digits.", 64),
     ),
+    lookups={
+        "description": "The tables that records are looked up in, as the driver that runs has read them; absent while "
+        "no driver tells.",
+        "type": "array",
+        "maxItems": MAX_TABLES,
+        "x-kubernetes-list-type": "atomic",
+        "items": mapping(
+            "One table.",
+            ("name", "table", "rows", "fingerprint"),
+            name=text("The name of the lookup.", 64),
+            table=text("Where it is.", MAX_ORIGIN),
+            rows=count("How many rows it has."),
+            fingerprint=text("SHA-256 of its content, in hexadecimal digits.", 64),
+        ),
+    },
     restarts=mapping(
         "Restarts of the driver.",
         consecutive=count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),

@@ -23,6 +23,7 @@ from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
+from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline, Spec, parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
@@ -185,8 +186,8 @@ def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], bool]]:
     if not parts and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, False
     for part in parts:
-        for model, _ in models_in(part):
-            yield model, annotation.__class__.__name__ == "GenericAlias"
+        for model, in_list in models_in(part):
+            yield model, in_list or annotation.__class__.__name__ == "GenericAlias"
 
 
 def test_every_field_of_the_types_is_in_the_schema_and_the_other_way_round() -> None:
@@ -417,7 +418,9 @@ REPORTS = [
 
 
 def rendered(*reports: SinkReport, generation: int | None = 3) -> dict[str, Any]:
-    return render(reports, identity="shop.orders", generation=generation, previous=None, now_ms=1_700_000_000_999)
+    tables = [TableInfo("rate", "key rates.csv of ConfigMap rates", 2, "0f" * 32)]
+    now_ms = 1_700_000_000_999
+    return render(reports, identity="shop.orders", generation=generation, previous=None, now_ms=now_ms, tables=tables)
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.state.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -116,6 +117,22 @@ def test_oauthbearer(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     run(tmp_path / "app", shown, here, "--secrets-dir", str(secrets))
     compare(secure_kafka.bootstrap_servers, shown.after)
     assert {each.scope for each in tokens.issued if each.client == "payments"} == {"kafka"}
+
+
+def test_looking_up(kafka: LocalKafka, tmp_path: Path) -> None:
+    shown, tables = recipe("Looking up"), tmp_path / "config-maps"
+    [table] = shown.files
+    secret(tables, "tables", "countries.csv", table.encode())
+    feed(kafka.bootstrap_servers, shown.before)
+    app = run(tmp_path / "app", shown, {KAFKA: kafka.bootstrap_servers}, "--config-maps-dir", str(tables))
+    compare(kafka.bootstrap_servers, shown.after)
+    [told] = app.status()["lookups"]
+    assert told == {
+        "name": "place",
+        "table": "key countries.csv of ConfigMap tables",
+        "rows": 2,
+        "fingerprint": hashlib.sha256(table.encode()).hexdigest(),
+    }
 
 
 def test_dead_letters_and_redrive(kafka: LocalKafka, tmp_path: Path) -> None:

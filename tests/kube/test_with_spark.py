@@ -9,7 +9,7 @@ import pytest
 
 from servers.postgresql import DATABASE, LocalPostgresql
 from support.kafka import topics
-from support.kube.spark_pipeline import Pipeline
+from support.kube.spark_pipeline import START_S, Pipeline
 from support.sink.sql_sink import SqlSink
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
@@ -179,3 +179,33 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline, postgresq
     assert topics.topic_id(pipeline.servers, f"{pipeline.name}-dlq") is not None, "what nobody has looked at stays"
     assert f"{pipeline.name}-dlq stays" in "".join(pipeline.events("DeadLetterTopicKept"))
     assert pipeline.remembered() == {}
+
+
+@pytest.mark.thorough(
+    "two starts of Spark; tests/unit/test_operator_child shows what is mounted, tests/spark/test_lookups the rows"
+)
+def test_a_table_comes_from_a_config_map(pipeline: Pipeline) -> None:
+    """Without a right of the operator's, as the kubelet reads it. One that is missing is told, and taken once there."""
+    name = f"{pipeline.name}-tables"
+    lookup = {
+        "name": "said",
+        "key": "word",
+        "equals": "CAST(value AS STRING)",
+        "format": "csv",
+        "schema": "word STRING NOT NULL",
+        "from": {"configMapRef": {"name": name, "key": "words.csv"}},
+    }
+    pipeline.document["spec"] |= {
+        "transform": {"lookups": [lookup], "where": "said IS NULL"},
+        "failurePolicy": {"backoff": {"initial": "1s", "max": "2s"}},
+    }
+    pipeline.stream.feed(50)
+    pipeline.apply()
+    pipeline.until(lambda: pipeline.told("Ready") == "False ConfigMapNotFound", "the missing one is told", START_S)
+
+    pipeline.kubectl("create", "configmap", name, "--from-literal=words.csv=no row says this")
+    pipeline.until_ready()
+    pipeline.until_delivered()
+    [told] = pipeline.status["lookups"]
+    assert told["table"] == f"key words.csv of ConfigMap {name}"
+    assert told["rows"] == 1

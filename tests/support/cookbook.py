@@ -29,6 +29,7 @@ class Recipe:
     """Records, or rows."""
     commands: tuple[str, ...]
     schemas: tuple[str, ...]
+    files: tuple[str, ...]
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -71,8 +72,9 @@ def recipe(title: str) -> Recipe:
 
 def _recipe(title: str, text: str) -> Recipe:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    kinds = {kind: tuple(body for found, body in blocks if found == kind) for kind in ("yaml", "text", "sh", "json")}
-    return Recipe(title, kinds["yaml"], kinds["text"], kinds["sh"], kinds["json"])
+    names = ("yaml", "text", "sh", "json", "csv")
+    kinds = {kind: tuple(body for found, body in blocks if found == kind) for kind in names}
+    return Recipe(title, kinds["yaml"], kinds["text"], kinds["sh"], kinds["json"], kinds["csv"])
 
 
 def lines(table: str) -> tuple[Line, ...]:

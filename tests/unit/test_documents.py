@@ -42,6 +42,7 @@ GOOD: dict[str, Any] = {
     ],
     "executors": {"registered": 1},
     "readerSchema": {"subject": "orders-value", "version": 3, "id": 7, "fingerprint": "0f"},
+    "lookups": [{"name": "rate", "table": "key r of ConfigMap c", "rows": 2, "fingerprint": "0f"}],
     "sinks": [
         {
             "name": "a",
@@ -97,6 +98,8 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     *((("sinks",), value) for value in (None, [None], GOOD["sinks"] * 2, [{**GOOD["sinks"][0], "name": ""}])),
     *((("executors",), value) for value in (None, {}, {"registered": -1}, {"registered": 2**40})),
     *((("readerSchema",), value) for value in (None, {}, "x", {"fingerprint": "x" * 65})),
+    *((("lookups",), value) for value in (None, {}, [{"name": "a"}], GOOD["lookups"] * 513)),
+    (("lookups", 0, "rows"), -1),
     (("now",), 1),
     (("supervising",), "yes"),
 ]

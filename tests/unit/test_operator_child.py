@@ -17,10 +17,11 @@ from sinkpipeline_operator.child.runconfig import Runtime, run_config, secret_di
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import violations
-from support.resource.manifests import KAFKA, SINK, changed, encoded, smallest, table, tokens
+from support.resource.manifests import KAFKA, SINK, changed, encoded, lookup, smallest, table, tokens
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
+SINKS: list[dict[str, Any]] = [{"name": "out", "kafka": {"topic": {"name": "o"}}}]
 
 
 def pipeline(name: str = "orders", **spec: Any) -> SinkPipeline:
@@ -128,6 +129,40 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     assert digest == secret_digest({"password": "c2VjcmV0"})
     assert len({digest, secret_digest({"password": ""}), secret_digest({})}) == 3
     assert "c2VjcmV0" not in digest
+
+
+def test_config_maps_are_mounted_where_their_content_is_read() -> None:
+    """Into the driver and the Job alone, which hand on what is in them. The kubelet reads them."""
+    ref = {"name": "tables", "key": "a.csv"}
+    own = {"lookups": [lookup(source={"configMapRef": {**ref, "key": "b.csv"}})]}
+    of = pipeline(
+        decode={"format": "avro", "schemaConfigMapRef": {"name": "schemas", "key": "o.avsc"}},
+        transform={"lookups": [lookup(source={"configMapRef": ref})]},
+        sinks=[{**SINKS[0], "transform": own}],
+    )
+    order = Order(pipeline=of, run=run_config(of, RUNTIME, SECRETS), runtime=RUNTIME, cluster="c-1")
+    built = KubeflowChild().build(order)["spec"]
+    job = askedjob.job("a", Ref("shop", "a"), "u", order, with_spark=True, like=DRIVER_CONTAINER)
+    for pod in (built["driver"]["template"]["spec"], job["spec"]["template"]["spec"]):
+        volumes = {each["name"]: each["configMap"] for each in pod["volumes"] if each["name"].startswith("config-map-")}
+        items = [{"key": key, "path": key} for key in ("a.csv", "b.csv")]
+        assert volumes == {
+            "config-map-0": {"name": "schemas", "items": [{"key": "o.avsc", "path": "o.avsc"}], "optional": True},
+            "config-map-1": {"name": "tables", "items": items, "optional": True},
+        }
+        mounts = {each["name"]: each for each in pod["containers"][0]["volumeMounts"]}
+        assert mounts["config-map-1"] == {
+            "name": "config-map-1",
+            "mountPath": "/etc/sinkpipeline/config-maps/tables",
+            "readOnly": True,
+        }
+    told = ["--config-maps-dir", "/etc/sinkpipeline/config-maps"]
+    for arguments in (built["arguments"], job["spec"]["template"]["spec"]["containers"][0]["args"]):
+        at = arguments.index("--config-maps-dir")
+        assert arguments[at : at + 2] == told
+    executor = built["executor"]["template"]["spec"]["volumes"]
+    assert not [each for each in executor if "configMap" in each]
+    assert "--config-maps-dir" not in child(pipeline())["spec"]["arguments"], "an older image would refuse it"
 
 
 def test_names_fit_where_kubernetes_puts_them() -> None:

@@ -12,6 +12,7 @@ import pytest
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
+from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.manifest import Problem
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -339,6 +340,15 @@ def test_the_reader_s_schema_is_told_while_a_driver_tells_it() -> None:
     reader = ReaderInfo(subject="orders-value", version=3, id=7, fingerprint="0f").to_dict()
     assert report(replace(RUNNING, told=told(sink("a", proved=True), reader=reader)))["readerSchema"] == reader
     assert "readerSchema" not in report(replace(RUNNING, told=told(sink("a", proved=True))))
+
+
+def test_the_tables_of_lookups_are_told_while_a_driver_tells_them() -> None:
+    tables = [TableInfo("rate", "key r of ConfigMap c", 2, "0f")] * 2
+    told_now = report(replace(RUNNING, told=told(sink("a", proved=True), tables=tables)))
+    assert told_now["lookups"] == [{"name": "rate", "table": "key r of ConfigMap c", "rows": 2, "fingerprint": "0f"}], (
+        "each once"
+    )
+    assert "lookups" not in report(replace(RUNNING, told=told(sink("a", proved=True))))
 
 
 def test_what_a_driver_says_of_its_run_is_of_that_run_alone() -> None:

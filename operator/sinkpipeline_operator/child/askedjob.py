@@ -80,6 +80,7 @@ def _pod(name: str, action: Ref, order: Order, *, with_spark: bool, like: str) -
             *("--config", f"{_DIRECTORY}/{FILE}"),
             *("--order", f"{_DIRECTORY}/{ORDER_FILE}"),
             *("--secrets-dir", "/etc/sinkpipeline/secrets"),
+            *builder.config_maps_argument(order),
             *("--termination-log", "/dev/termination-log"),
         ],
         "terminationMessagePath": "/dev/termination-log",

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline_operator.child.driverpod import Child
-from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, secret_keys
+from sinkpipeline_operator.child.runconfig import RunConfig, Runtime, config_map_keys, secret_keys
 from sinkpipeline_operator.kube.client import Kind
 
 MANAGED_BY = "sinkpipeline-operator"
@@ -30,6 +30,8 @@ CONFIG_FILE = f"{_ETC}/config/pipeline.json"
 """Where a driver's pod has its manifest."""
 SECRETS_DIRECTORY = f"{_ETC}/secrets"
 """Where it has the Secrets of it, each in a directory of its name."""
+CONFIG_MAPS_DIRECTORY = f"{_ETC}/config-maps"
+"""Where it has the ConfigMaps of it, likewise."""
 _USER = 185
 """The user of Spark's own images, where the template of a pipeline names no other."""
 
@@ -123,6 +125,7 @@ def arguments(order: Order) -> list[str]:
         *("--config", CONFIG_FILE),
         *("--resume", f"{_ETC}/resume/resume.json"),
         *("--secrets-dir", SECRETS_DIRECTORY),
+        *config_maps_argument(order),
         *("--listen", f"0.0.0.0:{DRIVER_PORT}"),
         *("--token-file", f"{_ETC}/token/token"),
         *("--termination-log", "/dev/termination-log"),
@@ -130,6 +133,11 @@ def arguments(order: Order) -> list[str]:
         *("--config-hash", order.run.hash),
         *(["--open-metrics"] if order.runtime.open_metrics else []),
     ]
+
+
+def config_maps_argument(order: Order) -> list[str]:
+    """Only where there is one: an older image knows neither it nor the fields that need it."""
+    return ["--config-maps-dir", CONFIG_MAPS_DIRECTORY] if config_map_keys(order.pipeline) else []
 
 
 def driver_template(order: Order, container: str) -> dict[str, Any]:
@@ -140,6 +148,7 @@ def driver_template(order: Order, container: str) -> dict[str, Any]:
         {"name": "resume", "configMap": {"name": resume_name(name), "optional": True}},
         {"name": "token", "secret": {"secretName": token_name(name)}},
         *_secret_volumes(order),
+        *_config_map_volumes(order),
         *_scratch_volumes(),
     ]
     ours = _template(order, container, volumes)
@@ -174,7 +183,12 @@ def job_template(order: Order, container: str, config: str, *, like: str) -> dic
     Of the containers that the user gives only the driver's counts, by its environment and mounts: with one beside it a
     Job would never end. `like` is that one's name.
     """
-    volumes = [{"name": "config", "configMap": {"name": config}}, *_secret_volumes(order), *_scratch_volumes()]
+    volumes = [
+        {"name": "config", "configMap": {"name": config}},
+        *_secret_volumes(order),
+        *_config_map_volumes(order),
+        *_scratch_volumes(),
+    ]
     users = _users(order)
     spec = dict(users.get("spec") or {})
     given: dict[str, Any] = next((each for each in spec.pop("containers", None) or () if each.get("name") == like), {})
@@ -246,6 +260,21 @@ def _secret_volumes(order: Order) -> list[dict[str, Any]]:
     ]
 
 
+def _config_map_volumes(order: Order) -> list[dict[str, Any]]:
+    """Of the driver, which hands on what is in them. Where one is missing it says so, and the kubelet would not."""
+    return [
+        {
+            "name": f"config-map-{number}",
+            "configMap": {
+                "name": name,
+                "items": [{"key": key, "path": key} for key in sorted(keys)],
+                "optional": True,
+            },
+        }
+        for number, (name, keys) in enumerate(config_map_keys(order.pipeline).items())
+    ]
+
+
 def _scratch_volumes() -> list[dict[str, Any]]:
     return [{"name": "tmp", "emptyDir": {}}, {"name": "work", "emptyDir": {}}]
 
@@ -256,7 +285,11 @@ def _mount(volume: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": name, "mountPath": "/tmp"}  # noqa: S108 - of the container
     if name == "work":
         return {"name": name, "mountPath": "/opt/spark/work-dir"}
-    path = f"{SECRETS_DIRECTORY}/{volume['secret']['secretName']}" if name.startswith("secret-") else f"{_ETC}/{name}"
+    path = f"{_ETC}/{name}"
+    if name.startswith("secret-"):
+        path = f"{SECRETS_DIRECTORY}/{volume['secret']['secretName']}"
+    if name.startswith("config-map-"):
+        path = f"{CONFIG_MAPS_DIRECTORY}/{volume['configMap']['name']}"
     return {"name": name, "mountPath": path, "readOnly": True}
 
 

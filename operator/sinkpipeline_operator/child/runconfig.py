@@ -99,6 +99,14 @@ def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
 
+def config_map_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
+    """Likewise, of each ConfigMap. Their content is not in the hash: a driver that runs keeps what it has read."""
+    keys: dict[str, set[str]] = {}
+    for ref in pipeline.config_maps():
+        keys.setdefault(ref.name, set()).add(ref.key)
+    return {name: frozenset(found) for name, found in sorted(keys.items())}
+
+
 def _registries(pipeline: SinkPipeline) -> Iterator[RegistrySubject]:
     if pipeline.spec.decode.schema_registry is not None:
         yield pipeline.spec.decode.schema_registry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +71,11 @@ class Known:
     def reader_schema(self) -> Mapping[str, Any] | None:
         """Which schema has the columns, as the driver says."""
         return None if self.told is None else self.told.get("readerSchema")
+
+    @property
+    def lookups(self) -> Sequence[Mapping[str, Any]]:
+        """Which tables records are looked up in, likewise."""
+        return () if self.told is None else self.told.get("lookups") or ()
 
     @property
     def executors(self) -> Executors | None:

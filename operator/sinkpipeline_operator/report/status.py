@@ -55,6 +55,7 @@ def report(known: Known) -> dict[str, Any]:
         **({"sparkApplication": dict(known.child)} if known.child else {}),
         **({} if known.executors is None else {"executors": told_executors(known.executors)}),
         **({} if known.reader_schema is None else {"readerSchema": dict(known.reader_schema)}),
+        **({"lookups": [dict(each) for each in known.lookups]} if known.lookups else {}),
         "restarts": known.decision.restarts.to_dict(),
         "sinks": sinks,
     }

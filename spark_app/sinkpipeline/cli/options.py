@@ -21,6 +21,11 @@ SECRETS = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="Holds <secret>/<key> for every Secret that the manifest names.",
 )
+CONFIG_MAPS = click.option(
+    "--config-maps-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Holds <name>/<key> for every ConfigMap that the manifest names.",
+)
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 

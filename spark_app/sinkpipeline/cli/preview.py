@@ -17,12 +17,14 @@ from sinkpipeline.core.printable import printable
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
+from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.kinds.previewing import TableChange, change_of, letters_topic, look
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import planned, schemas_of
 
@@ -33,6 +35,7 @@ class Request:
 
     manifest: Path
     secrets_dir: Path | None = None
+    config_maps_dir: Path | None = None
     sink: str | None = None
     limit: int = 10
     begin: Sequence[str] = ()
@@ -42,7 +45,7 @@ class Request:
 def preview(asked: Request) -> None:
     """The rows go to stdout, everything else to stderr."""
     targets = parse_targets(asked.begin) if asked.begin else None
-    pipeline = read_manifest(asked.manifest)
+    pipeline = read_given(read_manifest(asked.manifest), asked.config_maps_dir)
     settings = _the_sink(resolve_sinks(pipeline, asked.secrets_dir), asked.sink)
     preflight([settings])
     outlook = look(settings, targets)
@@ -56,6 +59,7 @@ def preview(asked: Request) -> None:
     ) as spark:
         schemas = schemas_of(spark, settings.source.registry)
         analyse(spark, planned(plan, schemas))
+        load(spark, [plan])
         encoder = Encoder(spark, settings.encodings, registers=False)
         plan = replace(plan, encodings=encoder.plan(planned(plan, schemas)).encodings)
         for line in encoder.told:

@@ -17,6 +17,7 @@ from sinkpipeline.cli.status_file import StatusFile, read_status
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
+from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -25,6 +26,7 @@ from sinkpipeline.spark.driver import Driver
 def run(
     manifest: Path,
     secrets_dir: Path | None,
+    config_maps_dir: Path | None,
     status_file: Path | None,
     master: str,
     log_file: Path | None,
@@ -35,6 +37,7 @@ def run(
     if pipeline.spec.suspend:
         say(f"{pipeline.identity} is suspended (spec.suspend): nothing to run", err=True)
         return
+    pipeline = read_given(pipeline, config_maps_dir)
     earlier = None if status_file is None else read_status(status_file)
     identity = pipeline.identity
     resume = Resume(identity=identity) if earlier is None else from_status(earlier, identity)

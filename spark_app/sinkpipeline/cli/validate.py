@@ -11,30 +11,35 @@ from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.finding import Finding
+from sinkpipeline.core.lookups import GivenRefused
 from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
+from sinkpipeline.kinds.given import OPTION, read_given
 from sinkpipeline.kinds.looking import purify
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.lookups import checked
 from sinkpipeline.spark.schemas import planned, schemas_of
 
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
 
 
-def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
+def validate(
+    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, output: str, *, offline: bool
+) -> None:
     """Raises the first refusal after all were told."""
     if output == "json":
-        _validate_for_programs(manifest, secrets_dir, offline=offline)
+        _validate_for_programs(manifest, secrets_dir, config_maps_dir, offline=offline)
     else:
-        _validate(manifest, secrets_dir, offline=offline)
+        _validate(manifest, secrets_dir, config_maps_dir, offline=offline)
 
 
-def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, *, offline: bool) -> None:
     """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
     say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
@@ -57,7 +62,8 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
         say("expressions: not checked", err=True)
         raise errors[0]
     refused: list[_Refused] = []
-    left_out = _check_expressions(pipeline, sinks, refused, say)
+    given = _given(pipeline, config_maps_dir, offline=offline)
+    left_out = _check_expressions(given, sinks, refused, say)
     say("expressions: valid" if left_out is None else f"expressions: {left_out}")
     for path, error in refused:
         say(f"{path}: {error}", err=True)
@@ -65,7 +71,14 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
         raise refused[0][1]
 
 
-def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+def _given(pipeline: SinkPipeline, config_maps_dir: Path | None, *, offline: bool) -> SinkPipeline:
+    """With what it refers to; offline that may be left out, and is not checked then."""
+    return pipeline if offline and config_maps_dir is None else read_given(pipeline, config_maps_dir)
+
+
+def _validate_for_programs(
+    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, *, offline: bool
+) -> None:
     """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
     errors: list[tuple[str | None, SinkPipelineError]] = []
     findings: list[Finding] = []
@@ -89,11 +102,12 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
             ]
         try:
             refused: list[_Refused] = []
-            left_out = _check_expressions(pipeline, sinks, refused)
+            given = _given(pipeline, config_maps_dir, offline=offline)
+            left_out = _check_expressions(given, sinks, refused)
             errors += refused
         except SinkPipelineError as error:
             # Of expressions each has a path of its own; what else is wrong is of the columns.
-            errors.append((None if error.reason is Reason.SPARK_FAILED else "spec.decode", error))
+            errors.append((_place(error), error))
     except SinkPipelineError as error:
         errors.append((None, error))
     document = {
@@ -109,6 +123,12 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
     say(json.dumps(document, indent=2))
     if errors:
         raise errors[0][1]
+
+
+def _place(error: SinkPipelineError) -> str | None:
+    if isinstance(error, GivenRefused):
+        return error.path
+    return None if error.reason is Reason.SPARK_FAILED else "spec.decode"
 
 
 def _sink(finding: Finding) -> dict[str, Any]:
@@ -150,6 +170,8 @@ def _check_expressions(
     registry = sinks[0].source.registry if sinks else None
     if registry is None and pipeline.spec.decode.asks_registry:
         return "not checked: their columns are in the schema registry"
+    if pipeline.spec.decode.schema_config_map_ref is not None:
+        return f"not checked: their columns are in a ConfigMap, and {OPTION} was not given"
     with brief_session(
         f"validate {pipeline.identity}",
         "local[1]",
@@ -160,6 +182,8 @@ def _check_expressions(
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)
+        for line in checked(spark, plans):
+            tell(line)
         for sink, rows in zip(sinks, plans, strict=bool(sinks)):
             encoder = Encoder(spark, sink.encodings, registers=False)
             try:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
+from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
 from sinkpipeline.core.texts import shortened
 
@@ -22,6 +23,7 @@ MAX_SINKS = 64
 MAX_TOPICS = 10_000
 MAX_PARTITIONS = 100_000
 MAX_CONDITIONS = 32
+MAX_TABLES = 512
 MAX_REASON = 128
 """Characters of a reason: an event takes no more."""
 REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
@@ -178,6 +180,13 @@ class ReaderSchemaDocument(TypedDict):
     fingerprint: Id
 
 
+class LookupDocument(TypedDict):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    table: Annotated[str, Field(max_length=MAX_ORIGIN)]
+    rows: Count
+    fingerprint: Id
+
+
 class Answer(TypedDict):
     """The body of `GET /status`, as far as whoever asks makes anything of it."""
 
@@ -189,6 +198,7 @@ class Answer(TypedDict):
     conditions: Annotated[list[ConditionDocument], Field(max_length=MAX_CONDITIONS), AfterValidator(_each_once("type"))]
     executors: NotRequired[ExecutorCounts]
     readerSchema: NotRequired[ReaderSchemaDocument]
+    lookups: NotRequired[Annotated[list[LookupDocument], Field(max_length=MAX_TABLES)]]
     sinks: Annotated[
         list[Annotated[Sink, AfterValidator(_whole)]], Field(max_length=MAX_SINKS), AfterValidator(_each_once("name"))
     ]

@@ -75,6 +75,9 @@ class Reason(str, enum.Enum):
     LOG_FILE_INVALID = "LogFileInvalid"
     STATUS_FILE_INVALID = "StatusFileInvalid"
     IDENTITY_IN_USE = "IdentityInUse"
+    CONFIG_MAP_NOT_FOUND = "ConfigMapNotFound"
+    LOOKUP_INVALID = "LookupInvalid"
+    LOOKUP_NOT_UNIQUE = "LookupNotUnique"
     SCHEMA_NOT_FOUND = "SchemaNotFound"
     SCHEMA_UNSUPPORTED = "SchemaUnsupported"
     SCHEMA_REFUSED = "SchemaRefused"
@@ -146,6 +149,9 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.RECORD_REFUSED
             | Reason.KAFKA_REFUSED
             | Reason.SINK_REFUSED
+            | Reason.CONFIG_MAP_NOT_FOUND
+            | Reason.LOOKUP_INVALID
+            | Reason.LOOKUP_NOT_UNIQUE
             | Reason.SCHEMA_NOT_FOUND
             | Reason.SCHEMA_UNSUPPORTED
             | Reason.SCHEMA_REFUSED

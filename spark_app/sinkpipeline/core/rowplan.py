@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal
 
 from sinkpipeline.core.encoding import Encoding, encodings_of
+from sinkpipeline.core.lookups import TableText
 from sinkpipeline.core.quoting import quoted
 from sinkpipeline.core.schemas import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from sinkpipeline.core.manifest import Explode, PostgresqlSink, Select, SinkPipeline
+    from sinkpipeline.core.manifest import Explode, Lookup, PostgresqlSink, Select, SinkPipeline
 
 DecodeFormat = Literal["json", "avro", "protobuf", "csv", "text", "raw", "debezium"]
 OnNull = Literal["DeadLetter", "PassThrough", "Skip"]
@@ -80,6 +81,23 @@ class RowExplode:
 
 
 @dataclass(frozen=True)
+class RowLookup:
+    """`lookups`: a column that holds the row of a table with the key that is looked for, or null."""
+
+    name: str
+    equals: str
+    """Spark SQL of what is looked for."""
+    table: TableText
+    at: str
+    """Its path in the manifest."""
+
+    @property
+    def place(self) -> str:
+        """As errors of records name it."""
+        return f"transform.{self.at.rpartition('transform.')[2]}.equals"
+
+
+@dataclass(frozen=True)
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
@@ -111,6 +129,8 @@ class RowPlan:
     """Of `protobuf`: which one of the schema's; None: the first one."""
     largest: int | None = None
     """The most bytes of a value that is decoded where a worker has to hold many of them; a larger one is an error."""
+    lookups: tuple[RowLookup, ...] = ()
+    """After `explode`; each sees the columns of those before it."""
     rowless: bool = False
     """Whether a change of Debezium's that has no row is delivered."""
 
@@ -161,6 +181,32 @@ def row_explode(explode: Explode | None) -> RowExplode | None:
     )
 
 
+def row_lookups(lookups: Iterable[Lookup] | None, transform: str) -> tuple[RowLookup, ...]:
+    """Likewise; `transform`: the path of what they stand in."""
+    return tuple(
+        RowLookup(each.name, each.equals, _table_text(each), f"{transform}.lookups[{index}]")
+        for index, each in enumerate(lookups or ())
+    )
+
+
+def _table_text(lookup: Lookup) -> TableText:
+    source, csv = lookup.from_, lookup.csv
+    if source.config_map_ref is not None:
+        origin = f"key {source.config_map_ref.key} of ConfigMap {source.config_map_ref.name}"
+    else:
+        origin = "from.inline" if source.file is None else f"file {source.file}"
+    return TableText(
+        format=lookup.format.value,
+        schema=lookup.schema_text,
+        key=lookup.key,
+        origin=origin,
+        # What is elsewhere stands here too once it was read: `kinds.given`.
+        content=None if source.inline is None else source.inline.encode(),
+        delimiter="," if csv is None else csv.delimiter,
+        header=csv is not None and csv.header,
+    )
+
+
 def row_plan(pipeline: SinkPipeline) -> RowPlan:
     """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
@@ -173,6 +219,7 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         known=None if registry is None else Known(id_bytes=registry.id_format.size, asked=decode.asks_registry),
         message=decode.message,
         explode=row_explode(transform.explode),
+        lookups=row_lookups(transform.lookups, "spec.transform"),
         where=transform.where,
         select=row_select(transform.select),
         rowless=decode.debezium is not None and decode.debezium.without_row.value == "PassThrough",
@@ -185,6 +232,8 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
     own, place = of.transform, f"spec.sinks[{index}]"
     if own is not None and own.explode is not None:
         rows = replace(rows, explode=row_explode(own.explode), explode_at=f"{place}.transform")
+    if own is not None and own.lookups is not None:
+        rows = replace(rows, lookups=row_lookups(own.lookups, f"{place}.transform"))
     if own is not None and own.where is not None:
         rows = replace(rows, where=own.where, where_at=f"{place}.transform")
     if of.postgresql is not None:

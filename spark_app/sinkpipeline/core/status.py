@@ -16,6 +16,8 @@ from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.earlier_status import sums
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack
+from sinkpipeline.core.lookups import TableInfo
+from sinkpipeline.core.lookups import told as told_tables
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
 from sinkpipeline.core.work import Executors
@@ -103,9 +105,10 @@ def render(
     now_ms: int,
     executors: Executors | None = None,
     reader: Mapping[str, Any] | None = None,
+    tables: Iterable[TableInfo] = (),
 ) -> dict[str, Any]:
     """The document, JSON-ready. `executors`, `reader`: None where there is nothing to tell of them."""
-    sinks = list(reports)
+    sinks, lookups = list(reports), told_tables(tables)
     rendered = [_sink(report) for report in sinks]
     lost = executors is not None and executors.are_lost(now_ms)
     return {
@@ -121,6 +124,7 @@ def render(
         },
         **({} if executors is None else {"executors": told_executors(executors)}),
         **({} if reader is None else {"readerSchema": reader}),
+        **({"lookups": lookups} if lookups else {}),
         "sinks": rendered,
     }
 

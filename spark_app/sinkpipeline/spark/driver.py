@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.first_report import first_report
+from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.manifest.operation import SMALL_BATCHES
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.outcome import need_executors, outcome, waits
@@ -34,6 +35,7 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.analysis import analyse, order_kind
+from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
@@ -88,6 +90,7 @@ class Driver:
     _trouble: SinkPipelineError | None = field(default=None, init=False)
     """Why no sink can begin yet."""
     _reader: Mapping[str, Any] | None = field(default=None, init=False)
+    _tables: Sequence[TableInfo] = field(default=(), init=False)
     _abandoned: bool = field(default=False, init=False)
     _groups: LagGroups = field(init=False)
     completed: bool = field(default=False, init=False)
@@ -123,6 +126,8 @@ class Driver:
                 analyse(spark, *plans)
             else:
                 schemas.analyse(plans)
+            # What is read here counts until the run ends.
+            self._tables = load(spark, plans)
             query = QuerySettings(
                 rows=rows,
                 schemas=schemas,
@@ -292,6 +297,7 @@ class Driver:
             now_ms=now,
             executors=self._look_at_executors(reports, now),
             reader=self._reader,
+            tables=self._tables,
         )
         counts = {sink.id.sink: RunCounts() for sink in self.sinks}
         counts |= {runner.id.sink: runner.counts for runner in self._runners}

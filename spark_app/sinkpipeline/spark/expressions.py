@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     MapType,
@@ -346,6 +347,11 @@ _TYPES = {
         "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
     ),
     **{f"column{of}": _Rule(*rule) for of, rule in TAKEN.items()},
+    "equals of STRING": _Rule(_is(StringType), "STRING, as the key is", "CAST(... AS STRING)"),
+    "equals of DATE": _Rule(_is(DateType), "DATE, as the key is", "CAST(... AS DATE)"),
+    "equals of integers": _Rule(
+        _is(ByteType, ShortType, IntegerType, LongType), "an integer, as the key is", "CAST(... AS BIGINT)"
+    ),
     "array": _Rule(
         _is(ArrayType), "ARRAY<...>", "write a column that is one, or split(...) or from_json(...) of a text"
     ),

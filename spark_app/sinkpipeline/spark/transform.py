@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StringType, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import avro, columns, debezium, decode, framing, unavailable
+from sinkpipeline.spark import avro, columns, debezium, decode, framing, lookups, unavailable
 from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import encoded, encoding_error
@@ -57,6 +57,10 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     decoded = _decoded(df, plan, schema, error)
     if plan.explode is not None:
         decoded = _exploded(decoded, plan, plan.explode, error, schema)
+    for lookup in plan.lookups:
+        without = _without(decoded, plan, lookup.equals, lookup.place)
+        failed = F.coalesce(without, _failure(lookup.place))
+        decoded = lookups.looked_up(decoded, lookup, error, _hidden("equals", schema), without, failed)
     if plan.where is not None:
         decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
     selected, of = _selected(decoded, plan, error, schema)

@@ -36,6 +36,9 @@ spec:
       properties: {fetch.max.bytes: "8388608"}
   decode: {format: json, schema: "id BIGINT NOT NULL, amount DOUBLE, country STRING", onNull: DeadLetter}
   transform:
+    lookups:
+      - {name: rate, key: code, equals: country, format: csv, csv: {delimiter: ";", header: true},
+         schema: "code STRING NOT NULL, rate DOUBLE", from: {configMapRef: {name: rates, key: rates.csv}}}
     where: "amount > 0"
     select: {key: "CAST(id AS STRING)", value: "to_json(struct(id, amount, country))"}
   trigger: {interval: 1s, maxOffsetsPerTrigger: 500000}
@@ -126,6 +129,21 @@ def dead(document: dict[str, Any], topic: str) -> dict[str, Any]:
     return {**document, "deadLetter": {"topic": {"name": topic}}}
 
 
+def lookup(name: str = "rate", source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """One of `lookups`; `source` is its `from`."""
+    return {
+        "name": name,
+        "key": "code",
+        "equals": "CAST(key AS STRING)",
+        "format": "csv",
+        "schema": "code STRING, rate DOUBLE",
+        "from": {"inline": "NL,1"} if source is None else source,
+        **fields,
+    }
+
+
+_OWN_LOOKUPS = (*SINK, "transform", "lookups")
+_IN_CONFIG_MAP = {"name": "schemas", "key": "order.avsc"}
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 AVRO: dict[str, Any] = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
 _DELIMITER = "spec.decode.csv.delimiter"
@@ -212,6 +230,11 @@ ALLOWED: list[tuple[Steps, Any]] = [
     ((*SINK, "transform"), {"where": "true"}),
     ((*SINK, "transform"), {"explode": {"array": "a", "positionAs": "pos"}}),
     (("spec", "transform"), {"explode": {"array": "a", "as": "item", "positionAs": "n", "maxRowsPerRecord": 100_000}}),
+    (("spec", "transform", "lookups"), [lookup(f"a{index}") for index in range(8)]),
+    (("spec", "transform", "lookups"), [lookup(source={"file": "/tables/é.csv"}, key="a b")]),
+    (("spec", "transform", "lookups"), [lookup(format="json", source={"configMapRef": _IN_CONFIG_MAP})]),
+    (_OWN_LOOKUPS, [lookup(csv={"delimiter": "|"})]),
+    (_OWN_LOOKUPS, []),
     ((*SINK, "transform"), {"where": "a", "select": {"key": "k", "partition": "1"}}),
     (("spec", "sinks"), [sink(f"s{index}", f"t{index}") for index in range(32)]),
     *(
@@ -236,6 +259,9 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "spark", "conf"), {"spark.sql.session.timeZone": "UTC", "spark.executor.memoryOverhead": "1g"}),
     (("spec", "deletionPolicy"), "Delete"),
     (("spec", "decode"), {"format": "avro", "schema": '{"type": "record", "name": "a", "fields": []}'}),
+    (("spec", "decode"), {"format": "avro", "schemaConfigMapRef": _IN_CONFIG_MAP}),
+    (("spec", "decode"), {"format": "csv", "schemaConfigMapRef": _IN_CONFIG_MAP}),
+    (("spec", "decode"), {**AVRO, "format": "json", "schemaConfigMapRef": _IN_CONFIG_MAP}),
     (("spec", "decode"), AVRO),
     (("spec", "decode"), {"format": "protobuf", "schema": PROTO}),
     (("spec", "decode"), {"format": "protobuf", "schema": PROTO, "message": "shop.Order"}),
@@ -272,6 +298,13 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
         sink("copy", "orders", bootstrapServers="x:1,KAFKA:9092"),
         "spec.sinks[0].kafka.topic.name",
         "is a source topic too",
+    ),
+    # Kubernetes' keys of lists know capitals.
+    (
+        ("spec", "transform", "lookups"),
+        [lookup("rate"), lookup("Rate")],
+        "spec.transform.lookups[1].name",
+        "name of its own",
     ),
     # CEL reads no JSON.
     (("spec", "decode"), {"format": "avro", "schema": "{"}, "spec.decode.schema", "is no JSON"),
@@ -695,6 +728,74 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "name the subject",
     ),
     (("spec", "decode"), {"format": "raw", "onNull": "Drop"}, "spec.decode.onNull", "DeadLetter, PassThrough or Skip"),
+    (
+        ("spec", "decode"),
+        {"format": "json", "schema": "a INT", "schemaConfigMapRef": _IN_CONFIG_MAP},
+        "spec.decode.schemaConfigMapRef",
+        "stands beside schema",
+    ),
+    (
+        ("spec", "decode"),
+        {**AVRO, "schemaConfigMapRef": _IN_CONFIG_MAP},
+        "spec.decode.schemaConfigMapRef",
+        "stands beside schemaRegistry",
+    ),
+    (
+        ("spec", "decode"),
+        {"format": "text", "schemaConfigMapRef": _IN_CONFIG_MAP},
+        "spec.decode.schemaConfigMapRef",
+        "no meaning for format text",
+    ),
+    (
+        ("spec", "decode"),
+        registry({"format": "json", "schemaConfigMapRef": _IN_CONFIG_MAP}, subject="a"),
+        "spec.decode.schemaRegistry.subject",
+        "stands beside decode.schema",
+    ),
+    # lookups
+    *(
+        ((*transform, "lookups"), [lookup(**fields)], f"{place}.lookups[0].{at}", word)
+        for transform, place in (
+            (("spec", "transform"), "spec.transform"),
+            ((*SINK, "transform"), "spec.sinks[0].transform"),
+        )
+        for fields, at, word in (
+            ({"equals": "é" * 8193}, "equals", "at most 16384 bytes"),
+            ({"schema": "é" * 2049}, "schema", "at most 4096 bytes"),
+            ({"source": {"inline": "é" * 8193}}, "from.inline", "at most 16384 bytes"),
+            ({"format": "json", "csv": {}}, "csv", "no meaning for format json"),
+        )
+    ),
+    (("spec", "transform", "lookups"), [lookup("1")], "spec.transform.lookups[0].name", "begin with a letter"),
+    (("spec", "transform", "lookups"), [lookup(format="xml")], "spec.transform.lookups[0].format", "csv or json"),
+    (("spec", "transform", "lookups"), [lookup(key="")], "spec.transform.lookups[0].key", "name of a column"),
+    (("spec", "transform", "lookups"), [lookup(source={})], "spec.transform.lookups[0].from", "exactly one"),
+    (
+        ("spec", "transform", "lookups"),
+        [lookup(source={"inline": "a", "file": "/a"})],
+        "spec.transform.lookups[0].from",
+        "exactly one",
+    ),
+    (
+        ("spec", "transform", "lookups"),
+        [lookup(source={"file": "a.csv"})],
+        "spec.transform.lookups[0].from.file",
+        "beginning with /",
+    ),
+    (
+        ("spec", "transform", "lookups"),
+        [lookup(source={"configMapRef": {"name": "A", "key": "k"}})],
+        "spec.transform.lookups[0].from.configMapRef.name",
+        "name of a ConfigMap",
+    ),
+    (
+        ("spec", "transform", "lookups"),
+        [lookup(source={"configMapRef": {"name": "a", "key": ".."}})],
+        "spec.transform.lookups[0].from.configMapRef.key",
+        "key of a ConfigMap",
+    ),
+    (("spec", "transform", "lookups"), [lookup(f"a{i}") for i in range(9)], "spec.transform.lookups", "at most 8"),
+    (("spec", "transform", "lookups"), [lookup()] * 2, "spec.transform.lookups[1].name", "name of its own"),
     # transform
     (("spec", "transform"), {"where": " "}, "spec.transform.where", "is empty"),
     (("spec", "transform"), {"where": True}, "spec.transform.where", "put it in quotes"),

@@ -31,10 +31,12 @@ from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable, returning
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kinds import redrive_of
+from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import spark_session
@@ -52,6 +54,7 @@ class How:
     output: str
     log_file: Path | None
     to_source: bool = False
+    config_maps_dir: Path | None = None
 
 
 def redrive_letters(
@@ -94,7 +97,8 @@ def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, h
                 return_letters(redrive, done, show)
             else:
                 log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
-                deliver_letters(pipeline, redrive, survey, log_file, done, show)
+                given = read_given(pipeline, how.config_maps_dir)
+                deliver_letters(given, redrive, survey, log_file, done, show)
     finally:
         _show(done.summary, how.output)
         for line in left(done.summary):
@@ -125,7 +129,7 @@ def deliver_letters(
     done: Done,
     show: Callable[[Summary], None],
 ) -> None:
-    """Through decode and transform, with a Spark of its own."""
+    """Through decode and transform, with a Spark of its own; with what the manifest refers to beside it."""
     spark = pipeline.spec.spark
     conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
     rows = rows_of(row_plan(pipeline), pipeline, redrive.settings.id.sink)
@@ -133,6 +137,7 @@ def deliver_letters(
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
         schemas = schemas_of(session, redrive.settings.source.registry)
         analyse(session, planned(rows, schemas))
+        load(session, [rows])
         encoder = Encoder(session, redrive.settings.encodings, registers=True)
         rows = replace(rows, encodings=encoder.plan(planned(rows, schemas)).encodings)
         redrive.transform = LetterTransform(session, rows, schemas)

@@ -1,6 +1,7 @@
 """The command of a Job's pod: what a `SinkPipelineAction` asks for, shown or carried out.
 
-    python -m sinkpipeline.cli.pod.asked --config FILE --order FILE --secrets-dir DIR --termination-log FILE
+    python -m sinkpipeline.cli.pod.asked --config FILE --order FILE --secrets-dir DIR --config-maps-dir DIR
+        --termination-log FILE
 
 The order is the operator's, as JSON: `do` (preview, or carryOut), the action's `spec`, `created` in Unix milliseconds,
 `owner` (cluster and name), for a reset `resume` as the driver gets it, and for carrying out `resolved`, as the preview
@@ -47,6 +48,7 @@ from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
 from sinkpipeline.kafka.return_to_source import check_returnable
 from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.asked_reset import AskedReset
+from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 
 _LOG = logging.getLogger("sinkpipeline.action")
@@ -84,11 +86,14 @@ class _Order:
 @click.option("--config", required=True, type=_FILE, help="The manifest, with every default.")
 @click.option("--order", required=True, type=_FILE, help="What is asked for; JSON.")
 @click.option("--secrets-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <secret>/<key>.")
+@click.option("--config-maps-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <name>/<key>.")
 @click.option("--termination-log", type=_FILE, default=DEFAULT, show_default=True, help="Where the answer goes.")
-def act(config: Path, order: Path, secrets_dir: Path | None, termination_log: Path) -> None:
+def act(
+    config: Path, order: Path, secrets_dir: Path | None, config_maps_dir: Path | None, termination_log: Path
+) -> None:
     """Show or carry out what a SinkPipelineAction asks for."""
     try:
-        answer = _answer(read_manifest(config), _Order.read(order), secrets_dir)
+        answer = _answer(read_manifest(config), _Order.read(order), secrets_dir, config_maps_dir)
         _write(termination_log, answer)
     except BaseException as raised:  # noqa: BLE001 - whatever it is, it is told
         error = told(raised)
@@ -97,7 +102,11 @@ def act(config: Path, order: Path, secrets_dir: Path | None, termination_log: Pa
         sys.exit(error.reason.exit_code)
 
 
-def _answer(pipeline: SinkPipeline, order: _Order, secrets_dir: Path | None) -> dict[str, Any]:
+def _answer(
+    pipeline: SinkPipeline, order: _Order, secrets_dir: Path | None, config_maps_dir: Path | None
+) -> dict[str, Any]:
+    if order.spec.action is ActionType.REDRIVE and order.spec.to != SOURCE:
+        pipeline = read_given(pipeline, config_maps_dir)
     sinks = [replace(each, owner=order.owner) for each in resolve_sinks(pipeline, secrets_dir)]
     work = _WORK[order.spec.action](pipeline, sinks, order)
     if order.do == PREVIEW:

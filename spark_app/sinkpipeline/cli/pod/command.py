@@ -30,6 +30,7 @@ from sinkpipeline.core.log_lines import PIPELINE, RUN
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
+from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.driver import Driver
@@ -50,6 +51,7 @@ def _listen(_context: click.Context, _parameter: click.Parameter, value: str) ->
 @click.option("--config", required=True, type=_FILE, help="The manifest, with every default.")
 @click.option("--resume", type=_FILE, help="What is remembered, which circuits are open, an owner to adopt; JSON.")
 @click.option("--secrets-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <secret>/<key>.")
+@click.option("--config-maps-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <name>/<key>.")
 @click.option("--listen", required=True, metavar="HOST:PORT", callback=_listen, help="Where the service listens.")
 @click.option("--token-file", required=True, type=_FILE, help="Holds the bearer token of /status and /metrics.")
 @click.option("--termination-log", type=_FILE, default=DEFAULT, show_default=True, help="Where last words go.")
@@ -85,6 +87,7 @@ class _Options:
     config: Path
     resume: Path | None
     secrets_dir: Path | None
+    config_maps_dir: Path | None
     listen: tuple[str, int]
     token_file: Path
     termination_log: Path
@@ -100,6 +103,7 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
     if pipeline.spec.suspend:
         _LOG.info("%s is suspended (spec.suspend): nothing to run", pipeline.identity)
         return None
+    pipeline = read_given(pipeline, given.config_maps_dir)
     identity = pipeline.identity
     os.environ[PIPELINE] = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
     resume = Resume(identity=identity) if given.resume is None else read_resume(given.resume, identity)

@@ -24,6 +24,7 @@ from sinkpipeline.core.manifest.kafka import (
     SecretRef,
     Tls,
 )
+from sinkpipeline.core.manifest.lookup import ConfigMapRef, Lookup, TableFormat, TableSource
 from sinkpipeline.core.manifest.model import API_VERSION, KIND, Metadata, OwnerReference, SinkPipeline, Spec
 from sinkpipeline.core.manifest.operation import (
     Backoff,
@@ -78,6 +79,7 @@ __all__ = [
     "BasicAuth",
     "BearerAuth",
     "CertificateRef",
+    "ConfigMapRef",
     "DataTopic",
     "DeadLetter",
     "DeadLetterTopic",
@@ -102,6 +104,7 @@ __all__ = [
     "KafkaConnection",
     "KafkaSink",
     "KafkaSource",
+    "Lookup",
     "ManifestError",
     "Metadata",
     "Oauthbearer",
@@ -132,6 +135,8 @@ __all__ = [
     "StartingOffsets",
     "StringMap",
     "SubjectNameStrategy",
+    "TableFormat",
+    "TableSource",
     "Tls",
     "Transform",
     "Trigger",

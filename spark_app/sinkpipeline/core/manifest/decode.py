@@ -12,6 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
+from sinkpipeline.core.manifest.lookup import ConfigMapRef, Lookups
 from sinkpipeline.core.manifest.names import (
     AVRO_OF_A_RECORD,
     COLUMN_NAME,
@@ -90,6 +91,8 @@ class Decode(Part):
     without. For debezium likewise, of the row that changes. For avro the Avro schema of all records, as JSON, and for
     protobuf the text of a .proto file. At most 65536 bytes. avro, protobuf and debezium are without it where there is
     schemaRegistry."""
+    schema_config_map_ref: ConfigMapRef | None = None
+    """A key of a ConfigMap that holds what `schema` would; read when the driver starts."""
     message: RecordName | None = None
     """For protobuf: the full name of the message, such as shop.Order; left out, the first one of the schema."""
     csv: Csv | None = None
@@ -104,9 +107,14 @@ class Decode(Part):
     in an envelope before it)."""
 
     @property
+    def gives_schema(self) -> bool:
+        """Here, or in a ConfigMap."""
+        return self.schema_text is not None or self.schema_config_map_ref is not None
+
+    @property
     def asks_registry(self) -> bool:
         """Whether schemas are asked for; else frames are all that is looked at."""
-        of_registry = self.format in _OF_WRITERS or self.schema_text is None
+        of_registry = self.format in _OF_WRITERS or not self.gives_schema
         return self.schema_registry is not None and of_registry
 
     @model_validator(mode="after")
@@ -118,7 +126,11 @@ class Decode(Part):
 
 
 def _faults(decode: Decode) -> Iterator[Fault | None]:
-    yield _schema_fault(decode)
+    # What is in a ConfigMap is in place of a schema, and keeps its rules.
+    at = ("schema",) if decode.schema_config_map_ref is None else ("schemaConfigMapRef",)
+    if decode.schema_text is not None and decode.schema_config_map_ref is not None:
+        yield Fault("remove it, or schema", "stands beside schema", at)
+    yield _schema_fault(decode, at)
     yield _registry_fault(decode)
     yield _csv_fault(decode)
     yield _message_fault(decode)
@@ -134,35 +146,35 @@ _OF_WRITERS = (DecodeFormat.AVRO, DecodeFormat.PROTOBUF)
 """A record of them can be read only by its writer's schema, or by one that is for all."""
 
 
-def _schema_fault(decode: Decode) -> Fault | None:
-    schema, form, at = decode.schema_text, decode.format, ("schema",)
+def _schema_fault(decode: Decode, at: tuple[str, ...]) -> Fault | None:
+    form = decode.format
     if form in _OF_DDL:
-        if schema is not None or (form is DecodeFormat.JSON and decode.schema_registry is not None):
+        if decode.gives_schema or (form is DecodeFormat.JSON and decode.schema_registry is not None):
             return None
         return Fault(_DDL, f"is missing, and format {form.value} needs it", at)
     if form is DecodeFormat.DEBEZIUM:
-        return _row_fault(decode)
+        return _row_fault(decode, at)
     if form in _OF_WRITERS:
         return _schema_of_writers(decode, at)
     right = "remove it, or use json, avro, protobuf, csv or debezium"
-    return None if schema is None else Fault(right, _no_meaning(form), at)
+    return Fault(right, _no_meaning(form), at) if decode.gives_schema else None
 
 
-def _row_fault(decode: Decode) -> Fault | None:
-    if decode.schema_text is not None and decode.schema_registry is not None:
+def _row_fault(decode: Decode, at: tuple[str, ...]) -> Fault | None:
+    if decode.gives_schema and decode.schema_registry is not None:
         right = "remove it: the columns are those of the reader's schema"
-        return Fault(right, "stands beside schemaRegistry", ("schema",))
-    if decode.schema_text is None and decode.schema_registry is None:
-        return Fault(_ROW, "is missing, and debezium needs it", ("schema",))
+        return Fault(right, "stands beside schemaRegistry", at)
+    if not decode.gives_schema and decode.schema_registry is None:
+        return Fault(_ROW, "is missing, and debezium needs it", at)
     return None
 
 
 def _schema_of_writers(decode: Decode, at: tuple[str, ...]) -> Fault | None:
     schema, avro = decode.schema_text, decode.format is DecodeFormat.AVRO
-    if schema is not None and decode.schema_registry is not None:
+    if decode.gives_schema and decode.schema_registry is not None:
         right = "make it schemaRegistry.reader.schema" if avro else "remove it, or schemaRegistry, which has the schema"
         return Fault(right, "stands beside schemaRegistry", at)
-    if schema is None and decode.schema_registry is None:
+    if not decode.gives_schema and decode.schema_registry is None:
         what = "an Avro schema as JSON" if avro else "the text of a .proto file"
         return Fault(f"give {what}, or schemaRegistry", f"is missing, and {decode.format.value} needs it", at)
     wrong = avro_fault(schema) if avro and schema is not None else None
@@ -176,15 +188,15 @@ def _registry_fault(decode: Decode) -> Fault | None:
     if form not in _FRAMED:
         return Fault("remove it, or use json, avro, protobuf or debezium", _no_meaning(form), ("schemaRegistry",))
     if form is DecodeFormat.JSON:
-        return _json_fault(registry, decode.schema_text)
+        return _json_fault(registry, gives_schema=decode.gives_schema)
     if form is DecodeFormat.PROTOBUF and registry.reader is not None and registry.reader.schema_text is not None:
         at = ("schemaRegistry", "reader", "schema")
         return Fault("give a version of the subject", "is an Avro schema, and the format is protobuf", at)
     return None
 
 
-def _json_fault(registry: SchemaRegistry, schema: str | None) -> Fault | None:
-    if schema is None:
+def _json_fault(registry: SchemaRegistry, *, gives_schema: bool) -> Fault | None:
+    if not gives_schema:
         if registry.reader is None or registry.reader.schema_text is None:
             return None
         at: tuple[str, ...] = ("schemaRegistry", "reader", "schema")
@@ -292,6 +304,8 @@ class Transform(Part):
 
     explode: Explode | None = None
     """Several rows of one record: where and select are asked for each of them. They are delivered together, or not."""
+    lookups: Lookups | None = None
+    """Small tables that each row is looked up in, one after the other, before where and select."""
     where: Expression | None = None
     """A Spark SQL condition; records for which it is not true are not delivered. At most 16384 bytes."""
     select: Select | None = None
@@ -305,6 +319,8 @@ class SinkTransform(Part):
 
     explode: Explode | None = None
     """Several rows of one record, in place of all of spec.transform.explode."""
+    lookups: Lookups | None = None
+    """Small tables, in place of all of spec.transform.lookups; [] for none."""
     where: Expression | None = None
     """A Spark SQL condition in place of spec.transform.where ("true" for all records). At most 16384 bytes."""
     select: SinkSelect | None = None
@@ -313,5 +329,5 @@ class SinkTransform(Part):
     @model_validator(mode="after")
     def _transforms_something(self) -> Self:
         if self == SinkTransform.model_construct():
-            refuse("give explode, where or select, or leave transform out", "is empty")
+            refuse("give explode, lookups, where or select, or leave transform out", "is empty")
         return self

@@ -13,6 +13,7 @@ from typing_extensions import Self
 from sinkpipeline.core.manifest.base import Part, StringMap
 from sinkpipeline.core.manifest.decode import Decode, DecodeFormat, Transform
 from sinkpipeline.core.manifest.kafka import KafkaConnection
+from sinkpipeline.core.manifest.lookup import ConfigMapRef, config_maps_of
 from sinkpipeline.core.manifest.names import Identity, NamespaceName, ResourceName
 from sinkpipeline.core.manifest.operation import DeletionPolicy, FailurePolicy, Spark, Trigger
 from sinkpipeline.core.manifest.problems import Fault, fault_error
@@ -145,6 +146,13 @@ class SinkPipeline(Part):
     def connection(self, sink: Sink) -> KafkaConnection:
         """The cluster of a sink, and the credentials there; of one that is no topic, the source's."""
         return connection_of(self.spec.source.kafka, sink)
+
+    def config_maps(self) -> Iterator[ConfigMapRef]:
+        """What of it stands in ConfigMaps."""
+        if self.spec.decode.schema_config_map_ref is not None:
+            yield self.spec.decode.schema_config_map_ref
+        for transform in (self.spec.transform, *(sink.transform for sink in self.spec.sinks)):
+            yield from config_maps_of(None if transform is None else transform.lookups)
 
     def to_document(self) -> dict[str, Any]:
         """The manifest with every default spelled out; parsing it gives an equal pipeline."""

@@ -33,6 +33,8 @@ MAX_RESOURCE_NAME = 52
 
 MAX_EXPRESSION = 16 * 1024
 MAX_SCHEMA_BYTES = 64 * 1024
+MAX_TABLE_SCHEMA = 4 * 1024
+MAX_INLINE_TABLE = 16 * 1024
 
 
 NOT_BLANK = r"[^\x00]*[^\x00 \t\n\f\r][^\x00]*"
@@ -118,6 +120,18 @@ SecretKey = Annotated[
         "use the key of a Secret: at most 253 of a-z, A-Z, 0-9, -, . and _, but not . and nothing that begins with ..",
     ),
 ]
+ConfigMapName = Annotated[
+    str, _Name(_SUBDOMAIN, 253, "use the name of a ConfigMap: at most 253 of a-z, 0-9, - and . (DNS-1123 subdomain)")
+]
+ConfigMapKey = Annotated[
+    str,
+    _Name(
+        r"\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*",
+        253,
+        "use the key of a ConfigMap: at most 253 of a-z, A-Z, 0-9, -, . and _, but not . and nothing that begins "
+        "with ..",
+    ),
+]
 UserName = Annotated[str, _Text(256, "a user name")]
 ClientId = Annotated[
     str,
@@ -174,6 +188,9 @@ AvroText = Annotated[str, _Text(MAX_SCHEMA_BYTES, "an Avro schema as JSON"), Aft
 ColumnName = Annotated[
     str, _Name(r"[A-Za-z][A-Za-z0-9_]*", 64, "use letters, digits and underscores, and begin with a letter")
 ]
+TableSchema = Annotated[str, _Text(MAX_TABLE_SCHEMA, 'a Spark DDL schema such as "id BIGINT NOT NULL, name STRING"')]
+TableColumn = Annotated[str, _Name(r"[^\x00-\x1f\x7f]+", 255, "write the name of a column of schema")]
+InlineTable = Annotated[str, _Text(MAX_INLINE_TABLE, "the lines of the table")]
 Delimiter = Annotated[
     str,
     _Name(r"[^\x00\n\r\"\\A-Za-z0-9]", 1, "use one character that is no letter, digit, quote, backslash or line break"),
@@ -247,5 +264,9 @@ SQL_TYPE = (
 Directory = Annotated[
     str,
     _Name(r"/[^\x00-\x1f\x7f]*", 1024, "write the path of a directory, beginning with /, at most 1024 characters"),
+]
+FilePath = Annotated[
+    str,
+    _Name(r"/[^\x00-\x1f\x7f]*", 1024, "write the path of a file, beginning with /, at most 1024 characters"),
 ]
 Digest = Annotated[str, _Name(r"[0-9a-f]{16}", 16, "copy status.digest")]

@@ -13,6 +13,7 @@ _KINDS = (
 )
 _ONE_PIPELINE_PER_SHAPE = "use spec.decode for all sinks, or another SinkPipeline"
 _STATEFUL = "use row-by-row expressions in where and select"
+_JOIN = "use lookups for a table of at most 1 MiB; streams are not joined"
 _SCHEMA_REGISTRY = "give spec.decode.schemaRegistry, or the schema in spec.decode.schema"
 _OPERATOR_DEFAULT = "remove it: the operator's default is used"
 
@@ -39,8 +40,9 @@ _FIELDS: Mapping[str, str] = {
     **{
         f"{transform}.{name}": _STATEFUL
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for name in ("aggregate", "dropDuplicates", "groupBy", "join", "watermark", "window")
+        for name in ("aggregate", "dropDuplicates", "groupBy", "watermark", "window")
     },
+    **{f"{transform}.join": _JOIN for transform in ("spec.transform", "spec.sinks[].transform")},
     **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},
     **{f"spec.sinks[].{kind}": "use a kafka or a postgresql sink" for kind in _KINDS if kind != "postgresql"},
 }
