@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -40,6 +39,7 @@ from servers.kube_api import KubeApi
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, LocalProcess, free_ports
 from support.kafka.topics import create_topic
+from support.kube.audit import Audit
 from support.kube.fleet import Fleet
 from support.kube.rights import Outside, install
 from support.waiting import wait_until
@@ -100,42 +100,6 @@ class Result:
     peak_rss_mb: float
 
 
-class Audit:
-    """The API server's audit log of one account."""
-
-    def __init__(self, directory: Path) -> None:
-        self._log = directory / "audit.log"
-        self._policy = directory / "audit.yaml"
-        user = f"system:serviceaccount:{NAMESPACE}:{chart.RELEASE}"
-        policy = {
-            "apiVersion": "audit.k8s.io/v1",
-            "kind": "Policy",
-            "omitStages": ["RequestReceived", "ResponseStarted"],
-            "rules": [{"level": "Metadata", "users": [user]}, {"level": "None"}],
-        }
-        self._policy.write_text(json.dumps(policy))
-
-    @property
-    def flags(self) -> dict[str, str]:
-        return {"audit-policy-file": str(self._policy), "audit-log-path": str(self._log)}
-
-    def position(self) -> int:
-        return self._log.stat().st_size if self._log.exists() else 0
-
-    def since(self, position: int) -> Counter[tuple[str, str]]:
-        """Verbs and resources."""
-        found: Counter[tuple[str, str]] = Counter()
-        with self._log.open("rb") as file:
-            file.seek(position)
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    event = json.loads(line)
-                    of = event.get("objectRef") or {}
-                    resource = "/".join(filter(None, (of.get("resource", ""), of.get("subresource", ""))))
-                    found[event["verb"], resource] += 1
-        return found
-
-
 class Resources:
     """When each pipeline was Ready for the first time, and who is now."""
 
@@ -171,7 +135,7 @@ class Bench:
         self._directory = directory
         self._stack = contextlib.ExitStack()
         self._gone: dict[str, threading.Event] = {}
-        self._audit = Audit(directory)
+        self._audit = Audit(directory, NAMESPACE)
         self.settings: dict[str, str] = {}
         """What the operator runs with."""
 

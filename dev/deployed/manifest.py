@@ -1,4 +1,4 @@
-"""deploy/install.yaml: the operator for `kubectl apply -f`, which is its chart with the default values, and the CRD.
+"""deploy/install.yaml: the operator for `kubectl apply --server-side`: its chart with the default values, and the CRD.
 
 `PYTHONPATH=dev python -m deployed.manifest` writes it anew. That takes Helm; to read and to apply it does not.
 """

@@ -275,6 +275,16 @@ def test_what_the_types_refuse_the_schema_refuses(steps: Steps, value: Any, path
     assert any(set(re.sub(r"\[\d+\]|[.:']", " ", error).split()) >= set(place[:2]) for error in errors), errors
 
 
+def test_the_manual_lists_what_only_the_operator_refuses() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text()
+    section = text.partition("let pass:\n")[2].partition("\nOne cluster can have addresses")[0]
+    fields = re.findall(r"`([\w.]+)`", section)
+    assert fields
+    for _, _, path, _ in MODEL_ONLY:
+        place = "." + re.sub(r"\[.*?\]", "", path).removeprefix("spec.") + "."
+        assert any(f".{field}." in place for field in fields), path
+
+
 def test_what_is_wrong_in_tables_is_refused_by_both() -> None:
     for change in MORE_WRONG:
         document = changed(smallest(), change)

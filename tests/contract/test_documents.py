@@ -45,14 +45,33 @@ def test_every_reason_is_documented_with_its_exit_code() -> None:
 
 
 def test_there_is_one_way_to_apply_the_definitions() -> None:
-    told = {
-        command
+    """Also in deploy/install.yaml, which has them, whether kubectl reads it or is given it."""
+    pages = [
+        path
         for folder, kinds in (("docs", "*.md"), ("charts", "*.txt"), ("charts", "*.md"), ("operator", "*.py"))
         for path in (ROOT / folder).rglob(kinds)
         if "design" not in path.parts
-        for command in re.findall(r"kubectl apply [^`\"\n|]*crds/?", path.read_text())
+    ]
+    lines = [line for path in [ROOT / "README.md", *pages] for line in path.read_text().splitlines()]
+    told = {
+        command
+        for line in lines
+        for command in re.findall(r"kubectl apply [^`\"|]*", line)
+        if re.search(r"crds/?\b", command) or "install.yaml" in line
     }
-    assert told == {"kubectl apply --server-side --force-conflicts -f crds/"}
+    way = "kubectl apply --server-side --force-conflicts -f"
+    assert told == {f"{way} crds/", f"{way} -"}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/install.md"])
+def test_a_namespace_is_made_before_anything_is_installed_into_it(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.compile(r"(?:jobNamespaces|driver\.namespaces)=\{(\w+)\}|apply --namespace (\w+) ")
+    found = [(next(filter(None, each.groups())), each.start()) for each in named.finditer(text)]
+    assert {name for name, _ in found} == {"shop"}
+    made = [each.start() for each in re.finditer(r"^ *kubectl create namespace shop$", text, re.MULTILINE)]
+    assert len(made) == 1, "typed once more it would be refused"
+    assert made[0] < min(at for _, at in found)
 
 
 def test_the_plugin_is_installed_under_the_names_that_kubectl_looks_for() -> None:

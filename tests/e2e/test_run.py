@@ -67,6 +67,7 @@ def test_transactions_of_the_source_filters_and_idle_partitions(kafka: LocalKafk
 
     delivered = [record.text for record in read_committed(servers, f"{name}-out")]
     assert sorted(delivered) == ["keep-1", "keep-2", "keep-3"]
+    assert app.status()["phase"] == "Completed"
     assert app.status()["totals"]["lag"] == 0
     assert [line["lag"] for line in app.progress()] == [0, 0, 0, 0]
     assert sum(line["rows"] for line in app.progress()) == 3

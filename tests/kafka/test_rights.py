@@ -36,6 +36,7 @@ from sinkpipeline.kafka.source.lag_groups import LagGroups
 from sinkpipeline.kafka.source.positions import read_group
 from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.sinks.worker import Worker
@@ -57,8 +58,8 @@ def secured(secure_kafka: SecureKafka, tmp_path: Path) -> Secured:
 
 
 def describing(right: Right) -> list[Right]:
-    """Without it nobody could tell a missing Read or Write, which imply it, from a missing Describe."""
-    implied = right.operation in (AclOperation.READ, AclOperation.WRITE)
+    """Without it nobody could tell a missing Read, Write or Delete, which imply it, from a missing Describe."""
+    implied = right.operation in (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
     return [replace(right, operation=AclOperation.DESCRIBE)] if implied else []
 
 
@@ -140,6 +141,12 @@ def preview(sink: Secured) -> None:
     look(sink.settings(), None)
 
 
+def remove(sink: Secured) -> None:
+    admin = Admin(sink.connection)
+    SinkRemoval(ports=ports(sink.settings(), admin, admin)).carry_out()
+    assert topics.topic_id(sink.servers, sink.data) is None
+
+
 COMMANDS: dict[str, Callable[[Secured], None]] = {
     "run": run,
     "validate": validate,
@@ -147,9 +154,10 @@ COMMANDS: dict[str, Callable[[Secured], None]] = {
     "reset": reset,
     "reset --to-group": reset_to_group,
     "preview": preview,
+    "deletionPolicy: Delete": remove,
 }
-OF_PROGRESS = frozenset({"progress", "reset", "reset --to-group", "preview"})
-"""Commands that look at, or change, what a run has left."""
+OF_PROGRESS = frozenset({"progress", "reset", "reset --to-group", "preview", "deletionPolicy: Delete"})
+"""What looks at, or changes, what a run has left."""
 
 
 def lettered(sink: Secured) -> SinkSettings:
@@ -278,7 +286,8 @@ def test_exactly_these_rights_suffice_to_look_and_to_reset(command: str, secured
 
     COMMANDS[command](secured)
 
-    assert secured.frontier() == {0: 3 if command == "reset" else 0}
+    left = {"reset": {0: 3}, "deletionPolicy: Delete": {}}
+    assert secured.frontier() == left.get(command, {0: 0})
 
 
 MISSING = [

@@ -53,6 +53,8 @@ def installed(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         "KUBECACHEDIR": str(tree / "cache"),
         "REGISTRY": REGISTRY,
     }
+    # It is there since Kubeflow's operator serves it.
+    api_server.kubectl("create", "namespace", names.served)
     commands = documented()
     assert len(commands) == 2
     for each in commands:

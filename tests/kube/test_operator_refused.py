@@ -13,18 +13,22 @@ from support.kube.scripts import Script, SinkScript
 
 pytestmark = pytest.mark.kube
 
+OPENED_MS = 1_750_000_000_000
 NO_LONGER = 20.0
 """Within so many seconds, whatever else is refused."""
 
 
 def running(lab: OperatorLab, name: str) -> None:
-    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": SinkScript(rows=8, next=(8,), epoch=1)}))
+    """With a sink of which everything is remembered, also that its circuit was opened."""
+    script = SinkScript(rows=8, next=(8,), epoch=1, circuit_opened_at=OPENED_MS)
+    lab.drivers.play((lab.namespace, name), Script(sinks={"copy": script}))
     lab.apply(lab.pipeline(name))
     lab.until_ready(name)
+    assert None not in remembered(lab, name)
 
 
 def remembered(lab: OperatorLab, name: str) -> list[Any]:
-    keys = ("frontier", "epoch", "dataTopicId", "progressTopicId", "rowsDelivered")
+    keys = ("frontier", "epoch", "dataTopicId", "progressTopicId", "rowsDelivered", "circuit")
     return [lab.sink(name).get(key) for key in keys]
 
 
@@ -36,7 +40,12 @@ def suspend(lab: OperatorLab, name: str) -> None:
 def test_a_driver_whose_answer_is_none_is_told_and_obeys(lab: OperatorLab, name: str) -> None:
     running(lab, name)
     before = remembered(lab, name)
-    for place, value in (("state", "Draining"), ("frontier", [{"topic": "numbers", "next": [-1]}]), ("lag", None)):
+    for place, value in (
+        ("state", "Draining"),
+        ("frontier", [{"topic": "numbers", "next": [-1]}]),
+        ("circuit", {"openedAt": "yesterday"}),
+        ("lag", None),
+    ):
         lab.driver(name).change(lie=(("sinks", 0, place), value))
         lab.until_status(
             name,

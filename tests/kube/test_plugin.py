@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from support.kube.kubelet import Kubelet
 from support.kube.operator_lab import OperatorLab
 from support.kube.scripts import SinkScript
 from support.kube.suspended import Suspended
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
 
@@ -36,16 +39,21 @@ def lab(kafka_lab: OperatorLab) -> Iterator[OperatorLab]:
 
 
 @pytest.fixture
-def kubectl(lab: OperatorLab, tmp_path: Path) -> Plugin:
-    """Types `kubectl ...` with a kubeconfig whose context has the lab's namespace."""
+def environ(lab: OperatorLab, tmp_path: Path) -> dict[str, str]:
+    """Of a shell that finds the plugin, with a kubeconfig of its own."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(lab.cluster.kubectl("config", "view", "--raw", "--flatten"))
-    environ = {
+    return {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "KUBECONFIG": str(kubeconfig),
         "KUBECACHEDIR": str(lab.cluster.directory / "kubectl-cache"),
     }
+
+
+@pytest.fixture
+def kubectl(lab: OperatorLab, environ: Mapping[str, str]) -> Plugin:
+    """Types `kubectl ...` with a kubeconfig whose context `shop` has the lab's namespace."""
 
     def type_(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -83,6 +91,12 @@ def test_a_pipeline_is_seen_stopped_and_started(lab: OperatorLab, kubectl: Plugi
         assert part in text
     [row] = [line for line in kubectl("sinkpipeline", *ours, "status").stdout.splitlines() if line.startswith(name)]
     assert row.split()[1:4] == ["Running", "1/1", "7"]
+    read = kubectl("sinkpipeline", "progress", name, *ours).stdout.splitlines()
+    assert [line.split() for line in read[:2]] == [
+        ["SINK", "TOPIC", "PARTITION", "NEXT"],
+        ["copy", "numbers", "0", "12352"],
+    ]
+    assert "  delivered  12,345" in "\n".join(read)
     # Whoever may write an event there can't write what an administrator's terminal shows.
     lab.kubectl("create", "-f", "-", stdin=json.dumps(forged_event(lab.namespace, name)))
     text = kubectl("sinkpipeline", "status", name, *ours).stdout
@@ -102,6 +116,33 @@ def test_a_pipeline_is_seen_stopped_and_started(lab: OperatorLab, kubectl: Plugi
     kubectl("sinkpipeline", "restart", name, *ours)
     lab.until_started(name, 3)
     assert not lab.resource(name)["spec"]["suspend"]
+
+
+@pytest.mark.usefixtures("kubectl")
+@pytest.mark.thorough("waits for looks; tests/unit/test_plugin_page has the rates")
+def test_a_watch_shows_rates_until_it_is_interrupted(
+    lab: OperatorLab, environ: Mapping[str, str], name: str, tmp_path: Path
+) -> None:
+    """With the context `shop` of the kubeconfig."""
+    lab.apply(lab.pipeline(name))
+    lab.until_ready(name)
+    shown = tmp_path / "shown"
+    argv = [kubectl_executable(), "sinkpipeline", "status", name, "--context", "shop", "--watch"]
+    with shown.open("wb") as out, subprocess.Popen(argv, env=environ, stdout=out, stderr=subprocess.PIPE) as watch:
+        try:
+            title = re.compile(rf"^{lab.namespace}/{name}: ", re.MULTILINE)
+            wait_until(lambda: len(title.findall(shown.read_text())) == 1, "it has looked once")
+            lab.driver(name).change(sinks={"copy": SinkScript(rows=500, next=(500,))})
+            wait_until(lambda: " rows/s\n" in shown.read_text(), "a later look shows a rate")
+            # kubectl has become the plugin: it is the same process.
+            watch.send_signal(signal.SIGINT)
+            _, told = watch.communicate(timeout=60)
+        finally:
+            watch.kill()
+    assert (watch.returncode, told) == (1, b"")
+    first, *later = title.split(shown.read_text())[1:]
+    assert "rows/s" not in first
+    assert re.search(r"^  delivered  500\b.*\n  rate       [1-9]\d* rows/s$", later[-1], re.MULTILINE)
 
 
 def forged_event(namespace: str, name: str) -> dict[str, object]:
@@ -174,8 +215,8 @@ def test_what_can_not_be_done_says_why(lab: OperatorLab, kubectl: Plugin, name: 
     lab.kubectl("delete", "sinkpipeline", name)
 
 
-@pytest.mark.thorough("a reset goes the same way; tests/kube/test_actions has what the Job does")
-def test_a_purge_is_shown_confirmed_and_waited_for(
+@pytest.mark.thorough("starts Spark; a reset goes the same way, and tests/kube/test_actions has what the Job does")
+def test_dead_letters_are_purged_and_redriven(
     lab: OperatorLab, kubectl: Plugin, api_server: Cluster, kafka: LocalKafka, name: str
 ) -> None:
     pipeline = Suspended(lab, api_server, kafka, name)
@@ -184,10 +225,17 @@ def test_a_purge_is_shown_confirmed_and_waited_for(
     lab.until_phase(name, "Suspended")
     purge = ("sinkpipeline", "dlq", "purge", name, "-n", lab.namespace, "--sink", "copy")
     assert "name exactly one bound" in kubectl(*purge, "--yes", code=1).stderr
+    redrive = ("sinkpipeline", "dlq", "redrive", name, "-n", lab.namespace, "--sink", "copy")
     with JobPods(api_server, lab.namespace):
         told = kubectl(*purge, "--before-offset", "0:2", "--yes").stderr
-    assert "2 PENDING letters" in told
-    assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 1
+        assert "2 PENDING letters" in told
+        assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 1
+        shown = kubectl(*redrive, "--class", "MalformedJson", "--dry-run").stderr
+        assert "1 letter" in shown
+        assert "nothing was changed" in shown
+        assert "redrove: 1 delivered" in kubectl(*redrive, "--yes").stderr
+    rows = topics.texts(topics.read_committed(pipeline.sink.servers, pipeline.sink.data))
+    assert sorted(map(int, rows)) == [number for number in range(20) if number not in (3, 5)]
 
 
 def frontier(pipeline: Suspended) -> list[int]:

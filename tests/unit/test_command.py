@@ -21,6 +21,7 @@ from sinkpipeline.core.finding import Finding
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
+from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 from support.resource.manifests import KAFKA, SINK, changed, smallest
 
 Call = Callable[..., tuple[int, list[str], list[str]]]
@@ -102,6 +103,38 @@ def test_programs_are_told_where_a_first_start_begins(
     code, out, _ = call("validate", "-f", str(manifest), "-o", "json")
     assert code == 0
     assert [each.get("begins") for each in json.loads("\n".join(out))["sinks"]] == [list(told), None]
+
+
+def test_all_that_is_wrong_is_told_at_once(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The expressions too where a Secret is missing or a broker refuses; the last line is of what was found first."""
+    away = SinkPipelineError(Reason.BROKER_UNREACHABLE, "k:1 refuses", "start it")
+    wrong = [Problem("spec.transform.where", "no column a", "name one"), Problem("spec.decode", "no", "another")]
+    checked: list[int] = []
+
+    def check(_: object, sinks: list[object], *__: object) -> None:
+        checked.append(len(sinks))
+        raise ExpressionsInvalid(wrong)
+
+    monkeypatch.setattr(validate_command, "purify", lambda sinks: [Finding(each.id, None, away) for each in sinks])
+    monkeypatch.setattr(validate_command, "_check_expressions", check)
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.dump(smallest()))
+    told = ["spec.transform.where: no column a; name one", "spec.decode: no; another"]
+    last = "ExpressionInvalid: 2 problems, which the lines above tell (name one; another)"
+
+    code, _, err = call("validate", "-f", str(manifest))
+    refused = "BrokerUnreachable: k:1 refuses (start it)"
+    assert (code, err) == (1, [f"sink {smallest()['spec']['sinks'][0]['name']}: {refused}", *told, last, refused])
+
+    auth = {"sasl": {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "s", "key": "k"}}}
+    manifest.write_text(yaml.dump(changed(smallest(), ((*KAFKA, "auth"), auth))))
+    code, _, err = call("validate", "-f", str(manifest))
+    assert (code, err[1:-1]) == (3, [*told, last])
+    assert err[0] == err[-1]
+    assert err[0].startswith("SecretNotFound: ")
+    assert checked == [1, 0]
+
+    assert call("validate", "-f", str(manifest), "--offline")[::2] == (2, [*told, last])
 
 
 def test_without_the_registry_expressions_have_no_columns(call: Call, tmp_path: Path) -> None:

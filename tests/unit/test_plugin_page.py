@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,15 @@ def test_the_docs_show_what_is_printed(name: str) -> None:
 
 def test_the_docs_show_progress_as_it_is_printed() -> None:
     assert progress(healthy()) == shown("Progress")
+
+
+def test_a_watch_shows_rates_beside_what_they_are_of() -> None:
+    scene = replace(healthy(), rates={"enriched": 12_345.4, "another": 1.0})
+    for text in (page(scene), progress(scene)):
+        [before, rate] = re.findall(r"^  (delivered  .*)\n(?:  (rate .*)\n)", text, re.MULTILINE)[0]
+        assert (before, rate) == ("delivered  149,996, last 4s ago", "rate       12,345 rows/s")
+        assert text.count("rows/s") == 1
+    assert "rows/s" not in page(healthy()), "one look has no rate"
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
 from sinkpipeline.cli.manifest_file import NotYaml
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.manifest import ManifestError
 from sinkpipeline.core.printable import printable
 
 CUT_SHORT = SinkPipelineError(
@@ -37,9 +37,11 @@ def told(error: BaseException) -> SinkPipelineError:
 
 def lines(error: SinkPipelineError) -> list[str]:
     """What is told at the end: several problems, or a place in a file, line by line; and the last line."""
-    if isinstance(error, ManifestError) and len(error.problems) > 1:
-        count = f"{len(error.problems)} problems, which the lines above tell"
-        return [*map(str, error.problems), f"{error.reason.value}: {count} ({error.remedy})"]
+    # Of a manifest, or of its expressions, whose class is not asked for: its module brings Spark.
+    problems: Sequence[object] = getattr(error, "problems", ())
+    if len(problems) > 1:
+        count = f"{len(problems)} problems, which the lines above tell"
+        return [*map(str, problems), f"{error.reason.value}: {count} ({error.remedy})"]
     if isinstance(error, NotYaml):
         return [*error.snippet.splitlines(), one_line(error)]
     return [one_line(error)]

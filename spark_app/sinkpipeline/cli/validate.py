@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sinkpipeline.cli.endings import lines
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -40,7 +41,7 @@ def validate(
 
 
 def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, *, offline: bool) -> None:
-    """Sink by sink; then the expressions, which need Spark, unless something was refused."""
+    """Sink by sink; then the expressions, which need Spark, also where something was refused before."""
     pipeline = read_manifest(manifest)
     say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
     for warning in credentials_in_clear(pipeline):
@@ -48,27 +49,41 @@ def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | 
     errors: list[SinkPipelineError] = []
     sinks: list[SinkSettings] = []
     if not offline:
-        sinks = resolve_sinks(pipeline, secrets_dir)
-        for finding in purify(sinks):
-            say(f"sink {finding.sink.sink}: {finding.plan}")
-            for line in finding.begins:
-                say(f"sink {finding.sink.sink}: {line}")
-            for warning in finding.warnings:
-                say(f"sink {finding.sink.sink}: warning: {warning}")
-            if finding.error is not None:
-                say(f"sink {finding.sink.sink}: {finding.error}", err=True)
-                errors.append(finding.error)
-    if errors:
-        say("expressions: not checked", err=True)
-        raise errors[0]
+        try:
+            sinks = resolve_sinks(pipeline, secrets_dir)
+            for finding in purify(sinks):
+                _tell(finding)
+                errors += [] if finding.error is None else [finding.error]
+        except SinkPipelineError as error:
+            # Now: Spark takes seconds to start.
+            say(str(error), err=True)
+            errors.append(error)
     refused: list[_Refused] = []
-    given = _given(pipeline, config_maps_dir, offline=offline)
-    left_out = _check_expressions(given, sinks, refused, say)
-    say("expressions: valid" if left_out is None else f"expressions: {left_out}")
+    try:
+        given = _given(pipeline, config_maps_dir, offline=offline)
+        left_out = _check_expressions(given, sinks, refused, say)
+        say("expressions: valid" if left_out is None else f"expressions: {left_out}")
+    except SinkPipelineError as error:
+        if errors:
+            # What is raised is the first one.
+            say("\n".join(lines(error)), err=True)
+        errors.append(error)
     for path, error in refused:
         say(f"{path}: {error}", err=True)
-    if refused:
-        raise refused[0][1]
+        errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _tell(finding: Finding) -> None:
+    name = finding.sink.sink
+    say(f"sink {name}: {finding.plan}")
+    for line in finding.begins:
+        say(f"sink {name}: {line}")
+    for warning in finding.warnings:
+        say(f"sink {name}: warning: {warning}")
+    if finding.error is not None:
+        say(f"sink {name}: {finding.error}", err=True)
 
 
 def _given(pipeline: SinkPipeline, config_maps_dir: Path | None, *, offline: bool) -> SinkPipeline:

@@ -65,6 +65,10 @@ class Problem:
     whatever_columns: bool = False
     """Whether it is wrong with any columns."""
 
+    @override
+    def __str__(self) -> str:
+        return f"{self.path}: {self.fact}; {self.remedy}"
+
 
 class ExpressionsInvalid(SinkPipelineError):
     """One error for all problems; there is at least one."""
