@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from psycopg import Connection
 from rich.console import Console
 from typing_extensions import override
 
@@ -21,7 +22,7 @@ from deployed.cluster import ROOT
 from servers.postgresql import DATABASE, SUPERUSER
 from soak.changes import COLUMNS, Changes, Message
 from soak.faults import Driver, Fault
-from soak.outcome import Judged, Outcome
+from soak.outcome import Judged, Outcome, Say
 from soak.sql_faults import FaultySql, SqlFaults
 from soak.tables import differences, faulty_sql, number
 from soak.topics import PATIENT
@@ -158,7 +159,7 @@ _MIN_KEYS: Final = 20
 _MIN_BATCH: Final = 10
 
 
-def kill_once(faults: Kills, handled: int, outcome: Outcome, say: Any) -> None:
+def kill_once(faults: Kills, handled: int, outcome: Outcome, say: Say) -> None:
     """While the part that was made last is being delivered."""
     driver, before = faults.driver, faults.kills.total()
 
@@ -189,19 +190,24 @@ def manifest_of(faulty: FaultyKafka, sql: FaultySql, batch: int) -> dict[str, An
 
 
 def compare(outcome: Outcome, source: Source, sql: FaultySql) -> None:
-    """Row by row: by the server, and then against what we know without it."""
-    names = ", ".join(COLUMNS)
-    these, those = (f"SELECT {names} FROM {each}" for each in (SOURCE, TARGET))  # noqa: S608 - of ours alone
+    """Both tables by the server, and their number by what we know without it."""
     with sql.session() as session:
-        rows = number(session, f"SELECT count(*) FROM {SOURCE}")  # noqa: S608 - likewise
-        verdict = Verdict(
-            duplicates=number(session, f"SELECT count(*) - count(DISTINCT id) FROM {TARGET}"),  # noqa: S608 - likewise
-            missing=number(session, differences(these, those)),
-            foreign=number(session, differences(those, these)),
-            disorder=0,
-        )
+        rows, verdict = compared(session)
     outcome.judged = [Judged("the table that follows", rows, verdict, exact=True)]
     if rows != len(source.changes.rows):
         outcome.problems.append(f"the source has {rows} rows, and should have {len(source.changes.rows)}")
     counts = ", ".join(f"{count:,} {what}" for what, count in sorted(source.changes.counts.items()))
     outcome.notes.append(f"{source.made:,} changes ({counts}), {source.said:,} records said, {rows:,} rows compared")
+
+
+def compared(session: Connection[Any]) -> tuple[int, Verdict]:
+    """Row by row, with all columns; and how many there should be."""
+    names = ", ".join(COLUMNS)
+    these, those = (f"SELECT {names} FROM {each}" for each in (SOURCE, TARGET))  # noqa: S608 - of ours alone
+    verdict = Verdict(
+        duplicates=number(session, f"SELECT count(*) - count(DISTINCT id) FROM {TARGET}"),  # noqa: S608 - likewise
+        missing=number(session, differences(these, those)),
+        foreign=number(session, differences(those, these)),
+        disorder=0,
+    )
+    return number(session, f"SELECT count(*) FROM {SOURCE}"), verdict  # noqa: S608 - likewise
