@@ -340,15 +340,7 @@ def show(record: Record, title: str, batches: int, found: Mapping[str, list[Stre
                 "" if beside is None else f"{sum(cpu[variant].values()) / sum(cpu[beside].values()):.2f}",
             )
         )
-    heads = (
-        "variant",
-        "promises",
-        "ms a batch",
-        "rows/s",
-        *(f"{part}, CPU ms" for part in PARTS),
-        "ms / JDBC",
-        "CPU / JDBC",
-    )
+    heads = ("variant", "promises", "ms a batch", "rows/s", *PARTS, "ms / JDBC", "CPU / JDBC")
     record.table(title, heads, rows, texts=2)
 
 
@@ -369,6 +361,7 @@ def main() -> None:
                 f"batches of {batch:,} rows, {PARTITIONS} partitions, {arguments.master}: medians of {arguments.rounds}"
             )
             show(record, title, sizes[batch], found, group)
+        record.line(f"{', '.join(PARTS)}: CPU ms of a batch, medians")
         record.line("/ JDBC: Append to JDBC tuned, Upsert to JDBC tuned, staged and merged")
 
 
