@@ -40,6 +40,8 @@ SOURCE, TARGET = "origin", "orders"
 """The tables."""
 BATCHES: Final = 6
 """For what is made between two kills, so that each comes while something is delivered."""
+_MIN_BATCH: Final = 10
+_MIN_KEYS: Final = 20
 AGAIN: Final = 40
 """So many changes Debezium says once more."""
 _IN_ONE: Final = 1_000
@@ -121,6 +123,11 @@ class Source:
             self.said += sum(value is not None for _, value in records)
 
 
+def least_changes(kills: int) -> int:
+    """So that each kill comes while something is delivered."""
+    return (max(kills, 0) + 1) * BATCHES * _MIN_BATCH
+
+
 def soak(changes: int, kills: int, seed: int, directory: Path, console: Console) -> Outcome:
     outcome = Outcome(seed)
     say = outcome.sayer(console)
@@ -153,10 +160,6 @@ def soak(changes: int, kills: int, seed: int, directory: Path, console: Console)
         outcome.problems.append(f"only {outcome.kills.total()} of {kills} kills hit somebody")
     outcome.judge()
     return outcome
-
-
-_MIN_KEYS: Final = 20
-_MIN_BATCH: Final = 10
 
 
 def kill_once(faults: Kills, handled: int, outcome: Outcome, say: Say) -> None:

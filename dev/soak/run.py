@@ -36,6 +36,9 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=100_000, help="of debezium: how many are made (100,000)")
     parser.add_argument("--kills", type=int, default=10, help="of debezium, which lasts until both are done (10)")
     options = parser.parse_args()
+    least = following.least_changes(options.kills)
+    if options.kind == "debezium" and options.changes < least:
+        parser.error(f"{options.kills} kills need {least:,} changes or more, and --changes is {options.changes}")
     console = Console(soft_wrap=True)
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
     outcome = KINDS[options.kind](options, directory, console)
