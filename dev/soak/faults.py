@@ -118,6 +118,11 @@ class Faults(abc.ABC):
     def pause(self) -> None:
         time.sleep(self._chance.uniform(0.2, 3))
 
+    def is_flowing(self) -> bool:
+        """Every sink has delivered something."""
+        sinks = self.driver.app.status().get("sinks", [])
+        return bool(sinks) and all(each.get("rowsDelivered", 0) > 0 for each in sinks)
+
     def is_quiet(self) -> bool:
         """Everything that was fed is delivered, and every sink runs."""
         self.driver.look()

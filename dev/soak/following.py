@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import yaml
-from psycopg import Connection
 from rich.console import Console
 from typing_extensions import override
 
@@ -142,10 +142,10 @@ def soak(changes: int, kills: int, seed: int, directory: Path, console: Console)
         try:
             say(f"seed {seed}: {changes:,} changes and {kills} kills")
             for part in parts[:-1]:
-                handled = driver.app.rows_delivered()
+                before = source.said
                 source.change(part)
                 say(f"{source.made:,} changes are made")
-                kill_once(faults, handled, outcome, say)
+                kill_once(faults, before, outcome, say)
             source.change(parts[-1])
             say(f"{source.made:,} changes are made; waiting until all are delivered")
             wait_until(faults.is_quiet, "all is delivered", DELIVERY_S, poll_s=0.5)
@@ -162,13 +162,13 @@ def soak(changes: int, kills: int, seed: int, directory: Path, console: Console)
     return outcome
 
 
-def kill_once(faults: Kills, handled: int, outcome: Outcome, say: Say) -> None:
-    """While the part that was made last is being delivered."""
+def kill_once(faults: Kills, said: int, outcome: Outcome, say: Say) -> None:
+    """While the part that was made last, behind so many records, is being delivered."""
     driver, before = faults.driver, faults.kills.total()
 
     def is_on_its_way() -> bool:
         driver.look()
-        return driver.app.rows_delivered() > handled
+        return driver.app.rows_delivered() > said
 
     wait_until(is_on_its_way, "some of it is delivered", DELIVERY_S)
     while faults.kills.total() == before and not faults.is_quiet():
@@ -194,8 +194,12 @@ def manifest_of(faulty: FaultyKafka, sql: FaultySql, batch: int) -> dict[str, An
 
 def compare(outcome: Outcome, source: Source, sql: FaultySql) -> None:
     """Both tables by the server, and their number by what we know without it."""
-    with sql.session() as session:
-        rows, verdict = compared(session)
+    try:
+        with sql.session() as session:
+            rows, verdict = compared(session)
+    except psycopg.Error as error:
+        outcome.problems.append(f"the tables can't be compared: {error}")
+        return
     outcome.judged = [Judged("the table that follows", rows, verdict, exact=True)]
     if rows != len(source.changes.rows):
         outcome.problems.append(f"the source has {rows} rows, and should have {len(source.changes.rows)}")
@@ -203,7 +207,7 @@ def compare(outcome: Outcome, source: Source, sql: FaultySql) -> None:
     outcome.notes.append(f"{source.made:,} changes ({counts}), {source.said:,} records said, {rows:,} rows compared")
 
 
-def compared(session: Connection[Any]) -> tuple[int, Verdict]:
+def compared(session: psycopg.Connection[Any]) -> tuple[int, Verdict]:
     """Row by row, with all columns; and how many there should be."""
     names = ", ".join(COLUMNS)
     these, those = (f"SELECT {names} FROM {each}" for each in (SOURCE, TARGET))  # noqa: S608 - of ours alone

@@ -20,7 +20,7 @@ def storm(outcome: Outcome, seconds: float, faults: Faults, feeder: Feeder, heal
     driver = faults.driver
     try:
         say(f"seed {outcome.seed}: {seconds:.0f} s of faults once it runs")
-        wait_until(lambda: driver.app.rows_delivered() > 0, "rows are delivered", START_S)
+        wait_until(faults.is_flowing, "rows are delivered", START_S)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             fault = faults.next()

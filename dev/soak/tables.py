@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from psycopg import Connection
+import psycopg
 from rich.console import Console
 
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
@@ -81,12 +81,15 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
         faults = TableFaults(seed, faulty, driver, sql, ["appended", "merged"], feeder)
         storm(outcome, seconds, faults, feeder, heal, outcome.sayer(console))
         good, bad = feeder.handled
-        with sql.session() as session:
-            expect(session, feeder.expected)
-            outcome.judged = [
-                Judged("Append", good, judge_appended(session), exact=True),
-                Judged("Upsert", *judge_merged(session), exact=True),
-            ]
+        try:
+            with sql.session() as session:
+                expect(session, feeder.expected)
+                outcome.judged = [
+                    Judged("Append", good, judge_appended(session), exact=True),
+                    Judged("Upsert", *judge_merged(session), exact=True),
+                ]
+        except psycopg.Error as error:
+            outcome.problems.append(f"the rows can't be counted: {error}")
         outcome.judged += [
             # On another server than the rows: repeated where somebody was killed in between.
             Judged(f"{name}, dead letters", bad, feeder.judge_letters(f"{sink}-dead"), exact=False)
@@ -113,7 +116,7 @@ def table(sql: FaultySql, name: str, columns: Mapping[str, str], **postgresql: A
     }
 
 
-def expect(session: Connection[Any], names: Iterable[str]) -> None:
+def expect(session: psycopg.Connection[Any], names: Iterable[str]) -> None:
     """The records that should have arrived, for the server to compare."""
     session.execute("CREATE TEMPORARY TABLE expected (part smallint, off bigint)")
     with session.cursor().copy("COPY expected FROM STDIN") as copy:
@@ -121,7 +124,7 @@ def expect(session: Connection[Any], names: Iterable[str]) -> None:
             copy.write_row(name.split(":"))
 
 
-def judge_appended(session: Connection[Any]) -> Verdict:
+def judge_appended(session: psycopg.Connection[Any]) -> Verdict:
     """A table has no order."""
     return Verdict(
         duplicates=number(session, "SELECT count(*) - count(DISTINCT (part, off)) FROM appended"),
@@ -133,7 +136,7 @@ def judge_appended(session: Connection[Any]) -> Verdict:
     )
 
 
-def judge_merged(session: Connection[Any]) -> tuple[int, Verdict]:
+def judge_merged(session: psycopg.Connection[Any]) -> tuple[int, Verdict]:
     """Of each place its last record counts, unless that deletes; and how many there should be."""
     newest = (
         f"SELECT part, off % {PLACES} AS place, max(off) AS off FROM expected GROUP BY 1, 2 "  # noqa: S608 - our own
@@ -155,6 +158,6 @@ def differences(these: str, those: str) -> str:
     return f"SELECT count(*) FROM ({these} EXCEPT ALL {those}) AS different"  # noqa: S608 - both are ours
 
 
-def number(session: Connection[Any], statement: str) -> int:
+def number(session: psycopg.Connection[Any], statement: str) -> int:
     [row] = session.execute(statement.encode()).fetchall()
     return int(row[0])
