@@ -6,7 +6,7 @@ export PYTHON
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint test test-rest test-long test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-operator
+.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-tables bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,8 +105,9 @@ demo: servers $(filter postgresql,$(SINK)) ## A pipeline on an API server and a 
 	PYTHONPATH=dev $(RUN) -m demo $(SINK)
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
-soak: install ## Kill and cut at random, for as long as one likes, and count what was delivered
-	PYTHONPATH=dev:tests $(RUN) -m soak $(SOAK)
+# KIND=postgresql: into tables, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
+soak: install $(if $(filter postgresql debezium,$(KIND)),postgresql) ## Kill and cut at random, for as long as one likes, and count what was delivered
+	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND) $(SOAK)
 
 # What was up already stays up. It breaks the node that it runs on.
 chaos: install helm ## Break a real node in every way, for ten minutes or longer, and count after each: build/chaos/report.md
@@ -118,8 +119,9 @@ hunt: install ## Look for a run of the model that breaks the protocol, with new 
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
 
-bench: servers helm ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
+bench: servers helm postgresql ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
 	@dev/install.sh plots
+	@dev/install.sh jdbc
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m suite $(BENCH)
 
 bench-start: install ## What a start costs, with and without the archive of Spark's classes
@@ -145,6 +147,10 @@ bench-slow-clock: install ## What a worker's clock that is an hour slow costs
 
 bench-formats: install ## Decoding: Avro, with and without a registry, and Protobuf, beside JSON and beside Spark's own from_avro
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m formats $(BENCH)
+
+bench-tables: install postgresql ## A PostgreSQL table, Append and Upsert, beside Spark's JDBC writer in foreachBatch
+	@dev/install.sh jdbc
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m tables $(BENCH)
 
 bench-operator: servers helm ## The operator with 100, 300 and 1,000 pipelines, some silent; BENCH="--pipelines 100" for fewer
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m operator_scale $(BENCH)

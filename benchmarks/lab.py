@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pyspark
@@ -49,6 +49,7 @@ EXACTLY_ONCE = "ExactlyOnce"
 VARIANTS = (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE)
 
 DEADLINE_S = 1200.0
+L = TypeVar("L")
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,7 @@ class Lab:
     def _note(
         self, variant: str, settings: SinkSettings, most: int, producer: Mapping[str, Any], document: Mapping[str, Any]
     ) -> None:
-        conf = {**dict(self.spark.sparkContext.getConf().getAll()), **self.spark.conf.getAll}
-        conf[CHECKPOINT_FILES] = self.spark.conf.get(CHECKPOINT_FILES, None) or "Spark's default"
+        conf = self.effective_conf()
         consumer = source_options(settings.source, "bench", {}, most, fetch_patience_s(broker_waits_s(settings.source)))
         self.record.ran(
             f"{self.label or variant}, {conf['spark.master']}",
@@ -201,6 +201,12 @@ class Lab:
             producer=producer,
             manifest=document,
         )
+
+    def effective_conf(self) -> dict[str, str]:
+        """Spark's, for the query that starts next."""
+        conf = {**dict(self.spark.sparkContext.getConf().getAll()), **self.spark.conf.getAll}
+        conf[CHECKPOINT_FILES] = self.spark.conf.get(CHECKPOINT_FILES, None) or "Spark's default"
+        return conf
 
     def until(self, runner: SinkRunner, condition: Callable[[], bool]) -> None:
         def met() -> bool:
@@ -233,22 +239,27 @@ class Lab:
     def _cpu(self) -> dict[str, float]:
         seconds = {"broker": 0.0, "jvm": 0.0, "workers": 0.0}
         for pid in self.kafka.pids.values():
-            seconds["broker"] += _cpu_of(psutil.Process(pid))
+            seconds["broker"] += cpu_of(psutil.Process(pid))
+        servers = self._servers()
         for process in psutil.Process().children(recursive=True):
-            if process.pid not in self.kafka.pids.values():
+            if process.pid not in servers:
                 try:
                     name = "jvm" if "java" in process.name() else "workers"
-                    seconds[name] += _cpu_of(process)
+                    seconds[name] += cpu_of(process)
                 except psutil.NoSuchProcess:
                     continue
         return seconds
+
+    def _servers(self) -> set[int]:
+        """Whose CPU seconds are counted apart."""
+        return set(self.kafka.pids.values())
 
     def _stretch(self, cpu: Mapping[str, float], began: float, rows: int) -> Stretch:
         seconds = time.monotonic() - began
         return Stretch(seconds, rows, {name: value - cpu[name] for name, value in self._cpu().items()})
 
 
-def _cpu_of(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -256,6 +267,15 @@ def _cpu_of(process: psutil.Process) -> float:
 @contextmanager
 def lab(master: str, record: Record, conf: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Lab]:
     """A laboratory of its own: a broker with its full compiler, and a session on `master`."""
+    with laboratory(Lab, master, record, conf, **settings) as bench:
+        yield bench
+
+
+@contextmanager
+def laboratory(
+    make: Callable[..., L], master: str, record: Record, conf: Mapping[str, str] | None, **settings: Any
+) -> Iterator[L]:
+    """Likewise, of any kind."""
     conf = {
         "spark.driver.memory": "1g",
         "spark.executor.memory": "1g",
@@ -265,4 +285,4 @@ def lab(master: str, record: Record, conf: Mapping[str, str] | None = None, **se
     with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=()) as kafka:
         home = Path(directory)
         with spark_session("bench", master, conf, home / "spark.log") as spark:
-            yield Lab(kafka=kafka, spark=spark, directory=home, record=record, **settings)
+            yield make(kafka=kafka, spark=spark, directory=home, record=record, **settings)

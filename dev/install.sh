@@ -7,6 +7,7 @@
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
 # `dev/install.sh postgresql`: PostgreSQL's server, likewise.
+# `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
@@ -35,6 +36,8 @@ SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 PROMETHEUS=$CACHE/prometheus-debian
 POSTGRESQL=$CACHE/postgresql-debian
+JDBC_POM=dev/maven/postgresql-jdbc/pom.xml
+JDBC=$CACHE/postgresql-jdbc-$(sed -n 's:.*<jdbc.version>\(.*\)</jdbc.version>.*:\1:p' "$JDBC_POM")
 DEBEZIUM_POM=dev/maven/debezium/pom.xml
 DEBEZIUM=$CACHE/debezium-$(sed -n 's:.*<debezium.version>\(.*\)</debezium.version>.*:\1:p' "$DEBEZIUM_POM")
 MARIADB=$CACHE/mariadb-debian
@@ -497,6 +500,7 @@ control-plane)
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
 postgresql) postgresql_package ;;
+jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)
   maven_jars "$DEBEZIUM_POM" "$DEBEZIUM" "Debezium"
   mariadb_package

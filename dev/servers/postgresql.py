@@ -5,6 +5,7 @@ Debian's may be installed, or unpacked into the cache by `dev/install.sh postgre
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -77,6 +78,11 @@ class LocalPostgresql:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process that all sessions are children of; None while it does not run."""
+        return None if self._process is None else self._process.pid
+
     def __enter__(self) -> Self:
         if os.geteuid() == 0:
             account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
@@ -116,11 +122,25 @@ class LocalPostgresql:
         self._process.kill()
         # Sessions have process groups of their own.
         for pid in children:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP for all of it, until `resume`: it keeps its connections, and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        # It first: then no session comes that is not among its children.
+        os.kill(self._process.pid, number)
+        for pid in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _try_to_start(self) -> bool:
         if self._process is not None and self._process.exit_code is not None:

@@ -36,6 +36,8 @@ class SqlProxy:
         self._trap: tuple[bytes, Loss] | None = None
         self._after = b""
         self._links: set[tuple[socket.socket, socket.socket]] = set()
+        self._flowing = threading.Event()
+        self._flowing.set()
         self.caught = 0
         """How often something was lost."""
         proxy = self
@@ -67,6 +69,7 @@ class SqlProxy:
 
     def close(self) -> None:
         self._server.shutdown()
+        self.heal()
         self.cut()
         self._server.server_close()
         self._thread.join()
@@ -86,6 +89,17 @@ class SqlProxy:
         with self._lock:
             self._trap = containing, loss
             self._after = after
+
+    def hold(self) -> None:
+        """Nothing passes, either way, until `heal`."""
+        self._flowing.clear()
+
+    def heal(self) -> None:
+        """Everything passes, and nothing is lost that was not lost yet."""
+        with self._lock:
+            self._trap = None
+            self._after = b""
+        self._flowing.set()
 
     def _sprung(self, piece: bytes) -> Loss | None:
         with self._lock:
@@ -109,7 +123,7 @@ class SqlProxy:
         with self._lock:
             self._links.add(link)
         deaf = threading.Event()
-        answers = threading.Thread(target=_answers, args=(link, deaf), daemon=True)
+        answers = threading.Thread(target=_answers, args=(link, deaf, self._flowing), daemon=True)
         answers.start()
         with contextlib.suppress(OSError):
             while piece := client.recv(_PIECE):
@@ -118,6 +132,7 @@ class SqlProxy:
                     break
                 if loss is Loss.ANSWER:
                     deaf.set()
+                self._flowing.wait()
                 server.sendall(piece)
         if not deaf.is_set():
             _end(link)
@@ -127,10 +142,11 @@ class SqlProxy:
         server.close()
 
 
-def _answers(link: tuple[socket.socket, socket.socket], deaf: threading.Event) -> None:
+def _answers(link: tuple[socket.socket, socket.socket], deaf: threading.Event, flowing: threading.Event) -> None:
     client, server = link
     with contextlib.suppress(OSError):
         while (piece := server.recv(_PIECE)) and not deaf.is_set():
+            flowing.wait()
             client.sendall(piece)
     _end(link)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
+from typing_extensions import override
 
 from servers.tcp_proxy import Api, Fate, Way
 from soak.feeder import Feeder
@@ -78,54 +81,68 @@ class Driver:
             run.kill()
 
 
-class Faults:
-    def __init__(
-        self, seed: int, faulty: FaultyKafka, driver: Driver, feeder: Feeder, progress_topics: list[str]
-    ) -> None:
+Fault = Callable[[], None]
+
+
+class Faults(abc.ABC):
+    """Of the command, and of the broker that has the source."""
+
+    points_of_a_worker: tuple[str, ...] = POINTS_OF_A_WORKER
+    point_s = POINT_S
+    """For how long somebody is waited for at a point."""
+
+    def __init__(self, seed: int, faulty: FaultyKafka, driver: Driver) -> None:
+        self.driver = driver
+        self.kills = Counter[str]()
+        """By SIGKILL, of what."""
         self._chance = random.Random(seed)  # noqa: S311 - it is to be repeated
         self._faulty = faulty
-        self._driver = driver
-        self._feeder = feeder
-        self._progress_topics = progress_topics
-        self._deck: list[Callable[[], None]] = []
+        self._deck: list[Fault] = []
 
-    def next(self) -> Callable[[], None]:
+    @abc.abstractmethod
+    def deck(self) -> Sequence[Fault]:
+        """Each is done before any is done again."""
+
+    @property
+    @abc.abstractmethod
+    def handled(self) -> tuple[int, int]:
+        """How many records there are to be delivered, and to be dead letters."""
+
+    def next(self) -> Fault:
         """In an order that only the seed decides."""
         if not self._deck:
-            seldom = [
-                self.driver_killed,
-                self.spark_killed,
-                self.everything_killed,
-                self.broker_killed,
-                self.broker_killed_at_a_commit,
-                self.driver_stopped_and_started,
-                self.driver_killed_at_a_point,
-                self.worker_outlives_its_driver,
-                self.progress_topic_deleted,
-                self.source_grown,
-            ]
-            often = [
-                self.worker_killed,
-                self.worker_paused,
-                *[self.worker_killed_at_a_point] * 2,
-                self.broker_paused,
-                self.connections_cut,
-                self.network_slow,
-                self.network_silent,
-                *[self.request_lost] * 3,
-            ]
-            self._deck = [*seldom, *often, *often]
+            self._deck = [*self.deck()]
             self._chance.shuffle(self._deck)
         return self._deck.pop()
 
     def pause(self) -> None:
         time.sleep(self._chance.uniform(0.2, 3))
 
+    def is_flowing(self) -> bool:
+        """Every sink has delivered something."""
+        sinks = self.driver.app.status().get("sinks", [])
+        return bool(sinks) and all(each.get("rowsDelivered", 0) > 0 for each in sinks)
+
+    def is_quiet(self) -> bool:
+        """Everything that was fed is delivered, and every sink runs."""
+        self.driver.look()
+        sinks = self.driver.app.status().get("sinks", [])
+        return bool(sinks) and all(
+            each["state"] == "Running"
+            and each.get("lag") == 0
+            and (each.get("rowsDelivered"), each.get("deadLettered")) == self.handled
+            for each in sinks
+        )
+
     # Processes
 
     def worker_killed(self) -> None:
+        def kill(worker: psutil.Process) -> None:
+            worker.kill()
+            self.kills["worker"] += 1
+
         with suppress(psutil.NoSuchProcess):
-            self._worker(lambda worker: worker.kill())
+            self._worker(kill)
 
     def worker_paused(self) -> None:
         for_s = self._chance.uniform(0.5, 4)
@@ -140,75 +157,68 @@ class Faults:
 
     def _worker(self, what: Callable[[psutil.Process], None]) -> None:
         choice = self._chance.random()
-        workers = self._driver.run.workers()
+        workers = self.driver.run.workers()
         if workers:
             what(workers[int(choice * len(workers))])
 
     def worker_killed_at_a_point(self) -> None:
-        held = self._held_at(self._chance.choice(POINTS_OF_A_WORKER))
+        held = self._held_at(self._chance.choice(self.points_of_a_worker))
         if held is not None:
             os.kill(held, signal.SIGKILL)
-        self._driver.app.disarm()
+            self.kills["worker"] += 1
+        self.driver.app.disarm()
 
     def driver_killed_at_a_point(self) -> None:
         """The points of a start come only when something else makes the driver start the sink again."""
         held = self._held_at(self._chance.choice(POINTS_OF_A_DRIVER))
         if held is not None:
             os.kill(held, signal.SIGKILL)
-        self._driver.app.disarm()
+            self.kills["driver"] += 1
+        self.driver.app.disarm()
 
     def worker_outlives_its_driver(self) -> None:
         """A zombie: it goes on where it stood once a newer driver has taken over, or is about to."""
-        held = self._held_at(self._chance.choice(POINTS_OF_A_WORKER))
+        held = self._held_at(self._chance.choice(self.points_of_a_worker))
         for_s = self._chance.uniform(2, 15)
         if held is not None:
-            self._driver.run.kill_driver()
-            self._driver.start()
+            self.driver_killed()
             time.sleep(for_s)
-        self._driver.app.disarm()
+        self.driver.app.disarm()
 
     def _held_at(self, point: str) -> int | None:
         """The process that has come to a point, and waits there."""
-        app = self._driver.app
+        app = self.driver.app
         app.arm(point)
         with suppress(AssertionError):
-            return wait_until(lambda: app.held(point), f"somebody reaches {point}", POINT_S)
+            return wait_until(lambda: app.held(point), f"somebody reaches {point}", self.point_s)
         return None
 
     def driver_killed(self) -> None:
         """Its JVM and its workers go on for as long as they like."""
-        self._driver.run.kill_driver()
-        self._driver.start()
+        self.driver.run.kill_driver()
+        self.kills["driver"] += 1
+        self.driver.start()
 
     def spark_killed(self) -> None:
         """As for want of memory: the command ends, and is started again."""
-        for process in self._driver.run.jvm():
+        for process in self.driver.run.jvm():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+                self.kills["JVM"] += 1
 
     def driver_stopped_and_started(self) -> None:
-        self._driver.stop()
-        self._driver.start()
-
-    def everything_killed(self) -> None:
-        self._driver.run.kill()
-        self._faulty.kafka.kill_broker(1)
-        self._faulty.kafka.start_broker(1)
-        self._driver.start()
+        self.driver.stop()
+        self.driver.start()
 
     def broker_killed(self) -> None:
         away_s = self._chance.uniform(0, 3)
-        self._faulty.kafka.kill_broker(1)
+        self._kill_broker()
         time.sleep(away_s)
         self._faulty.kafka.start_broker(1)
 
-    def broker_killed_at_a_commit(self) -> None:
-        """Before it has heard of it, or before anybody hears that it was done."""
-        with self._faulty.proxy.trap(Api.END_TXN, self._chance.choice(list(Way)), held=True) as trap:
-            with suppress(AssertionError):
-                trap.wait(TRAP_S)
-            self._faulty.kafka.kill_broker(1)
-        self._faulty.kafka.start_broker(1)
+    def _kill_broker(self) -> None:
+        self._faulty.kafka.kill_broker(1)
+        self.kills["broker"] += 1
 
     def broker_paused(self) -> None:
         self._faulty.kafka.pause_broker(1)
@@ -243,7 +253,71 @@ class Faults:
             trap.wait(TRAP_S)
         self._faulty.proxy.heal()
 
-    # Topics
+
+class Fed:
+    """Of faults with a source that never stops."""
+
+    _feeder: Feeder
+
+    @property
+    def handled(self) -> tuple[int, int]:
+        return self._feeder.handled
+
+    def source_grown(self) -> None:
+        if self._feeder.partitions < MAX_PARTITIONS:
+            self._feeder.grow()
+
+
+class TopicFaults(Fed, Faults):
+    """Of sinks that are topics, on the broker of the source."""
+
+    def __init__(
+        self, seed: int, faulty: FaultyKafka, driver: Driver, feeder: Feeder, progress_topics: list[str]
+    ) -> None:
+        super().__init__(seed, faulty, driver)
+        self._feeder = feeder
+        self._progress_topics = progress_topics
+
+    @override
+    def deck(self) -> Sequence[Fault]:
+        seldom = [
+            self.driver_killed,
+            self.spark_killed,
+            self.everything_killed,
+            self.broker_killed,
+            self.broker_killed_at_a_commit,
+            self.driver_stopped_and_started,
+            self.driver_killed_at_a_point,
+            self.worker_outlives_its_driver,
+            self.progress_topic_deleted,
+            self.source_grown,
+        ]
+        often = [
+            self.worker_killed,
+            self.worker_paused,
+            *[self.worker_killed_at_a_point] * 2,
+            self.broker_paused,
+            self.connections_cut,
+            self.network_slow,
+            self.network_silent,
+            *[self.request_lost] * 3,
+        ]
+        return [*seldom, *often, *often]
+
+    def everything_killed(self) -> None:
+        self.driver.run.kill()
+        self.kills["driver"] += 1
+        self._kill_broker()
+        self._faulty.kafka.start_broker(1)
+        self.driver.start()
+
+    def broker_killed_at_a_commit(self) -> None:
+        """Before it has heard of it, or before anybody hears that it was done."""
+        with self._faulty.proxy.trap(Api.END_TXN, self._chance.choice(list(Way)), held=True) as trap:
+            with suppress(AssertionError):
+                trap.wait(TRAP_S)
+            self._kill_broker()
+        self._faulty.kafka.start_broker(1)
 
     def progress_topic_deleted(self) -> None:
         """While it runs and nothing is on its way: else the outcome of a transaction would be in doubt, and refused."""
@@ -258,19 +332,3 @@ class Faults:
                 wait_until(self.is_quiet, "the sink runs again", QUIET_S)
         finally:
             self._feeder.resume()
-
-    def is_quiet(self) -> bool:
-        """Everything that was fed is delivered, and every sink runs."""
-        self._driver.look()
-        sinks = self._driver.app.status().get("sinks", [])
-        handled = (self._feeder.good, self._feeder.bad)
-        return bool(sinks) and all(
-            each["state"] == "Running"
-            and each.get("lag") == 0
-            and (each.get("rowsDelivered"), each.get("deadLettered")) == handled
-            for each in sinks
-        )
-
-    def source_grown(self) -> None:
-        if self._feeder.partitions < MAX_PARTITIONS:
-            self._feeder.grow()

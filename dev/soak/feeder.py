@@ -84,10 +84,19 @@ class Feeder:
     def bad(self) -> int:
         return len(self._bad)
 
+    @property
+    def handled(self) -> tuple[int, int]:
+        """How many are to be delivered, and to be dead letters."""
+        return self.good, self.bad
+
+    @property
+    def expected(self) -> set[str]:
+        """The good ones."""
+        return {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)} - self._bad
+
     def judge(self, data_topic: str) -> Verdict:
         """Counts the good ones by an independent read_committed consumer."""
-        everything = {f"{partition}:{n}" for partition, count in self._counts.items() for n in range(count)}
-        return judge(read_committed(self._servers, data_topic), everything - self._bad)
+        return judge(read_committed(self._servers, data_topic), self.expected)
 
     def judge_letters(self, topic: str) -> Verdict:
         """Counts the bad ones likewise. Those of different partitions stand beside each other in any order."""

@@ -1,4 +1,4 @@
-"""One minute of `make soak`."""
+"""Some of `make soak`, of each kind."""
 
 from __future__ import annotations
 
@@ -7,18 +7,42 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from soak.run import show, soak
+from servers.postgresql import bin_directory
+from soak import following, tables, topics
+from soak.outcome import Outcome, show
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+NeedsServer = pytest.mark.skipif(bin_directory() is None, reason="no PostgreSQL server: make postgresql")
 
 SECONDS = 60
 SEED = 1
 
 
+def holds(outcome: Outcome) -> None:
+    show(outcome, Console(width=120))
+    assert not outcome.problems
+
+
 @pytest.mark.thorough("a minute of `make soak`")
 def test_a_minute_of_kills_and_faults(tmp_path: Path) -> None:
-    console = Console(width=120)
-    outcome = soak(SECONDS, SEED, tmp_path, console)
-    show(outcome, console)
-    assert not outcome.problems
+    outcome = topics.soak(SECONDS, SEED, tmp_path, Console(width=120))
+    holds(outcome)
     assert outcome.faults.total() >= 5, "something happened"
+
+
+@NeedsServer
+@pytest.mark.thorough("half a minute of `make soak KIND=postgresql`")
+def test_half_a_minute_of_kills_and_faults_of_tables(tmp_path: Path) -> None:
+    outcome = tables.soak(SECONDS / 2, SEED, tmp_path, Console(width=120))
+    holds(outcome)
+    assert outcome.faults.total() >= 3, "something happened"
+
+
+@NeedsServer
+@pytest.mark.thorough("`make soak KIND=debezium`, small")
+def test_a_table_follows_a_table_while_all_is_killed(tmp_path: Path) -> None:
+    outcome = following.soak(600, 2, SEED, tmp_path, Console(width=120))
+    holds(outcome)
+    assert outcome.kills.total() >= 2
+    [judged] = outcome.judged
+    assert judged.total > 0

@@ -52,6 +52,13 @@ class Run:
         return Known().learnt([each for each in writers if each.frame not in frames], unusable)
 
 
+def connect_schema(name: str) -> str:
+    """Kafka Connect's schema of the first record of a file."""
+    with (_DATA / f"{name}.jsonl").open() as lines:
+        schema: str = json.loads(next(lines))["connect"]
+    return schema
+
+
 def frame(number: int) -> bytes:
     return b"\0" + number.to_bytes(4, "big")
 

@@ -1,0 +1,369 @@
+"""What a PostgreSQL table costs, beside Spark's JDBC writer in `foreachBatch`.
+
+`make bench-tables`, or
+`PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m tables [--batch ROWS ... --batches N ... --rounds N]`
+
+A backlog is delivered in batches of so many rows, back to back, into a table of the same columns; milliseconds per
+batch, and CPU seconds of server, JVM and Python workers. The variants take turns, in another order in each round, on
+one broker, one PostgreSQL server and one JVM; a round that warms up is not counted. What each promises:
+
+- Spark's JDBC writer, `mode("append")`: at least once. A task that is tried again repeats its rows, and so does a
+  batch. As it comes; and tuned, as those who look for speed do it: `reWriteBatchedInserts` of the driver, and the
+  checkpoint file manager that our sessions set, which anyone can set.
+- The usual way of an upsert: it writes a staging table, which the driver merges by `INSERT ... ON CONFLICT`. At least
+  once: a batch that is repeated merges the same rows again, also over newer ones that somebody else wrote. Tuned too.
+- `Append` and `Upsert` of ours: exactly once.
+
+After each stretch the rows of the table are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import psycopg
+import pyspark
+from pyspark.sql import DataFrame
+from typing_extensions import override
+
+from lab import Lab, Stretch, cpu_of, laboratory
+from record import Record, recording
+from servers.local_process import HOST, cache_directory
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
+from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.rowplan import row_plan
+from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.sinks.starting import SinkStarter
+from sinkpipeline.spark.query import QuerySettings
+from sinkpipeline.spark.runner import SinkRunner
+from sinkpipeline.spark.session import plain_files
+from sinkpipeline.spark.source import broker_waits_s, read_stream, source_options
+from support.app.command import manifest
+from support.kafka.topics import unique
+
+JDBC: Final = "JDBC, as it comes"
+TUNED: Final = "JDBC, tuned"
+STAGED: Final = "JDBC, tuned, staged and merged"
+APPEND: Final = "Append"
+UPSERT: Final = "Upsert"
+PROMISES: Final = {
+    JDBC: "at least once",
+    TUNED: "at least once",
+    APPEND: "exactly once",
+    STAGED: "at least once",
+    UPSERT: "exactly once",
+}
+BESIDE: Final = {APPEND: TUNED, UPSERT: STAGED}
+"""What ours are compared with: the fastest that others do."""
+PARTITIONS: Final = 4
+REWRITES: Final = "reWriteBatchedInserts"
+DRIVER: Final = "org.postgresql.Driver"
+TYPES: Final = {"part": "integer", "id": "bigint", "value": "text"}
+KEY: Final = ("part", "id")
+PARTS: Final = ("server", "jvm", "workers")
+
+
+@dataclass(kw_only=True)
+class Tables(Lab):
+    """A laboratory with a PostgreSQL server."""
+
+    server: LocalPostgresql
+    keys: int = 0
+    """Of a partition: rows that come later change those that came before."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Expressions of Spark, of a record of its Kafka source."""
+        return {"part": "partition", "id": f"offset % {self.keys}", "value": "CAST(value AS STRING)"}
+
+    @override
+    def drain(self, variant: str) -> Stretch:
+        stretch = self._ours(variant) if variant in BESIDE else self._jdbc(variant)
+        expected = stretch.rows
+        if variant in (UPSERT, STAGED):
+            expected = sum(min(self.keys, end) for end in self._ends().values())
+        [(found,)] = self.sql(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - our own name
+        if found != expected:
+            raise AssertionError(f"{variant}: {found:,} rows in the table, and not {expected:,}")
+        self.sql(f"DROP TABLE {self._table}", f"DROP TABLE IF EXISTS {self._table}_staging")
+        return stretch
+
+    def _ours(self, variant: str) -> Stretch:
+        self._create(keyed=variant == UPSERT)
+        with self._runner(variant) as (runner, ends):
+            before = self._start()
+            self.until(runner, lambda: runner.reached(ends))
+            return self._stretch(*before, sum(ends.values()))
+
+    @contextmanager
+    def _runner(self, variant: str) -> Iterator[tuple[SinkRunner, Mapping[SourcePartition, int]]]:
+        """Our sink, started; with the source's end offsets."""
+        pipeline = self._pipeline(variant)
+        self._set_checkpoint_files(plain_files(pyspark.__version__))
+        [settings] = resolve_sinks(pipeline, None)
+        trigger = pipeline.spec.trigger
+        self._tell(variant, pipeline, {})
+        with Clients() as clients:
+            query = QuerySettings(
+                rows=row_plan(pipeline),
+                trigger_ms=trigger.interval.milliseconds,
+                max_offsets_per_trigger=trigger.max_offsets_per_trigger,
+            )
+            runner = SinkRunner(
+                spark=self.spark,
+                query=query.of_sink(self.spark, pipeline, settings),
+                starter=SinkStarter(ports=clients.later(settings)),
+                policy=FailurePolicy(max_consecutive_failures=1),
+                on_change=lambda: None,
+            )
+            ends = self._ends()
+            runner.start()
+            try:
+                self.until(runner, lambda: runner.report.state.value == "Running")
+                yield runner, ends
+            finally:
+                runner.stop()
+                runner.join(60)
+
+    def _jdbc(self, variant: str) -> Stretch:
+        """As a user of Spark writes it, with the same source; its checkpoint is Spark's own."""
+        self._create(keyed=variant == STAGED)
+        pipeline = self._pipeline(APPEND)
+        source = resolve_sinks(pipeline, None)[0].source
+        assert source is not None
+        self._set_checkpoint_files(None if variant == JDBC else plain_files(pyspark.__version__))
+        most = pipeline.spec.trigger.max_offsets_per_trigger
+        patience_s = fetch_patience_s(broker_waits_s(source))
+        ends = self._ends()
+        beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
+        options = self._jdbc_options(variant)
+        self._tell(variant, pipeline, options)
+        query = (
+            read_stream(self.spark, source, "bench", beginning, most, patience_s)
+            .selectExpr(*(f"{expression} AS {name}" for name, expression in self.columns.items()))
+            .writeStream.foreachBatch(self._writer(variant, options))
+            .option("checkpointLocation", (self.directory / unique("jdbc")).as_uri())
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        try:
+            before = self._start()
+            query.processAllAvailable()
+            return self._stretch(*before, sum(ends.values()))
+        finally:
+            query.stop()
+
+    def _jdbc_options(self, variant: str) -> dict[str, str]:
+        """`batchsize` and the like are Spark's defaults."""
+        staged = variant == STAGED
+        rewrites = "" if variant == JDBC else f"?{REWRITES}=true"
+        return {
+            "url": f"jdbc:postgresql://{HOST}:{self.server.port}/{DATABASE}{rewrites}",
+            "driver": DRIVER,
+            "user": SUPERUSER,
+            "dbtable": f"{self._table}_staging" if staged else self._table,
+            "numPartitions": str(PARTITIONS),
+            **({"truncate": "true"} if staged else {}),
+        }
+
+    def _writer(self, variant: str, options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+        table = self._table
+        names = ", ".join(TYPES)
+        key, others = ", ".join(KEY), [name for name in TYPES if name not in KEY]
+        merge = (
+            f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}_staging ON CONFLICT ({key}) "  # noqa: S608 - ours
+            f"DO UPDATE SET {', '.join(f'{name} = EXCLUDED.{name}' for name in others)}"
+        )
+
+        def append(frame: DataFrame, _batch: int) -> None:
+            frame.write.format("jdbc").options(**options).mode("append").save()
+
+        def stage_and_merge(frame: DataFrame, _batch: int) -> None:
+            frame.write.format("jdbc").options(**options).mode("overwrite").save()
+            self.sql(merge)
+
+        return stage_and_merge if variant == STAGED else append
+
+    def _create(self, *, keyed: bool) -> None:
+        """The table of the next stretch, the same for all variants."""
+        self._table = unique("bench").replace("-", "_")
+        columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+        key = f", PRIMARY KEY ({', '.join(KEY)})" if keyed else ""
+        self.sql(f"CREATE TABLE {self._table} ({columns}{key})", f"CREATE TABLE {self._table}_staging ({columns})")
+
+    def _start(self) -> tuple[Mapping[str, float], float]:
+        return self._cpu(), time.monotonic()
+
+    def _tell(self, variant: str, pipeline: SinkPipeline, jdbc: Mapping[str, str]) -> None:
+        source = resolve_sinks(pipeline, None)[0].source
+        assert source is not None
+        most = pipeline.spec.trigger.max_offsets_per_trigger
+        own = {name: value.replace(self._table, "bench") for name, value in jdbc.items()}
+        self.record.ran(
+            f"{variant}, batches of {most:,}",
+            spark=self.effective_conf(),
+            consumer=source_options(source, "bench", {}, most, fetch_patience_s(broker_waits_s(source))),
+            jdbc=own,
+            server=dict(self.sql("SELECT name, setting FROM pg_settings WHERE source <> 'default' ORDER BY name")),
+            **({} if jdbc else {"manifest": self._table_document(variant, "any", "bench")}),
+        )
+
+    def _pipeline(self, variant: str) -> SinkPipeline:
+        return parse_manifest(self._table_document(variant, unique("table"), self._table))
+
+    def _table_document(self, variant: str, name: str, table: str) -> dict[str, Any]:
+        upsert = {"writeMode": "Upsert"} if variant == UPSERT else {}
+        key = {"primaryKey": list(KEY)} if upsert else {}
+        columns = {"part": "kafka.partition", "id": f"kafka.offset % {self.keys}", "value": "CAST(value AS STRING)"}
+        return manifest(
+            self.kafka.bootstrap_servers,
+            name,
+            [self.source],
+            trigger=dict(self.trigger),
+            spark={},
+            decode={"format": "raw"},
+            sinks=[
+                {
+                    "name": name,
+                    "transform": {"select": {"columns": columns}},
+                    "postgresql": {
+                        "servers": self.server.address,
+                        "database": DATABASE,
+                        "auth": {"username": SUPERUSER},
+                        "table": {"name": table, "columns": TYPES, **key},
+                        **upsert,
+                    },
+                }
+            ],
+        )
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """The rows of the last one, if it has any."""
+        with psycopg.connect(
+            host=HOST, port=self.server.port, user=SUPERUSER, dbname=DATABASE, autocommit=True
+        ) as session:
+            found = [session.execute(each.encode()) for each in statements][-1]
+            return [] if found.description is None else found.fetchall()
+
+    @override
+    def _cpu(self) -> dict[str, float]:
+        seconds = super()._cpu()
+        # Of sessions that have ended the first process knows.
+        ended = psutil.Process(self._postmaster).cpu_times()
+        seconds["server"] = ended.children_user + ended.children_system
+        for pid in self._sessions():
+            try:
+                seconds["server"] += cpu_of(psutil.Process(pid))
+            except psutil.NoSuchProcess:
+                continue
+        return seconds
+
+    @override
+    def _servers(self) -> set[int]:
+        return super()._servers() | self._sessions()
+
+    def _sessions(self) -> set[int]:
+        return {self._postmaster, *(each.pid for each in psutil.Process(self._postmaster).children(recursive=True))}
+
+    @property
+    def _postmaster(self) -> int:
+        pid = self.server.pid
+        assert pid is not None
+        return pid
+
+
+def jdbc_driver() -> Path:
+    found = sorted(cache_directory().glob("postgresql-jdbc-*/postgresql-*.jar"))
+    if not found:
+        raise FileNotFoundError("no JDBC driver: dev/install.sh jdbc")
+    return found[-1]
+
+
+def measure(record: Record, master: str, sizes: Mapping[int, int], rounds: int) -> dict[int, dict[str, list[Stretch]]]:
+    """By rows of a batch, and by variant; `sizes`: how many batches of so many rows."""
+    found: dict[int, dict[str, list[Stretch]]] = {}
+    order = random.Random(1)  # noqa: S311 - no secret
+    conf = {"spark.jars": str(jdbc_driver())}
+    with LocalPostgresql() as server, laboratory(Tables, master, record, conf, server=server) as bench:
+        for batch, batches in sizes.items():
+            bench.trigger = {"interval": "0s", "maxOffsetsPerTrigger": batch}
+            bench.source = f"source-{batch}"
+            rows = batch * batches
+            bench.fill(rows, PARTITIONS)
+            bench.keys = max(1, rows // PARTITIONS // 2)
+            found[batch] = {variant: [] for variant in PROMISES}
+            for number in range(rounds + 1):
+                for variant in order.sample([*PROMISES], len(PROMISES)):
+                    # What the last one left to be written is not the next one's.
+                    bench.sql("CHECKPOINT")
+                    stretch = bench.drain(variant)
+                    each_ms = stretch.seconds * 1000 / batches
+                    print(f"  {batch:,} rows, round {number or 'warm-up'}: {variant} {each_ms:,.0f} ms", flush=True)
+                    if number:
+                        found[batch][variant].append(stretch)
+    return found
+
+
+def show(record: Record, title: str, batches: int, found: Mapping[str, list[Stretch]], group: str) -> None:
+    rows = []
+    wall = {variant: [each.seconds * 1000 / batches for each in stretches] for variant, stretches in found.items()}
+    cpu = {
+        variant: {part: statistics.median(each.cpu_s[part] * 1000 / batches for each in stretches) for part in PARTS}
+        for variant, stretches in found.items()
+    }
+    for variant, times in wall.items():
+        record.bar("a batch into a table", "ms", group, variant, times)
+        median = statistics.median(times)
+        rate = statistics.median(each.rate for each in found[variant])
+        beside = BESIDE.get(variant)
+        rows.append(
+            (
+                variant,
+                PROMISES[variant],
+                f"{median:,.0f} ({min(times):,.0f} to {max(times):,.0f})",
+                f"{rate:,.0f}",
+                *(f"{cpu[variant][part]:,.0f}" for part in PARTS),
+                "" if beside is None else f"{median / statistics.median(wall[beside]):.2f}",
+                "" if beside is None else f"{sum(cpu[variant].values()) / sum(cpu[beside].values()):.2f}",
+            )
+        )
+    heads = ("variant", "promises", "ms a batch", "rows/s", *PARTS, "ms / JDBC", "CPU / JDBC")
+    record.table(title, heads, rows, texts=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="tables", description=__doc__.splitlines()[0])
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--batch", type=int, nargs="+", default=[100, 1_000, 100_000], help="rows")
+    parser.add_argument("--batches", type=int, nargs="+", default=[30, 30, 5], help="how many of each")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    if len(arguments.batch) != len(arguments.batches):
+        parser.error("--batch and --batches belong together: name as many of the one as of the other")
+    sizes = dict(zip(arguments.batch, arguments.batches, strict=True))
+    with recording("tables", arguments) as record:
+        for batch, found in measure(record, arguments.master, sizes, arguments.rounds).items():
+            group = f"{batch:,} rows, {arguments.master}"
+            title = (
+                f"batches of {batch:,} rows, {PARTITIONS} partitions, {arguments.master}: medians of {arguments.rounds}"
+            )
+            show(record, title, sizes[batch], found, group)
+        record.line(f"{', '.join(PARTS)}: CPU ms of a batch, medians")
+        record.line("/ JDBC: Append to JDBC tuned, Upsert to JDBC tuned, staged and merged")
+
+
+if __name__ == "__main__":
+    main()
