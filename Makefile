@@ -6,7 +6,7 @@ export PYTHON
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint test test-rest test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-operator
+.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ bench-slow-clock: install ## What a worker's clock that is an hour slow costs
 
 bench-formats: install ## Decoding: Avro, with and without a registry, and Protobuf, beside JSON and beside Spark's own from_avro
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m formats $(BENCH)
+
+bench-new-schemas: install ## A schema that is met for the first time: from its record to its row, beside known ones
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m new_schemas $(BENCH)
 
 bench-operator: servers helm ## The operator with 100, 300 and 1,000 pipelines, some silent; BENCH="--pipelines 100" for fewer
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m operator_scale $(BENCH)

@@ -25,6 +25,7 @@ TINY: Final = {
     "moves": "--batches 3 --rows 100 --partitions 4 --master local[2]",
     "slow_clock": "--rounds 1 --rows 1000 --batches 3",
     "formats": "--rounds 1 --rows 20000",
+    "new_schemas": "--rounds 1",
     "operator_scale": "--pipelines 4 --seconds 5 --probes 2",
 }
 """The benchmarks, and the least that each can be asked for."""
