@@ -15,12 +15,19 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from servers.local_kafka import LocalKafka
 from servers.schema_registry import LocalRegistry
+from support import avro
 from support.app.command import App, manifest, sink
 from support.kafka import topics
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 STRUCT = "struct(coalesce(id, 0) AS id, note, at)"
+TIME = {"type": "long", "logicalType": "timestamp-micros"}
+OF_THEIRS = [
+    {"name": name, "type": ["null", kind], "default": None}
+    for name, kind in (("note", "string"), ("more", "long"), ("at", TIME))
+]
+"""Fields of a schema that others have registered."""
 
 
 def encoding(registry: LocalRegistry, kind: str, **more: Any) -> dict[str, Any]:
@@ -57,15 +64,29 @@ def test_what_is_written_is_read_by_others_and_by_us(
     by_record = {"subjectNameStrategy": "RecordName", "recordName": record}
     in_avro = {"key": key, "value": encoding(registry, "avro", **by_record)}
     in_json = {"key": key, "value": encoding(registry, "json")}
+    # Somebody else's, of which the rows fill a part: only looked up.
+    subject, first = f"{name}-theirs", avro.record(("id", "long"), name=name.replace("-", "_"))
+    latest = {**first, "fields": [*first["fields"], *OF_THEIRS]}
+    known_id = [registry.register(subject, each) for each in (first, latest)][-1]
+    as_theirs = {"key": key, "value": encoding(registry, "avro", subject=subject, autoRegister=False)}
     avro_sink = sink("avro", topic=f"{name}-avro", encode=in_avro, progressTopic=progress)
     json_sink = sink("json", topic=f"{name}-json", encode=in_json, progressTopic=progress)
-    app = App(tmp_path, document(servers, name, STRUCT, avro_sink, json_sink))
+    their_sink = sink("theirs", topic=f"{name}-theirs", encode=as_theirs, progressTopic=progress)
+    app = App(tmp_path, document(servers, name, STRUCT, avro_sink, json_sink, their_sink))
 
     app.run_until_idle()
 
+    assert client.get_versions(subject) == [1, 2], "nothing was registered"
+    their_rows = topics.read(servers, f"{name}-theirs")
+    assert [each.value and each.value[:5] for each in their_rows] == [avro.frame(known_id)] * 2
+    found = [AvroDeserializer(client)(each.value, at(f"{name}-theirs")) for each in their_rows]
+    assert [(each["id"], each["note"], each["at"] is None, each["more"]) for each in found] == [
+        (1, "a", False, None),
+        (2, None, True, None),
+    ]
     assert {record, f"{name}-avro-key", f"{name}-json-key", f"{name}-json-value"} <= set(client.get_subjects())
-    avro = [AvroDeserializer(client)(each.value, at(f"{name}-avro")) for each in topics.read(servers, f"{name}-avro")]
-    assert [(each["id"], each["note"], each["at"] and each["at"].isoformat()) for each in avro] == [
+    ours = [AvroDeserializer(client)(each.value, at(f"{name}-avro")) for each in topics.read(servers, f"{name}-avro")]
+    assert [(each["id"], each["note"], each["at"] and each["at"].isoformat()) for each in ours] == [
         (1, "a", "2024-05-06T07:08:09+00:00"),
         (2, None, None),
     ]

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
@@ -120,6 +121,27 @@ def test_the_exit_code_tells_even_where_nobody_listens(tmp_path: Path) -> None:
         os.close(writer)
 
     assert done.returncode == 2
+
+
+@pytest.mark.spark
+@pytest.mark.each_spark
+@pytest.mark.skipif(not pyspark.__version__.startswith("4.0."), reason="a later Spark has both")
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("avro", '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'),
+        ("protobuf", 'syntax = "proto3"; message Order { int64 id = 1; }'),
+    ],
+)
+def test_a_format_that_spark_4_0_is_without(kind: str, schema: str, tmp_path: Path) -> None:
+    """Nothing is asked of brokers: a person reads it before anything runs."""
+    app = App(tmp_path, manifest("127.0.0.1:9", kind, ["t"], decode={"format": kind, "schema": schema}))
+
+    done = app.call("validate", "-f", str(app.manifest), "--offline")
+
+    assert done.returncode == 3, done.stderr
+    assert last_line(done.stderr).startswith(f"NotServed: format {kind} needs ")
+    assert LAST_LINE.match(last_line(done.stderr))
 
 
 @pytest.mark.spark

@@ -5,7 +5,9 @@ Which stay files: nobody who sees processes, logs, the status or Spark's own fil
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from sinkpipeline.core.naming import SinkId
-from support.app.command import App, Run, last_line, manifest, sink
+from support.app.command import BY_TASKS, App, Run, last_line, manifest, sink
+from support.cookbook import recipe
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import progress_truth, read_committed, topic_id, unique
 from support.worlds.secure import Door, Right, SecureKafka, documented
@@ -176,3 +179,62 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
 
     assert source.judge(f"{name}-out") == source.judge(f"{name}-late") == EXACTLY_ONCE
     assert secrets.told_by(app) == []
+
+
+LIFETIME_S = 8.0
+"""Of a token; the brokers end a connection with it, unless another one was shown."""
+
+
+@pytest.mark.thorough("waits for four lives of a token; tests/spark/test_secure_source renews one without executors")
+def test_a_run_with_executors_outlives_its_tokens(secure_kafka: SecureKafka, tmp_path: Path) -> None:
+    """Its clients of Java and of Python, in the driver and in an executor, each have tokens of their own."""
+    name, tokens = unique("tokens"), secure_kafka.tokens
+    source = Stream(secure_kafka.bootstrap_servers, f"{name}-in", partitions=1).create()
+    secrets = Secrets(tmp_path / "secrets")
+    for directory in ("kafka", "idp"):
+        (secrets.directory / directory).mkdir(parents=True)
+        (secrets.directory / directory / "ca.crt").write_bytes(secure_kafka.certificates.ca.read_bytes())
+    secrets.put("idp", "client-secret", PASSWORD.encode())
+    tokens.secrets[name] = PASSWORD
+    auth = recipe("OAUTHBEARER").manifest["spec"]["source"]["kafka"]["auth"]
+    auth["sasl"]["oauthbearer"] |= {"tokenEndpointUrl": tokens.url, "clientId": name}
+    made = document(secure_kafka.servers(Door.TOKENS), name, source.topic, auth)
+    made["spec"] |= {"sinks": [sink(name)], "spark": BY_TASKS}
+    app = App(tmp_path / "app", made)
+    secure_kafka.grant(f"User:{name}", rights(name, source.topic))
+    source.feed(10)
+
+    def start_of_sink() -> str:
+        return str(progress_truth(secure_kafka.bootstrap_servers, f"{name}-progress")[sink_id.meta_key]["run"])
+
+    def is_issued_after(seconds: float) -> bool:
+        return any(each.client == name and each.at > began + seconds for each in tokens.issued)
+
+    sink_id, before = SinkId(f"test.{name}", name), tokens.lifetime_s
+    tokens.lifetime_s = LIFETIME_S
+    try:
+        with app.start("--master", "local-cluster[1,1,2048]", *secrets.option) as run:
+            run.until_rows(source.total)
+            [executor] = executors(run)
+            # Without it Java's client of Kafka 4 asks nobody for a token.
+            assert f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.url}" in executor.cmdline()
+            began, start = time.monotonic(), start_of_sink()
+            for lives in range(1, 5):
+                run.eventually(partial(is_issued_after, lives * LIFETIME_S), f"{lives} lives of a token are over")
+                source.feed(10)
+                run.until_rows(source.total)
+            assert executors(run) == [executor]
+            assert start_of_sink() == start, "nothing has failed meanwhile"
+            assert secrets.shown_by(run) == []
+            assert run.terminate() == 0, run.stderr
+    finally:
+        tokens.lifetime_s = before
+
+    assert source.judge(f"{name}-out") == EXACTLY_ONCE
+    assert secrets.told_by(app) == []
+
+
+def executors(run: Run) -> list[psutil.Process]:
+    """JVMs of their own."""
+    found = psutil.Process(run.pid).children(recursive=True)
+    return [each for each in found if each.name() == "java" and "CoarseGrained" in " ".join(each.cmdline())]

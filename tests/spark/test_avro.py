@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
-from sinkpipeline.core.schemas import HEADER, Known, Writer, pending
+from sinkpipeline.core.schemas import HEADER, MAX_WRITERS, Known, Writer, pending
 from sinkpipeline.kafka.registry import Found
 from sinkpipeline.kafka.settings import RegistrySettings
 from sinkpipeline.spark.analysis import analyse
@@ -298,6 +298,33 @@ def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.
     fake.away = False
     schemas.learn([avro.frame(1)])
     assert len(fake.asked) == 2
+
+
+def test_as_many_schemas_as_a_plan_takes_and_one_more(spark: SparkSession) -> None:
+    """What the 64 before it were written with is decoded, that one is not skipped, and what else is broken is told."""
+    of_each = {number: avro.record(("id", "long"), (f"of{number}", "int")) for number in range(1, MAX_WRITERS + 2)}
+    registry = avro.Registry(
+        {avro.frame(number): Found(avro.text(schema), "AVRO") for number, schema in of_each.items()}, latest=V1
+    )
+    schemas = Schemas(spark, registry, RegistrySettings(url="", subject="orders-value", version="7"))
+    plan = RowPlan("avro", known=Known(), select=RowSelect(value="CAST(id AS STRING)"))
+    values: list[bytes | None] = [
+        avro.framed(number, schema, {"id": number, f"of{number}": 7}) for number, schema in of_each.items()
+    ]
+    frames, none = [avro.frame(number) for number in of_each], avro.frame(999)
+
+    schemas.learn(frames)
+    for more in ([frames[-1]], [none, frames[-1]]):
+        with pytest.raises(SinkPipelineError, match="with 65 schemas, and a plan takes 64") as caught:
+            schemas.learn(more)
+        assert caught.value.reason is Reason.TOO_MANY_SCHEMAS
+
+    *good, beyond, missing = rows(spark, schemas.plan(plan), [*values, none + b"x"])
+    assert [(each.error, bytes(each.value)) for each in good] == [
+        (None, b"%d" % number) for number in range(1, MAX_WRITERS + 1)
+    ]
+    assert pending(beyond.error) == frames[-1]
+    assert word(missing) == "UnknownSchema"
 
 
 def letter(offset: int, value: bytes) -> Letter:
