@@ -34,6 +34,7 @@ _LIST_TYPES: dict[str, Schema] = {
     "spec.source.kafka.topics": {"x-kubernetes-list-type": "set"},
     "spec.sinks[].postgresql.table.primaryKey": {"x-kubernetes-list-type": "set"},
     "spec.sinks": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    "spec.spark.functions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
 }
 
 _COLUMNS = (

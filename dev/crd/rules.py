@@ -20,6 +20,7 @@ from sinkpipeline.core.manifest.names import (
     MAX_EXPRESSION,
     MAX_RESOURCE_NAME,
     MAX_SCHEMA_BYTES,
+    MAX_SQL_TYPE,
 )
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
@@ -524,5 +525,6 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.failurePolicy.backoff.max": _POSITIVE,
     "spec.failurePolicy.resetAfter": _POSITIVE,
     "spec.spark.conf": tuple(_spark_conf()),
+    "spec.spark.functions[].returns": _bytes(MAX_SQL_TYPE),
 }
 """By place; `[]` is each entry of a list."""

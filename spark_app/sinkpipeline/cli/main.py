@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from sinkpipeline.cli.dlq.command import dlq
-from sinkpipeline.cli.options import FILE, OUTPUT, SECRETS, help_without_command
+from sinkpipeline.cli.options import FILE, JARS, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
@@ -44,6 +44,7 @@ def cli(context: click.Context) -> None:
 @cli.command(short_help="Check a manifest; change nothing.")
 @FILE
 @SECRETS
+@JARS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
 @click.option(
     "-o",
@@ -53,16 +54,17 @@ def cli(context: click.Context) -> None:
     show_default=True,
     help="json: all problems as one document, each with path, message and remedy.",
 )
-def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
+def validate(manifest: Path, secrets_dir: Path | None, output: str, jars: tuple[str, ...], *, offline: bool) -> None:
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
     from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
 
-    validate_command.validate(manifest, secrets_dir, output, offline=offline)
+    validate_command.validate(manifest, secrets_dir, output, jars, offline=offline)
 
 
 @cli.command(short_help="Show rows as they would be written; write nothing.")
 @FILE
 @SECRETS
+@JARS
 @click.option("--sink", help="The sink's name, where there are several.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="At most so many rows.")
 @click.option(
@@ -86,6 +88,7 @@ def preview(**options: Any) -> None:
 @cli.command(short_help="Run a pipeline on this machine.")
 @FILE
 @SECRETS
+@JARS
 @click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
 @click.option(
     "--status-file",
@@ -104,13 +107,14 @@ def run(
     status_file: Path | None,
     master: str,
     log_file: Path | None,
+    jars: tuple[str, ...],
     *,
     until_idle: bool,
 ) -> None:
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
     from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
 
-    run_command.run(manifest, secrets_dir, status_file, master, log_file, until_idle=until_idle)
+    run_command.run(manifest, secrets_dir, status_file, master, log_file, jars, until_idle=until_idle)
 
 
 @cli.command(short_help="Show frontier, lag and counts.")

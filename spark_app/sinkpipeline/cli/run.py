@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def run(
     status_file: Path | None,
     master: str,
     log_file: Path | None,
+    jars: Sequence[str] = (),
     *,
     until_idle: bool,
 ) -> None:
@@ -61,6 +63,7 @@ def run(
             master=master,
             log_file=log_file,
             until_idle=until_idle,
+            jars=jars,
         )
 
         def at_once() -> None:

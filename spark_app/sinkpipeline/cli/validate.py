@@ -20,21 +20,23 @@ from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.schemas import planned, schemas_of
+from sinkpipeline.spark.session import with_jars
 
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
 
 
-def validate(manifest: Path, secrets_dir: Path | None, output: str, *, offline: bool) -> None:
+def validate(manifest: Path, secrets_dir: Path | None, output: str, jars: Sequence[str] = (), *, offline: bool) -> None:
     """Raises the first refusal after all were told."""
     if output == "json":
-        _validate_for_programs(manifest, secrets_dir, offline=offline)
+        _validate_for_programs(manifest, secrets_dir, jars, offline=offline)
     else:
-        _validate(manifest, secrets_dir, offline=offline)
+        _validate(manifest, secrets_dir, jars, offline=offline)
 
 
-def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+def _validate(manifest: Path, secrets_dir: Path | None, jars: Sequence[str], *, offline: bool) -> None:
     """Sink by sink; then the expressions, which need Spark, unless something was refused."""
     pipeline = read_manifest(manifest)
     say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
@@ -57,7 +59,7 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
         say("expressions: not checked", err=True)
         raise errors[0]
     refused: list[_Refused] = []
-    left_out = _check_expressions(pipeline, sinks, refused, say)
+    left_out = _check_expressions(pipeline, sinks, jars, refused, say)
     say("expressions: valid" if left_out is None else f"expressions: {left_out}")
     for path, error in refused:
         say(f"{path}: {error}", err=True)
@@ -65,7 +67,7 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
         raise refused[0][1]
 
 
-def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> None:
+def _validate_for_programs(manifest: Path, secrets_dir: Path | None, jars: Sequence[str], *, offline: bool) -> None:
     """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
     errors: list[tuple[str | None, SinkPipelineError]] = []
     findings: list[Finding] = []
@@ -89,7 +91,7 @@ def _validate_for_programs(manifest: Path, secrets_dir: Path | None, *, offline:
             ]
         try:
             refused: list[_Refused] = []
-            left_out = _check_expressions(pipeline, sinks, refused)
+            left_out = _check_expressions(pipeline, sinks, jars, refused)
             errors += refused
         except SinkPipelineError as error:
             # Of expressions each has a path of its own; what else is wrong is of the columns.
@@ -136,6 +138,7 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
 def _check_expressions(
     pipeline: SinkPipeline,
     sinks: Sequence[SinkSettings],
+    jars: Sequence[str],
     refused: list[_Refused],
     tell: Callable[[str], None] = lambda _: None,
 ) -> str | None:
@@ -144,19 +147,23 @@ def _check_expressions(
     Args:
         pipeline: the manifest.
         sinks: none where nothing may be asked.
+        jars: beside those of Spark.
         refused: is given what a run of a sink would be refused for the schemas that it writes with.
         tell: is given what they are.
     """
     registry = sinks[0].source.registry if sinks else None
     if registry is None and pipeline.spec.decode.asks_registry:
         return "not checked: their columns are in the schema registry"
+    # What expressions mean. The others are of where the pipeline runs, which may be elsewhere.
+    conf = {name: value for name, value in pipeline.spec.spark.conf.items() if name.startswith("spark.sql.")}
     with brief_session(
         f"validate {pipeline.identity}",
         "local[1]",
-        {},
+        with_jars(conf, jars),
         what_for="checks the expressions",
         say=lambda line: say(line, err=True),
     ) as spark:
+        register_functions(spark, pipeline.spec.spark.functions)
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)

@@ -59,6 +59,7 @@ spec:
   suspend: false
   restartNonce: 1
   spark: {conf: {spark.ui.enabled: "false"}, driver: {cores: 1, memory: 1g},
+          functions: [{name: mask, className: com.example.Mask, returns: STRING}],
           executor: {instances: 2, cores: 1, memory: 2g}, template: {spec: {priorityClassName: high}}}
 """
 
@@ -914,6 +915,27 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "spark"), {"conf": {"spark.x": 1}}, 'spec.spark.conf["spark.x"]', "put it in quotes"),
     (("spec", "spark"), {"conf": {"sql.x": "1"}}, 'spec.spark.conf["sql.x"]', "begins with spark."),
     *(
+        (
+            ("spec", "spark"),
+            {"functions": [{"name": "f", "className": "a.B", **wrong}]},
+            f"spec.spark.functions{at}",
+            word,
+        )
+        for wrong, at, word in (
+            ({"name": "1f"}, "[0].name", "not beginning with a digit"),
+            ({"className": "a.B-C"}, "[0].className", "com.example.MaskEmail"),
+            ({"returns": " "}, "[0].returns", "is empty"),
+            ({"jar": "a.jar"}, "[0].jar", "is an unknown field"),
+        )
+    ),
+    (("spec", "spark"), {"functions": []}, "spec.spark.functions", "give 1 or more"),
+    (
+        ("spec", "spark"),
+        {"functions": [{"name": "f", "className": "a.B"}, {"name": "f", "className": "a.C"}]},
+        "spec.spark.functions[1].name",
+        'repeats "f"',
+    ),
+    *(
         (("spec", "spark"), {"conf": {name: "1"}}, f'spec.spark.conf["{name}"]', word)
         for name, word in {
             "spark.master": "where the pipeline runs",
@@ -1040,6 +1062,7 @@ MORE_WRONG: list[tuple[Steps, Any]] = [
     *(((*SINK, "kafka", "properties"), {name: "?"}) for name in SINK_PROPERTIES),
     *((("spec", "spark"), {"conf": {name: "1"}}) for name in ("spark.driver.cores", "spark.executor.instances")),
     *((("spec", "spark"), {"conf": {name: "1"}}) for name in ("spark.executor.memory", "SPARK.MASTER")),
+    (("spec", "spark"), {"functions": [{"name": "f", "className": "a.B", "returns": "é" * 4000}]}),
     *((("spec", "transform"), {"select": {part: "é" * 9000}}) for part in ("key", "value", "headers", "timestamp")),
     (("spec", "transform"), {"select": {"partition": "é" * 9000}}),
     (("spec", "transform"), {"where": "é" * 9000}),

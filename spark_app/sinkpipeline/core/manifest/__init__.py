@@ -31,6 +31,7 @@ from sinkpipeline.core.manifest.operation import (
     Driver,
     Executor,
     FailurePolicy,
+    JavaFunction,
     Spark,
     Trigger,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "FailurePolicy",
     "IdFormat",
     "IsolationLevel",
+    "JavaFunction",
     "JsonObject",
     "KafkaConnection",
     "KafkaSink",
