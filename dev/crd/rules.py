@@ -170,17 +170,25 @@ def stays(path: str, *, optional: bool) -> str:
     return f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})" if optional else same
 
 
-def _log_in(sasl: str) -> dict[str, tuple[Rule, ...]]:
-    tokens = "self.mechanism == 'OAUTHBEARER'"
+def _log_in(auth: str) -> dict[str, tuple[Rule, ...]]:
+    sasl = f"{auth}.sasl"
+    tokens, iam = "self.mechanism == 'OAUTHBEARER'", "self.mechanism == 'AWS_MSK_IAM'"
     return {
-        sasl: (
+        auth: (
             Rule(
-                f"!({tokens}) || (has(self.oauthbearer) && !has(self.username) && !has(self.passwordSecretRef))",
-                "mechanism OAUTHBEARER needs oauthbearer, and has neither username nor passwordSecretRef",
+                "has(self.tls) || !has(self.sasl) || self.sasl.mechanism != 'AWS_MSK_IAM'",
+                "mechanism AWS_MSK_IAM needs tls: Amazon MSK takes IAM over TLS only",
             ),
-            Rule(
-                f"{tokens} || (!has(self.oauthbearer) && has(self.username) && has(self.passwordSecretRef))",
-                "give username and passwordSecretRef, and not oauthbearer; or set mechanism to OAUTHBEARER",
+        ),
+        sasl: (
+            Rule(f"has(self.oauthbearer) == ({tokens})", "oauthbearer is for mechanism OAUTHBEARER, which needs it"),
+            Rule(f"has(self.awsMskIam) == ({iam})", "awsMskIam is for mechanism AWS_MSK_IAM, which needs it"),
+            *(
+                Rule(
+                    f"has(self.{name}) != ({tokens} || {iam})",
+                    f"{name} is for the other mechanisms than OAUTHBEARER and AWS_MSK_IAM, which need it",
+                )
+                for name in ("username", "passwordSecretRef")
             ),
         ),
         f"{sasl}.username": _bytes(256),
@@ -319,7 +327,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.kafka.startFrom.group": _bytes(249),
     "spec.source.kafka.properties": _properties(SOURCE),
-    **_log_in("spec.source.kafka.auth.sasl"),
+    **_log_in("spec.source.kafka.auth"),
     "spec.decode": (
         Rule(
             "!(self.format in ['json', 'csv']) || has(self.schema) || "
@@ -513,7 +521,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),
-    **_log_in("spec.sinks[].kafka.auth.sasl"),
+    **_log_in("spec.sinks[].kafka.auth"),
     "spec.failurePolicy.backoff": (
         Rule(
             "duration(self.initial) <= duration(self.max)",

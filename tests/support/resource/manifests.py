@@ -169,6 +169,10 @@ TOKENS: dict[str, Any] = {
 OAUTHBEARER = "spec.source.kafka.auth.sasl.oauthbearer"
 
 
+_MSK: dict[str, Any] = {"mechanism": "AWS_MSK_IAM", "awsMskIam": {"region": "eu-central-1"}}
+"""A log-in with IAM of Amazon MSK."""
+
+
 def tokens(**others: Any) -> dict[str, Any]:
     """A log-in with tokens."""
     return {"mechanism": "OAUTHBEARER", "oauthbearer": TOKENS, **others}
@@ -445,6 +449,18 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ),
     ((*KAFKA, "auth", "sasl"), tokens(username="u"), "spec.source.kafka.auth.sasl.username", "not for this mechanism"),
     *(
+        ((*KAFKA, "auth"), {"tls": {}, "sasl": sasl}, f"spec.source.kafka.auth.sasl{at}", word)
+        for sasl, at, word in (
+            ({"mechanism": "AWS_MSK_IAM"}, ".awsMskIam", "is missing"),
+            ({"mechanism": "AWS_MSK_IAM", "awsMskIam": {}}, ".awsMskIam.region", "is missing"),
+            ({"mechanism": "AWS_MSK_IAM", "awsMskIam": {"region": "Frankfurt"}}, ".awsMskIam.region", "eu-central-1"),
+            ({**_MSK, "username": "u"}, ".username", "not for this mechanism"),
+            ({**_MSK, "oauthbearer": TOKENS}, ".oauthbearer", "not for this mechanism"),
+            (tokens(**{**_MSK, "mechanism": "OAUTHBEARER"}), ".awsMskIam", "not for this mechanism"),
+        )
+    ),
+    ((*KAFKA, "auth"), {"sasl": _MSK}, "spec.source.kafka.auth.tls", "over TLS only"),
+    *(
         ((*KAFKA, "auth", "sasl"), tokens(oauthbearer={**TOKENS, field: value}), f"{OAUTHBEARER}.{where}", right)
         for field, value, where, right in (
             ("tokenEndpointUrl", "http://idp/token", "tokenEndpointUrl", "https://, a host"),
@@ -468,7 +484,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         (*KAFKA, "auth", "sasl", "mechanism"),
         "GSSAPI",
         "spec.source.kafka.auth.sasl.mechanism",
-        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM",
     ),
     ((*KAFKA, "auth", "sasl", "username"), " ", "spec.source.kafka.auth.sasl.username", "is empty"),
     ((*KAFKA, "auth", "sasl", "username"), "\0", "spec.source.kafka.auth.sasl.username", "NUL"),

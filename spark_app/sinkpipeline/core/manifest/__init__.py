@@ -16,6 +16,7 @@ from sinkpipeline.core.manifest.durations import Duration, parse_duration
 from sinkpipeline.core.manifest.encode import Encode, EncodedPart, EncodeFormat, EncodeRegistry, Encoding
 from sinkpipeline.core.manifest.kafka import (
     Auth,
+    AwsMskIam,
     CertificateRef,
     KafkaConnection,
     Oauthbearer,
@@ -75,6 +76,7 @@ __all__ = [
     "DEFAULT_PROGRESS_TOPIC",
     "KIND",
     "Auth",
+    "AwsMskIam",
     "Backoff",
     "BasicAuth",
     "BearerAuth",

@@ -206,6 +206,9 @@ JavaClass = Annotated[
         "use the full name of a Java class, such as com.example.MaskEmail",
     ),
 ]
+AwsRegion = Annotated[
+    str, _Name(r"[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}", 32, "use the name of a region of AWS, such as eu-central-1")
+]
 SqlType = Annotated[str, _Text(MAX_SQL_TYPE, "a Spark SQL type such as STRING or ARRAY<BIGINT>")]
 SchemaVersion = Annotated[
     str, _Name(r"latest|[1-9][0-9]{0,8}", 9, 'use latest, or the number of a version in quotes, such as "3"')
