@@ -282,9 +282,6 @@ NO_SIGNED_TOKEN = Cause(
 )
 """Amazon MSK: no further token was signed. Who starts anew is told why."""
 
-_CALLBACK_FAILED = "OAuth callback raised exception"
-"""The client's own words for it."""
-
 _CLIENT_REFUSED = "check auth.sasl.oauthbearer.clientId, and the Secret of clientSecretRef"
 _GRANT_REFUSED = "allow the client the grant of client credentials at the provider"
 _BY_TOKEN_ERROR: Mapping[str, str | None] = MappingProxyType(
@@ -353,7 +350,7 @@ def of_token(text: str) -> tuple[Cause, str] | None:
     if found is None:
         return None
     told = (found[1] or found[3] or "").strip()
-    if told == _CALLBACK_FAILED:
+    if told == "OAuth callback raised exception":
         return NO_SIGNED_TOKEN, told
     status = f"HTTP {found[2]}, " if found[2] else ""
     if found[1] and _OF_THE_CLIENT.fullmatch(told):
