@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -26,9 +29,14 @@ def with_jar(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
 
 
 @pytest.fixture
-def own(with_jar: SparkSession) -> SparkSession:
-    """A session of its own: functions stay where they are registered."""
-    return with_jar.newSession()
+def own(with_jar: SparkSession) -> Iterator[SparkSession]:
+    """A session of its own: functions stay where they are registered. Its thread has classes as with --jars."""
+    jvm: Any = with_jar._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(with_jar._jsparkSession.sharedState().jarClassLoader())
+    yield with_jar.newSession()
+    thread.setContextClassLoader(before)
 
 
 def function(name: str = "mask_email", class_name: str = MASK, returns: str | None = None) -> JavaFunction:

@@ -41,16 +41,16 @@ def _registered(spark: SparkSession, at: int, function: JavaFunction) -> Iterato
         # Spark would take the new one from now on, also where our own decoding calls it.
         yield Problem(f"{path}.name", f"Spark has a function {function.name} already", "give it another name")
         return
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's own way takes other notations of a type too
+    session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own way takes other notations of a type too
     kind = None
     if function.returns is not None:
         try:
-            kind = jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser.parseDataType(function.returns)
+            kind = session.sessionState().sqlParser().parseDataType(function.returns)
         except PySparkException as error:
             yield Problem(f"{path}.returns", sentence(error), "write a Spark SQL type such as STRING or ARRAY<BIGINT>")
             return
     try:
-        spark._jsparkSession.udf().registerJava(function.name, function.class_name, kind)  # noqa: SLF001
+        session.udf().registerJava(function.name, function.class_name, kind)
     except PySparkException as error:
         yield Problem(f"{path}.className", sentence(error), _REMEDY)
     except Py4JError as error:

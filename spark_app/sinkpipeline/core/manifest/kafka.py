@@ -212,7 +212,7 @@ class KafkaConnection(Part):
     @property
     def logs_in_as_its_pod(self) -> bool:
         """Whether the credentials are those of who connects, and stand in no Secret."""
-        sasl = self.auth and self.auth.sasl
+        sasl = None if self.auth is None else self.auth.sasl
         return sasl is not None and sasl.mechanism is SaslMechanism.AWS_MSK_IAM
 
     def shares_a_broker_with(self, other: "KafkaConnection") -> bool:
