@@ -4,7 +4,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
-.PHONY: check lint test test-rest test-long test-all test-spark-4.0 costs soak chaos hunt hunt-operator demo
+.PHONY: check lint test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
 
@@ -76,6 +76,11 @@ test-long: servers helm prometheus postgresql ## What takes longest, and shows o
 
 test-all: test ## Every test; on a cluster where the machine allows one
 	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
+
+# In no other target: AWS' library and Kubernetes' client ask for different versions of dateutil.
+test-msk: install ## The tokens of Amazon MSK's own signer, in build/msk
+	$(RUN) -m pip install --quiet --upgrade --target build/msk aws-msk-iam-sasl-signer-python==1.0.2
+	PYTHONPATH=build/msk $(RUN) -m pytest tests/unit/test_msk.py
 
 # In no other target: it fetches a Spark of its own.
 test-spark-4.0: install ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0

@@ -38,6 +38,7 @@ _LIST_TYPES: dict[str, Schema] = {
         for transform in ("spec.transform", "spec.sinks[].transform")
     },
     "spec.sinks": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    "spec.spark.functions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
 }
 
 _COLUMNS = (

@@ -21,6 +21,7 @@ from sinkpipeline.core.manifest.names import (
     MAX_INLINE_TABLE,
     MAX_RESOURCE_NAME,
     MAX_SCHEMA_BYTES,
+    MAX_SQL_TYPE,
     MAX_TABLE_SCHEMA,
 )
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
@@ -172,17 +173,25 @@ def stays(path: str, *, optional: bool) -> str:
     return f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})" if optional else same
 
 
-def _log_in(sasl: str) -> dict[str, tuple[Rule, ...]]:
-    tokens = "self.mechanism == 'OAUTHBEARER'"
+def _log_in(auth: str) -> dict[str, tuple[Rule, ...]]:
+    sasl = f"{auth}.sasl"
+    tokens, iam = "self.mechanism == 'OAUTHBEARER'", "self.mechanism == 'AWS_MSK_IAM'"
     return {
-        sasl: (
+        auth: (
             Rule(
-                f"!({tokens}) || (has(self.oauthbearer) && !has(self.username) && !has(self.passwordSecretRef))",
-                "mechanism OAUTHBEARER needs oauthbearer, and has neither username nor passwordSecretRef",
+                "has(self.tls) || !has(self.sasl) || self.sasl.mechanism != 'AWS_MSK_IAM'",
+                "mechanism AWS_MSK_IAM needs tls: Amazon MSK takes IAM over TLS only",
             ),
-            Rule(
-                f"{tokens} || (!has(self.oauthbearer) && has(self.username) && has(self.passwordSecretRef))",
-                "give username and passwordSecretRef, and not oauthbearer; or set mechanism to OAUTHBEARER",
+        ),
+        sasl: (
+            Rule(f"has(self.oauthbearer) == ({tokens})", "oauthbearer is for mechanism OAUTHBEARER, which needs it"),
+            Rule(f"has(self.awsMskIam) == ({iam})", "awsMskIam is for mechanism AWS_MSK_IAM, which needs it"),
+            *(
+                Rule(
+                    f"has(self.{name}) != ({tokens} || {iam})",
+                    f"{name} is for the other mechanisms than OAUTHBEARER and AWS_MSK_IAM, which need it",
+                )
+                for name in ("username", "passwordSecretRef")
             ),
         ),
         f"{sasl}.username": _bytes(256),
@@ -328,7 +337,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.kafka.startFrom.group": _bytes(249),
     "spec.source.kafka.properties": _properties(SOURCE),
-    **_log_in("spec.source.kafka.auth.sasl"),
+    **_log_in("spec.source.kafka.auth"),
     "spec.decode": (
         Rule(
             "!has(self.schema) || !has(self.schemaConfigMapRef)",
@@ -531,7 +540,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),
-    **_log_in("spec.sinks[].kafka.auth.sasl"),
+    **_log_in("spec.sinks[].kafka.auth"),
     "spec.failurePolicy.backoff": (
         Rule(
             "duration(self.initial) <= duration(self.max)",
@@ -543,5 +552,6 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.failurePolicy.backoff.max": _POSITIVE,
     "spec.failurePolicy.resetAfter": _POSITIVE,
     "spec.spark.conf": tuple(_spark_conf()),
+    "spec.spark.functions[].returns": _bytes(MAX_SQL_TYPE),
 }
 """By place; `[]` is each entry of a list."""

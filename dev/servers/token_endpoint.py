@@ -124,7 +124,7 @@ class TokenEndpoint:
         if self.scopes and not set(scope.split()) <= self.scopes:
             return 400, b'{"error": "invalid_scope", "error_description": "unknown scope"}'
         self.issued.append(Issued(client, scope, time.monotonic()))
-        told = {"access_token": self._token(client, scope), "token_type": "Bearer", "expires_in": self.lifetime_s}
+        told = {"access_token": self.token(client, scope), "token_type": "Bearer", "expires_in": self.lifetime_s}
         return 200, json.dumps(told).encode()
 
     def public_key(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ class TokenEndpoint:
         modulus, exponent = (_base64(n.to_bytes((n.bit_length() + 7) // 8, "big")) for n in (numbers.n, numbers.e))
         return {"kty": "RSA", "kid": KEY_ID, "use": "sig", "alg": "RS256", "n": modulus, "e": exponent}
 
-    def _token(self, client: str, scope: str) -> str:
+    def token(self, client: str, scope: str) -> str:
         now = time.time()
         claims = {
             "sub": client,

@@ -139,6 +139,28 @@ def test_an_edit_of_our_code_leaves_the_layers_of_libraries_as_they_are(dockerfi
     assert "--no-index" in packed
 
 
+def on_top() -> list[list[tuple[str, str]]]:
+    """The Dockerfiles of docs/install.md."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    texts = re.findall(r"^```dockerfile\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [[(name, rest) for name, _, rest in (line.partition(" ") for line in each.splitlines())] for each in texts]
+
+
+def test_an_image_on_top_is_like_ours() -> None:
+    """Jars are where Spark looks, packages in the Python that runs, and the user is the one that our image has."""
+    env, [user] = environment(SPARK), [rest for name, rest in last_stage(SPARK) if name == "USER"]
+    assert on_top()
+    for found in on_top():
+        assert found[0][1].startswith("registry.example.com/sinkpipeline-spark:")
+        copied = [rest.split()[-1] for name, rest in found if name == "COPY"]
+        assert copied == [f"{env['SPARK_HOME']}/jars/"]
+        assert found[-1] == ("USER", user)
+        for packages in (rest for name, rest in found if name == "RUN"):
+            # There is no pip, and there stays none.
+            assert packages.startswith("python -m ensurepip && python -m pip install ")
+            assert packages.endswith(" && python -m pip uninstall --yes pip setuptools")
+
+
 # --- the entry point ---
 
 TELL = """\

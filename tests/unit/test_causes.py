@@ -167,6 +167,7 @@ _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "
         ('{"error":"invalid_scope"}', Reason.AUTHENTICATION_FAILED, "oauthbearer.scope"),
         ('{"error":"unsupported_grant_type"}', Reason.AUTHENTICATION_FAILED, "client credentials"),
         ('{"error":"server_error"}', Reason.BROKER_UNREACHABLE, "tokenEndpointUrl"),
+        ("OAuth callback raised exception", Reason.BROKER_UNREACHABLE, "credentials of AWS"),
         ("SSL certificate problem: unable to get local issuer", Reason.AUTHENTICATION_FAILED, "caSecretRef"),
         (
             "error adding trust anchors from file: /etc/pki/tls/certs/ca-bundle.crt",

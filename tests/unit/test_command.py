@@ -7,8 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -22,6 +24,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.diagnosis import unreachable
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
+from sinkpipeline.spark.session import with_jars
 from support.resource.manifests import KAFKA, SINK, changed, smallest
 
 Call = Callable[..., tuple[int, list[str], list[str]]]
@@ -245,3 +248,34 @@ def test_addresses_that_lead_nowhere_are_told_as_such() -> None:
         assert error.message == f"the host name nohost.invalid does not resolve, and {closed} refuses connections"
         probe.listen()
         assert unreachable(Connection(bootstrap_servers=f"nohost.invalid:9092,{closed}")) is None, "one may answer"
+
+
+def test_jars_are_those_of_spark(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several by a comma or by several options, once each, as URIs."""
+    asked: list[Any] = []
+    monkeypatch.setattr(validate_command, "validate", lambda *given, **_: asked.append(given))
+    jars = [tmp_path / name for name in ("a.jar", "b #1%.jar", "c.jar")]
+    for jar in jars:
+        with zipfile.ZipFile(jar, "w"):
+            pass
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call("validate", "-f", "m.yaml", "--jars", f"a.jar, {jars[1]}", "--jars", "c.jar,a.jar")
+    assert (code, err) == (0, [])
+    [(*_, given)] = asked
+    directory = tmp_path.as_uri()
+    assert given == (f"{directory}/a.jar", f"{directory}/b%20%231%25.jar", f"{directory}/c.jar")
+    assert with_jars({"spark.a": "b"}, given) == {"spark.a": "b", "spark.jars": ",".join(given)}
+    assert with_jars({"spark.a": "b"}, ()) == {"spark.a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("jars", "fact"), [("none.jar", "none.jar is no file"), ("m.yaml", "is no jar"), ("", "is no")]
+)
+def test_what_is_no_jar_is_told_before_spark_starts(call: Call, tmp_path: Path, jars: str, fact: str) -> None:
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.safe_dump(smallest()))
+    for command in ("run", "validate", "preview", "dlq redrive"):
+        code, _, err = call(*command.split(), "-f", str(manifest), "--jars", jars and str(tmp_path / jars))
+        assert code == 2, command
+        assert err[-1].startswith("UsageInvalid: ")
+        assert fact in err[-1]

@@ -104,6 +104,12 @@ def test_the_complete_resource() -> None:
     assert pipeline.spec.spark.conf == {"spark.ui.enabled": "false"}
 
 
+def test_names_of_functions_differ_in_more_than_case() -> None:
+    functions = [{"name": "Mask", "className": "a.B"}, {"name": "mask", "className": "a.B"}]
+    [problem] = problems_of(changed(smallest(), (("spec", "spark"), {"functions": functions})))
+    assert (problem.path, problem.wrong) == ("spec.spark.functions[1].name", 'repeats "mask"')
+
+
 def test_the_defaults() -> None:
     pipeline = parse_manifest(smallest())
     assert pipeline.metadata.namespace == "default"

@@ -10,10 +10,12 @@ from typing import Any, cast
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.observe import kafka_view
 from sinkpipeline_operator.observe.kafka_clients import KafkaClients
 from sinkpipeline_operator.observe.kafka_view import KafkaView, Question, Removal
+from support.resource.manifests import KAFKA, SINK, changed, smallest
 from support.waiting import wait_until
 
 REF = Ref("shop", "orders")
@@ -48,12 +50,13 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
 
 
 class Asking:
-    def __init__(self, view: KafkaView) -> None:
+    def __init__(self, view: KafkaView, question: Question = QUESTION) -> None:
         self.view = view
+        self.question = question
 
     def __call__(self, announced: tuple[str, ...] | None) -> Removal:
         """Asks, and waits until what that has begun has come to an end."""
-        found = self.view.remove(QUESTION, announced)
+        found = self.view.remove(self.question, announced)
         wait_until(lambda: REF not in self.view._asked, "nothing goes on")
         return found
 
@@ -93,3 +96,25 @@ def test_a_pipeline_that_came_again_is_not_removed_yet(kafka: Kafka, ask: Asking
     ask.view.forget_removal(REF)
     ask(())
     assert len(kafka.carried_out) == 2
+
+
+@pytest.mark.parametrize("whose", ["the source's", "a sink's"])
+def test_the_operator_logs_in_nowhere_as_itself(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At an address of the manifest's author, by what the operator's pod has: neither to look nor to remove."""
+    auth = {"tls": {}, "sasl": {"mechanism": "AWS_MSK_IAM", "awsMskIam": {"region": "eu-central-1"}}}
+    at = KAFKA if whose == "the source's" else (*SINK, "kafka")
+    more = () if whose == "the source's" else (((*at, "bootstrapServers"), "msk:9098"),)
+    pipeline = parse_manifest(changed(smallest(), ((*at, "auth"), auth), *more))
+    question = Question(ref=REF, pipeline=pipeline, config_hash="", status={}, secrets={}, cluster="")
+    asked: list[object] = []
+    monkeypatch.setattr(KafkaClients, "admin", asked.append)
+    with KafkaView(every_s=1.0, tell=lambda _: None) as view:
+        found = view._find(question)
+        removal = Asking(view, question)(None)
+        removal = Asking(view, question)(None)
+    assert (found.topics.status, found.topics.reason) == ("Unknown", "NotServed")
+    assert removal.error is not None
+    assert removal.error.reason is Reason.NOT_SERVED
+    assert "deletionPolicy: Retain" in removal.error.remedy
+    assert not removal.done
+    assert asked == []

@@ -130,7 +130,10 @@ class Asking:
             paused=seen.observation.paused,
             rivals=[each.ref.name for each in beside if each.phase is Phase.RUNNING],
             others=",".join(sorted(f"{each.uid}:{each.status.get('phase')}" for each in beside)),
-            in_process=self.kafka is not None and asked.spec is not None and asked.spec.action is ActionType.RESET,
+            in_process=self.kafka is not None
+            and asked.spec is not None
+            and asked.spec.action is ActionType.RESET
+            and not (pipeline is not None and pipeline.logs_in_as_its_pods),
             new_id=new_id,
         )
 

@@ -230,8 +230,15 @@ class KafkaView:
         """The settings of all sinks, with the pipeline as the owner of their progress; their files are there meanwhile.
 
         Raises:
-            SinkPipelineError: as `resolve_sinks`.
+            SinkPipelineError: as `resolve_sinks`; NotServed, where it would take our own credentials.
         """
+        if question.pipeline.logs_in_as_its_pods:
+            # The address is the manifest's. Whoever listens there would have a token of ours.
+            raise SinkPipelineError(
+                Reason.NOT_SERVED,
+                "the operator does not log in to Amazon MSK: only the drivers' pods have the pipeline's role",
+                "nothing while a driver runs; to delete the pipeline alone set spec.deletionPolicy: Retain",
+            )
         owner = Owner(cluster=question.cluster, name=str(question.ref))
         with self._files.written(question.ref, question.secrets) as directory:
             yield [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, directory)]

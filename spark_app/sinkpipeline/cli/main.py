@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from sinkpipeline.cli.dlq.command import dlq
-from sinkpipeline.cli.options import CONFIG_MAPS, FILE, OUTPUT, SECRETS, help_without_command
+from sinkpipeline.cli.options import CONFIG_MAPS, FILE, JARS, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.errors import ExitCode, SinkPipelineError
 
@@ -45,6 +45,7 @@ def cli(context: click.Context) -> None:
 @FILE
 @SECRETS
 @CONFIG_MAPS
+@JARS
 @click.option("--offline", is_flag=True, help="Check manifest and expressions only; connect to no broker.")
 @click.option(
     "-o",
@@ -55,18 +56,25 @@ def cli(context: click.Context) -> None:
     help="json: all problems as one document, each with path, message and remedy.",
 )
 def validate(
-    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, output: str, *, offline: bool
+    manifest: Path,
+    secrets_dir: Path | None,
+    config_maps_dir: Path | None,
+    output: str,
+    jars: tuple[str, ...],
+    *,
+    offline: bool,
 ) -> None:
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
     from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
 
-    validate_command.validate(manifest, secrets_dir, config_maps_dir, output, offline=offline)
+    validate_command.validate(manifest, secrets_dir, config_maps_dir, output, jars, offline=offline)
 
 
 @cli.command(short_help="Show rows as they would be written; write nothing.")
 @FILE
 @SECRETS
 @CONFIG_MAPS
+@JARS
 @click.option("--sink", help="The sink's name, where there are several.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="At most so many rows.")
 @click.option(
@@ -91,6 +99,7 @@ def preview(**options: Any) -> None:
 @FILE
 @SECRETS
 @CONFIG_MAPS
+@JARS
 @click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
 @click.option(
     "--status-file",
@@ -110,13 +119,14 @@ def run(
     status_file: Path | None,
     master: str,
     log_file: Path | None,
+    jars: tuple[str, ...],
     *,
     until_idle: bool,
 ) -> None:
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
     from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
 
-    run_command.run(manifest, secrets_dir, config_maps_dir, status_file, master, log_file, until_idle=until_idle)
+    run_command.run(manifest, secrets_dir, config_maps_dir, status_file, master, log_file, jars, until_idle=until_idle)
 
 
 @cli.command(short_help="Show frontier, lag and counts.")

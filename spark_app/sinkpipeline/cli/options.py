@@ -29,6 +29,28 @@ CONFIG_MAPS = click.option(
 OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 
 
+def check_jars(_context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """As URIs: Spark takes a path for one, and a # or a % in it for more than a letter."""
+    import zipfile  # noqa: PLC0415 - completion is without it sooner
+
+    paths = [Path(each.strip()) for given in value for each in given.split(",")]
+    for path in paths:
+        if not path.is_file():
+            raise click.BadParameter(f"{path} is no file")
+        if not zipfile.is_zipfile(path):
+            raise click.BadParameter(f"{path} is no jar")
+    return tuple(dict.fromkeys(path.absolute().as_uri() for path in paths))
+
+
+JARS = click.option(
+    "--jars",
+    multiple=True,
+    metavar="JAR,JAR",
+    callback=check_jars,
+    help="Jars with classes that the manifest names, as spec.spark.functions does; commas between several.",
+)
+
+
 def help_without_command(context: click.Context) -> None:
     """Of a group: who gives no command wants to know which there are."""
     if context.invoked_subcommand is None:

@@ -24,9 +24,11 @@ from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.preview import PreviewRow, preview_rows
 from sinkpipeline.spark.schemas import planned, schemas_of
+from sinkpipeline.spark.session import with_jars
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class Request:
     sink: str | None = None
     limit: int = 10
     begin: Sequence[str] = ()
+    jars: Sequence[str] = ()
     output: str = "table"
 
 
@@ -53,10 +56,11 @@ def preview(asked: Request) -> None:
     with brief_session(
         f"preview {pipeline.identity}",
         "local[2]",
-        pipeline.spec.spark.conf,
+        with_jars(pipeline.spec.spark.conf, asked.jars),
         what_for="reads the rows",
         say=lambda line: say(line, err=True),
     ) as spark:
+        register_functions(spark, pipeline.spec.spark.functions)
         schemas = schemas_of(spark, settings.source.registry)
         analyse(spark, planned(plan, schemas))
         load(spark, [plan])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def run(
     status_file: Path | None,
     master: str,
     log_file: Path | None,
+    jars: Sequence[str] = (),
     *,
     until_idle: bool,
 ) -> None:
@@ -64,6 +66,7 @@ def run(
             master=master,
             log_file=log_file,
             until_idle=until_idle,
+            jars=jars,
         )
 
         def at_once() -> None:

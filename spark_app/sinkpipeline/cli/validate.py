@@ -23,24 +23,32 @@ from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
 from sinkpipeline.spark.expressions import ExpressionsInvalid
+from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import checked
 from sinkpipeline.spark.schemas import planned, schemas_of
+from sinkpipeline.spark.session import with_jars
 
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
 
 
 def validate(
-    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, output: str, *, offline: bool
+    manifest: Path,
+    secrets_dir: Path | None,
+    config_maps_dir: Path | None,
+    output: str,
+    jars: Sequence[str] = (),
+    *,
+    offline: bool,
 ) -> None:
     """Raises the first refusal after all were told."""
-    if output == "json":
-        _validate_for_programs(manifest, secrets_dir, config_maps_dir, offline=offline)
-    else:
-        _validate(manifest, secrets_dir, config_maps_dir, offline=offline)
+    how = _validate_for_programs if output == "json" else _validate
+    how(manifest, secrets_dir, config_maps_dir, jars, offline=offline)
 
 
-def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, *, offline: bool) -> None:
+def _validate(
+    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, jars: Sequence[str], *, offline: bool
+) -> None:
     """Sink by sink; then the expressions, which need Spark, also where something was refused before."""
     pipeline = read_manifest(manifest)
     say(f"manifest: {pipeline.metadata.namespace}/{pipeline.metadata.name} is valid")
@@ -61,7 +69,7 @@ def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | 
     refused: list[_Refused] = []
     try:
         given = _given(pipeline, config_maps_dir, offline=offline)
-        left_out = _check_expressions(given, sinks, refused, say)
+        left_out = _check_expressions(given, sinks, jars, refused, say)
         say("expressions: valid" if left_out is None else f"expressions: {left_out}")
     except SinkPipelineError as error:
         if errors:
@@ -92,7 +100,7 @@ def _given(pipeline: SinkPipeline, config_maps_dir: Path | None, *, offline: boo
 
 
 def _validate_for_programs(
-    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, *, offline: bool
+    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, jars: Sequence[str], *, offline: bool
 ) -> None:
     """All that is wrong as one document on stdout, the expressions too where a sink was refused."""
     errors: list[tuple[str | None, SinkPipelineError]] = []
@@ -118,7 +126,7 @@ def _validate_for_programs(
         try:
             refused: list[_Refused] = []
             given = _given(pipeline, config_maps_dir, offline=offline)
-            left_out = _check_expressions(given, sinks, refused)
+            left_out = _check_expressions(given, sinks, jars, refused)
             errors += refused
         except SinkPipelineError as error:
             # Of expressions each has a path of its own; what else is wrong is of the columns.
@@ -171,6 +179,7 @@ def _problem(path: str | None, reason: str, message: str, remedy: str) -> dict[s
 def _check_expressions(
     pipeline: SinkPipeline,
     sinks: Sequence[SinkSettings],
+    jars: Sequence[str],
     refused: list[_Refused],
     tell: Callable[[str], None] = lambda _: None,
 ) -> str | None:
@@ -179,6 +188,7 @@ def _check_expressions(
     Args:
         pipeline: the manifest.
         sinks: none where nothing may be asked.
+        jars: beside those of Spark.
         refused: is given what a run of a sink would be refused for the schemas that it writes with.
         tell: is given what they are.
     """
@@ -187,13 +197,16 @@ def _check_expressions(
         return "not checked: their columns are in the schema registry"
     if pipeline.spec.decode.schema_config_map_ref is not None:
         return f"not checked: their columns are in a ConfigMap, and {OPTION} was not given"
+    # What expressions mean. The others are of where the pipeline runs, which may be elsewhere.
+    conf = {name: value for name, value in pipeline.spec.spark.conf.items() if name.startswith("spark.sql.")}
     with brief_session(
         f"validate {pipeline.identity}",
         "local[1]",
-        {},
+        with_jars(conf, jars),
         what_for="checks the expressions",
         say=lambda line: say(line, err=True),
     ) as spark:
+        register_functions(spark, pipeline.spec.spark.functions)
         schemas = schemas_of(spark, registry)
         plans = [planned(rows, schemas) for rows in rows_of_all(row_plan(pipeline), pipeline)]
         analyse(spark, *plans)

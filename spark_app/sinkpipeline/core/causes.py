@@ -276,6 +276,12 @@ REFUSED_TOKEN = (
 """What brokers say of a token that they refuse, as both clients repeat it (RFC 7628); and of one that is shown again
 within a second, as by clients whose token is about to expire: in librdkafka's words, and in Java's."""
 
+NO_SIGNED_TOKEN = Cause(
+    reason=Reason.BROKER_UNREACHABLE,
+    remedy="look into the log for why there is no new token; the credentials of AWS are those of the pod",
+)
+"""Amazon MSK: no further token was signed. Who starts anew is told why."""
+
 _CLIENT_REFUSED = "check auth.sasl.oauthbearer.clientId, and the Secret of clientSecretRef"
 _GRANT_REFUSED = "allow the client the grant of client credentials at the provider"
 _BY_TOKEN_ERROR: Mapping[str, str | None] = MappingProxyType(
@@ -344,6 +350,8 @@ def of_token(text: str) -> tuple[Cause, str] | None:
     if found is None:
         return None
     told = (found[1] or found[3] or "").strip()
+    if told == "OAuth callback raised exception":
+        return NO_SIGNED_TOKEN, told
     status = f"HTTP {found[2]}, " if found[2] else ""
     if found[1] and _OF_THE_CLIENT.fullmatch(told):
         remedies = (remedy for pattern, remedy in _OWN_AUTHORITIES if pattern.search(told))

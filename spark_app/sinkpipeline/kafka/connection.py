@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.tls import Tls
+from sinkpipeline.kafka.msk import token_callback
 
 LOGGER = logging.getLogger("sinkpipeline.kafka")
 
@@ -80,12 +81,30 @@ class Oauthbearer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MskIam:
+    """Amazon MSK by IAM, with the credentials that this process finds in its environment."""
+
+    region: str
+
+    @property
+    def mechanism(self) -> str:
+        """Of librdkafka; Java's client has one of its own."""
+        return "OAUTHBEARER"
+
+    def client_config(self) -> dict[str, Any]:
+        return {"oauth_cb": token_callback(self.region)}
+
+
+SaslLogIn = Sasl | Oauthbearer | MskIam
+
+
+@dataclass(frozen=True, kw_only=True)
 class Connection:
     """One cluster with one set of credentials."""
 
     bootstrap_servers: str
     tls: Tls | None = None
-    sasl: Sasl | Oauthbearer | None = None
+    sasl: SaslLogIn | None = None
 
     @property
     def security_protocol(self) -> str:
@@ -97,7 +116,7 @@ class Connection:
         """Librdkafka's configuration of any client; `properties` are the manifest's, which never overrule ours.
 
         Raises:
-            SinkPipelineError: SecretNotFound where a credentials file can't be read.
+            SinkPipelineError: SecretNotFound where a credentials file can't be read; as `token_callback`.
         """
         config: dict[str, Any] = {
             "socket.timeout.ms": SOCKET_TIMEOUT_MS,

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sinkpipeline.core.causes import REFUSED_TOKEN, of_a_record, of_kafka, of_token
+from sinkpipeline.core.causes import NO_SIGNED_TOKEN, REFUSED_TOKEN, of_a_record, of_kafka, of_token
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
@@ -84,7 +84,8 @@ def translate(
     if token is not None:
         cause, answer = token
         refused = cause.reason is Reason.AUTHENTICATION_FAILED
-        fact = f"the token endpoint {'refused us' if refused else 'gave no token'} while {doing}: {answer}"
+        who = "the signer of AWS" if cause is NO_SIGNED_TOKEN else "the token endpoint"
+        fact = f"{who} {'refused us' if refused else 'gave no token'} while {doing}: {answer}"
         return SinkPipelineError(cause.reason, f"no token for {bootstrap_servers}: {fact}", cause.remedy)
     cause, text = of_kafka(error.name()), error.str()
     if cause.reason is Reason.AUTHENTICATION_FAILED and error.code() != KafkaError._SSL and _was_cut_off(error):

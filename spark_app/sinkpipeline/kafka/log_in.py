@@ -5,21 +5,21 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 
 from sinkpipeline.core.errors import SinkPipelineError
-from sinkpipeline.kafka.connection import Oauthbearer, Sasl
+from sinkpipeline.kafka.connection import MskIam, Oauthbearer, SaslLogIn
 from sinkpipeline.kafka.errors import is_refused_log_in, is_refused_token, is_without_token
 
 
 class LogIn:
     """Remembers what bars a log-in until a request succeeds."""
 
-    def __init__(self, sasl: Sasl | Oauthbearer | None) -> None:
+    def __init__(self, sasl: SaslLogIn | None) -> None:
         self.error: KafkaError | None = None
         self._sasl = sasl
         self._worked = False
 
     def remember(self, error: KafkaError) -> None:
         """The client's error callback."""
-        if self._worked and isinstance(self._sasl, Oauthbearer) and is_refused_token(error):
+        if self._worked and isinstance(self._sasl, Oauthbearer | MskIam) and is_refused_token(error):
             # Perhaps the token has expired, and there is no other one.
             return
         if is_without_token(error) or is_refused_log_in(error):

@@ -15,8 +15,10 @@ from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import (
     Connection,
+    MskIam,
     Oauthbearer,
     Sasl,
+    SaslLogIn,
     check_authority,
     check_tls,
     password_file,
@@ -53,7 +55,9 @@ def resolve_connection(connection: manifest.KafkaConnection, secrets_dir: Path |
     return Connection(bootstrap_servers=connection.bootstrap_servers, tls=tls, sasl=sasl)
 
 
-def _log_in(sasl: manifest.Sasl, secrets_dir: Path | None) -> Sasl | Oauthbearer:
+def _log_in(sasl: manifest.Sasl, secrets_dir: Path | None) -> SaslLogIn:
+    if sasl.aws_msk_iam is not None:
+        return MskIam(region=sasl.aws_msk_iam.region)
     if sasl.oauthbearer is not None:
         tokens = sasl.oauthbearer
         secret, ca = tokens.client_secret_ref, tokens.ca_secret_ref

@@ -35,12 +35,13 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.analysis import analyse, order_kind
+from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.schemas import Schemas, asked_of, planned
-from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.session import spark_session, with_jars
 from sinkpipeline.spark.source import with_allowed_endpoints
 from sinkpipeline.spark.watch import SparkWatch
 
@@ -77,6 +78,8 @@ class Driver:
     log_file: Path | None
     """Spark's log; None: stderr."""
     until_idle: bool = False
+    jars: Sequence[str] = ()
+    """Beside those of Spark; in a pod they are in its image."""
     config_hash: str | None = None
     """Of the configuration that runs; a run from a file has none, and no circuit stays open for it."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -118,6 +121,7 @@ class Driver:
             self._session() as spark,
             SparkWatch(spark, self._wake) as self._watch,
         ):
+            register_functions(spark, self.pipeline.spec.spark.functions)
             schemas = self._read_schemas(spark)
             if self.stop.is_set():
                 return
@@ -228,7 +232,7 @@ class Driver:
     def _conf(self) -> dict[str, str]:
         spark = self.pipeline.spec.spark
         return {
-            **with_allowed_endpoints(spark.conf, self.sinks[0].source.connection),
+            **with_allowed_endpoints(with_jars(spark.conf, self.jars), self.sinks[0].source.connection),
             "spark.driver.cores": str(spark.driver.cores),
             "spark.driver.memory": spark.driver.memory,
             "spark.executor.instances": str(spark.executor.instances),

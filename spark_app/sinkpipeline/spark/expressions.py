@@ -102,7 +102,7 @@ def parse_schema(spark: SparkSession, ddl: str) -> StructType:
 
 def check_schema(spark: SparkSession, ddl: str, decode_format: str = "json") -> tuple[StructType, list[Problem]]:
     """The schema, as of a format's records, and what is wrong with it."""
-    with _quiet():
+    with quiet():
         try:
             schema = parse_schema(spark, ddl)
             if decode_format == "csv" and (nested := _nested(schema)):
@@ -118,7 +118,7 @@ def check_schema(spark: SparkSession, ddl: str, decode_format: str = "json") -> 
 def schema_problem(error: PySparkException) -> Problem:
     """What Spark says of a schema that it can't read."""
     remedy = "write columns as in CREATE TABLE: id BIGINT NOT NULL, country STRING"
-    return Problem(SCHEMA_PATH, _sentence(error), remedy)
+    return Problem(SCHEMA_PATH, sentence(error), remedy)
 
 
 def _nested(schema: StructType) -> str | None:
@@ -145,7 +145,7 @@ def column_problems(schema: StructType) -> Iterator[Problem]:
 
 def check_expressions(visible: DataFrame, expressions: Iterable[tuple[str, str, str]]) -> list[Problem]:
     """What is wrong with each (path, SQL text, what it is for) on these columns."""
-    with _quiet():
+    with quiet():
         return [problem for each in expressions for problem in _check(visible, *each)]
 
 
@@ -377,10 +377,10 @@ def _misunderstood(visible: DataFrame, path: str, error: PySparkException) -> Pr
         names = ", ".join(visible.columns)
         return Problem(path, f"there is no column {name}; available: {names}", "use one of the available columns")
     remedy = "write one Spark SQL expression on the available columns"
-    return Problem(path, _sentence(error), remedy, whatever_columns=isinstance(error, ParseException))
+    return Problem(path, sentence(error), remedy, whatever_columns=isinstance(error, ParseException))
 
 
-def _sentence(error: PySparkException) -> str:
+def sentence(error: PySparkException) -> str:
     """What Spark's message says, without its condition's name, state, plan and position in a text of one line."""
     message = (error.getMessage() or str(error)).strip()
     message = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", message)
@@ -388,7 +388,7 @@ def _sentence(error: PySparkException) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """PySpark logs every analysis error with the JVM's stack trace; here they are answers, not accidents."""
     # Made by PySpark's own class: one made by `logging.getLogger` would not take the arguments that PySpark passes.
     loggers: list[logging.Logger] = [

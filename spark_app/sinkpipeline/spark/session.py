@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -99,6 +99,11 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
         CHECKPOINT_FILES: plain_files(pyspark.__version__),
         "spark.sql.streaming.stopTimeout": "30000",
     }
+
+
+def with_jars(conf: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+    """Spark's configuration with more classes for driver and executors. What it has already comes first."""
+    return {**conf, **({"spark.jars": ",".join(jars)} if jars else {})}
 
 
 def _log_lines(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from sinkpipeline.core.batch import OffsetRange
@@ -15,7 +16,7 @@ from sinkpipeline.core.causes import NO_TOKEN, REFUSED_TOKEN, of_token
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.connection import Connection, Oauthbearer, Sasl
+from sinkpipeline.kafka.connection import Connection, MskIam, Oauthbearer, Sasl, SaslLogIn
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.spark.java import EXECUTORS_JAVA_OPTIONS, java_options
 
@@ -27,6 +28,9 @@ _SETTINGS = re.compile(r"org\.apache\.kafka\.common\.config\.ConfigException: (I
 _SECURITY = "org.apache.kafka.common.security"
 _ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 """A system property: without it the Java client of Kafka 4 asks no token endpoint, whatever its settings say."""
+
+_MSK = "software.amazon.msk.auth.iam"
+_MSK_HANDLER = f"{_MSK}.IAMClientCallbackHandler"
 
 _DIRECTORY_PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 
@@ -43,7 +47,7 @@ def read_stream(
 
     `patience_s`: how long a task waits for the next records, before it fails.
     """
-    _allow_endpoints(spark, source.connection)
+    _prepare(spark, source.connection)
     options = source_options(source, group_id_prefix, frontier, max_offsets_per_trigger, patience_s)
     return spark.readStream.format("kafka").options(**options).load()
 
@@ -83,7 +87,7 @@ def read_batch(
         "startingOffsets": _offsets_json({partition: part.start for partition, part in ranges.items()}),
         "endingOffsets": _offsets_json({partition: part.end for partition, part in ranges.items()}),
     }
-    _allow_endpoints(spark, source.connection)
+    _prepare(spark, source.connection)
     return spark.read.format("kafka").options(**options).load()
 
 
@@ -145,12 +149,18 @@ def security_options(connection: Connection) -> dict[str, str]:
     return options
 
 
-def _log_in(sasl: Sasl | Oauthbearer) -> dict[str, str]:
+def _log_in(sasl: SaslLogIn) -> dict[str, str]:
     if isinstance(sasl, Sasl):
         scram = sasl.mechanism.startswith("SCRAM")
         module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
         user = {"username": _quoted(sasl.username), "password": _file_reference(sasl.password_file)}
         return {"kafka.sasl.jaas.config": _jaas(module, user)}
+    if isinstance(sasl, MskIam):
+        return {
+            "kafka.sasl.mechanism": "AWS_MSK_IAM",
+            "kafka.sasl.jaas.config": f"{_MSK}.IAMLoginModule required;",
+            "kafka.sasl.client.callback.handler.class": _MSK_HANDLER,
+        }
     options = {
         "clientId": _quoted(sasl.client_id),
         "clientSecret": _file_reference(sasl.client_secret_file),
@@ -179,11 +189,23 @@ def with_allowed_endpoints(conf: Mapping[str, str], connection: Connection) -> d
     return {**conf, EXECUTORS_JAVA_OPTIONS: java_options(conf.get(EXECUTORS_JAVA_OPTIONS), option)}
 
 
-def _allow_endpoints(spark: SparkSession, connection: Connection) -> None:
-    """The same for the driver's own JVM, which on a cluster runs before we do."""
+def _prepare(spark: SparkSession, connection: Connection) -> None:
+    """What the driver's own JVM needs, which on a cluster runs before we do.
+
+    Raises:
+        SinkPipelineError: NotServed, where it has no jar to log in with.
+    """
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
     if isinstance(connection.sasl, Oauthbearer):
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
         jvm.java.lang.System.setProperty(_ALLOWED_ENDPOINTS, connection.sasl.token_endpoint_url)
+    if isinstance(connection.sasl, MskIam):
+        try:
+            # As Kafka's client finds it, in the jars of --jars too.
+            jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_MSK_HANDLER)
+        except Py4JJavaError as error:
+            fact = "auth.sasl.mechanism AWS_MSK_IAM needs the jar of aws-msk-iam-auth, which Spark doesn't have here"
+            remedy = "give aws-msk-iam-auth-2.3.2-all.jar to --jars; for an image see docs/install.md#amazon-msk"
+            raise SinkPipelineError(Reason.NOT_SERVED, fact, remedy) from error
 
 
 def refusal_of(text: str) -> SinkPipelineError | None:

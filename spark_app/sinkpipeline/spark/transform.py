@@ -392,5 +392,6 @@ def _without(df: DataFrame, plan: RowPlan, text: str, path: str) -> Column:
 
 
 def _failure(expression: str) -> Column:
-    detail = f"{expression} has no value for it: an overflow, a division by zero, a cast that does not fit"
+    causes = "an overflow, a division by zero, a cast that does not fit, a function that fails"
+    detail = f"{expression} has no value for it: {causes}"
     return F.lit(ErrorClass.EVALUATION_FAILED.error(detail))

@@ -62,6 +62,7 @@ spec:
   suspend: false
   restartNonce: 1
   spark: {conf: {spark.ui.enabled: "false"}, driver: {cores: 1, memory: 1g},
+          functions: [{name: mask, className: com.example.Mask, returns: STRING}],
           executor: {instances: 2, cores: 1, memory: 2g}, template: {spec: {priorityClassName: high}}}
 """
 
@@ -184,6 +185,10 @@ TOKENS: dict[str, Any] = {
     "caSecretRef": {"name": "oauth", "key": "ca.crt"},
 }
 OAUTHBEARER = "spec.source.kafka.auth.sasl.oauthbearer"
+
+
+_MSK: dict[str, Any] = {"mechanism": "AWS_MSK_IAM", "awsMskIam": {"region": "eu-central-1"}}
+"""A log-in with IAM of Amazon MSK."""
 
 
 def tokens(**others: Any) -> dict[str, Any]:
@@ -477,6 +482,18 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ),
     ((*KAFKA, "auth", "sasl"), tokens(username="u"), "spec.source.kafka.auth.sasl.username", "not for this mechanism"),
     *(
+        ((*KAFKA, "auth"), {"tls": {}, "sasl": sasl}, f"spec.source.kafka.auth.sasl{at}", word)
+        for sasl, at, word in (
+            ({"mechanism": "AWS_MSK_IAM"}, ".awsMskIam", "is missing"),
+            ({"mechanism": "AWS_MSK_IAM", "awsMskIam": {}}, ".awsMskIam.region", "is missing"),
+            ({"mechanism": "AWS_MSK_IAM", "awsMskIam": {"region": "Frankfurt"}}, ".awsMskIam.region", "eu-central-1"),
+            ({**_MSK, "username": "u"}, ".username", "not for this mechanism"),
+            ({**_MSK, "oauthbearer": TOKENS}, ".oauthbearer", "not for this mechanism"),
+            (tokens(**{**_MSK, "mechanism": "OAUTHBEARER"}), ".awsMskIam", "not for this mechanism"),
+        )
+    ),
+    ((*KAFKA, "auth"), {"sasl": _MSK}, "spec.source.kafka.auth.tls", "over TLS only"),
+    *(
         ((*KAFKA, "auth", "sasl"), tokens(oauthbearer={**TOKENS, field: value}), f"{OAUTHBEARER}.{where}", right)
         for field, value, where, right in (
             ("tokenEndpointUrl", "http://idp/token", "tokenEndpointUrl", "https://, a host"),
@@ -500,7 +517,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         (*KAFKA, "auth", "sasl", "mechanism"),
         "GSSAPI",
         "spec.source.kafka.auth.sasl.mechanism",
-        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM",
     ),
     ((*KAFKA, "auth", "sasl", "username"), " ", "spec.source.kafka.auth.sasl.username", "is empty"),
     ((*KAFKA, "auth", "sasl", "username"), "\0", "spec.source.kafka.auth.sasl.username", "NUL"),
@@ -1015,6 +1032,27 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "spark"), {"conf": {"spark.x": 1}}, 'spec.spark.conf["spark.x"]', "put it in quotes"),
     (("spec", "spark"), {"conf": {"sql.x": "1"}}, 'spec.spark.conf["sql.x"]', "begins with spark."),
     *(
+        (
+            ("spec", "spark"),
+            {"functions": [{"name": "f", "className": "a.B", **wrong}]},
+            f"spec.spark.functions{at}",
+            word,
+        )
+        for wrong, at, word in (
+            ({"name": "1f"}, "[0].name", "not beginning with a digit"),
+            ({"className": "a.B-C"}, "[0].className", "com.example.MaskEmail"),
+            ({"returns": " "}, "[0].returns", "is empty"),
+            ({"jar": "a.jar"}, "[0].jar", "is an unknown field"),
+        )
+    ),
+    (("spec", "spark"), {"functions": []}, "spec.spark.functions", "give 1 or more"),
+    (
+        ("spec", "spark"),
+        {"functions": [{"name": "f", "className": "a.B"}, {"name": "f", "className": "a.C"}]},
+        "spec.spark.functions[1].name",
+        'repeats "f"',
+    ),
+    *(
         (("spec", "spark"), {"conf": {name: "1"}}, f'spec.spark.conf["{name}"]', word)
         for name, word in {
             "spark.master": "where the pipeline runs",
@@ -1141,6 +1179,7 @@ MORE_WRONG: list[tuple[Steps, Any]] = [
     *(((*SINK, "kafka", "properties"), {name: "?"}) for name in SINK_PROPERTIES),
     *((("spec", "spark"), {"conf": {name: "1"}}) for name in ("spark.driver.cores", "spark.executor.instances")),
     *((("spec", "spark"), {"conf": {name: "1"}}) for name in ("spark.executor.memory", "SPARK.MASTER")),
+    (("spec", "spark"), {"functions": [{"name": "f", "className": "a.B", "returns": "é" * 4000}]}),
     *((("spec", "transform"), {"select": {part: "é" * 9000}}) for part in ("key", "value", "headers", "timestamp")),
     (("spec", "transform"), {"select": {"partition": "é" * 9000}}),
     (("spec", "transform"), {"where": "é" * 9000}),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sinkpipeline.cli.options import CONFIG_MAPS, FILE, OUTPUT, SECRETS, help_without_command
+from sinkpipeline.cli.options import CONFIG_MAPS, FILE, JARS, OUTPUT, SECRETS, help_without_command
 from sinkpipeline.core.deadletter import ErrorClass, Stage
 
 if TYPE_CHECKING:
@@ -47,32 +47,18 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
     """Likewise `how`."""
 
     @functools.wraps(command)
-    def given(
-        to: str,
-        output: str,
-        rate: float | None,
-        log_file: Path | None,
-        config_maps_dir: Path | None,
-        *,
-        dry_run: bool,
-        **more: Any,
-    ) -> None:
+    def given(to: str, rate: float | None, *, dry_run: bool, **more: Any) -> None:
         from sinkpipeline.cli.dlq.redriving import How  # noqa: PLC0415 - see above
 
-        how = How(
-            rate=rate,
-            dry_run=dry_run,
-            output=output,
-            log_file=log_file,
-            to_source=to == "source",
-            config_maps_dir=config_maps_dir,
-        )
+        of_how = {name: more.pop(name) for name in ("output", "log_file", "config_maps_dir", "jars")}
+        how = How(rate=rate, dry_run=dry_run, to_source=to == "source", **of_how)
         command(how=how, **more)
 
     for option in (
         OUTPUT,
         CONFIG_MAPS,
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Spark's log."),
+        JARS,
         click.option("--dry-run", is_flag=True, help="Say what is pending, and do nothing."),
         click.option(
             "--to",

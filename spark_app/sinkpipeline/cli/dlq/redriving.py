@@ -36,10 +36,11 @@ from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.encoder import Encoder
+from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.schemas import planned, schemas_of
-from sinkpipeline.spark.session import spark_session
+from sinkpipeline.spark.session import spark_session, with_jars
 
 _TELL_EVERY_S = 10.0
 _CAMEL = {"dead_lettered": "deadLettered"}
@@ -55,6 +56,7 @@ class How:
     log_file: Path | None
     to_source: bool = False
     config_maps_dir: Path | None = None
+    jars: Sequence[str] = ()
 
 
 def redrive_letters(
@@ -98,7 +100,7 @@ def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, h
             else:
                 log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
                 given = read_given(pipeline, how.config_maps_dir)
-                deliver_letters(given, redrive, survey, log_file, done, show)
+                deliver_letters(given, redrive, survey, log_file, done, show, how.jars)
     finally:
         _show(done.summary, how.output)
         for line in left(done.summary):
@@ -128,13 +130,15 @@ def deliver_letters(
     log_file: Path | None,
     done: Done,
     show: Callable[[Summary], None],
+    jars: Sequence[str] = (),
 ) -> None:
     """Through decode and transform, with a Spark of its own; with what the manifest refers to beside it."""
     spark = pipeline.spec.spark
-    conf = {**spark.conf, "spark.driver.memory": spark.driver.memory}
+    conf = {**with_jars(spark.conf, jars), "spark.driver.memory": spark.driver.memory}
     rows = rows_of(row_plan(pipeline), pipeline, redrive.settings.id.sink)
     done.follow(redrive, show)
     with spark_session(f"redrive {pipeline.identity}", _MASTER, conf, log_file) as session:
+        register_functions(session, spark.functions)
         schemas = schemas_of(session, redrive.settings.source.registry)
         analyse(session, planned(rows, schemas))
         load(session, [rows])

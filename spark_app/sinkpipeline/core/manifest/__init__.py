@@ -16,6 +16,7 @@ from sinkpipeline.core.manifest.durations import Duration, parse_duration
 from sinkpipeline.core.manifest.encode import Encode, EncodedPart, EncodeFormat, EncodeRegistry, Encoding
 from sinkpipeline.core.manifest.kafka import (
     Auth,
+    AwsMskIam,
     CertificateRef,
     KafkaConnection,
     Oauthbearer,
@@ -32,6 +33,7 @@ from sinkpipeline.core.manifest.operation import (
     Driver,
     Executor,
     FailurePolicy,
+    JavaFunction,
     Spark,
     Trigger,
 )
@@ -75,6 +77,7 @@ __all__ = [
     "DEFAULT_PROGRESS_TOPIC",
     "KIND",
     "Auth",
+    "AwsMskIam",
     "Backoff",
     "BasicAuth",
     "BearerAuth",
@@ -100,6 +103,7 @@ __all__ = [
     "FailurePolicy",
     "IdFormat",
     "IsolationLevel",
+    "JavaFunction",
     "JsonObject",
     "KafkaConnection",
     "KafkaSink",

@@ -15,6 +15,7 @@ from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.names import (
     ADDRESS_PATTERN,
     BLANKS,
+    AwsRegion,
     ClientId,
     Scope,
     SecretKey,
@@ -64,6 +65,7 @@ class SaslMechanism(str, enum.Enum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+    AWS_MSK_IAM = "AWS_MSK_IAM"
 
 
 class SecretRef(Part):
@@ -130,24 +132,42 @@ class Oauthbearer(Part):
     """The certificate authorities to trust at the token endpoint, PEM; without it, those of the image."""
 
 
+class AwsMskIam(Part):
+    """IAM of Amazon MSK. The credentials are those that the pods have: of their service account, or of variables."""
+
+    region: AwsRegion
+    """The region of the cluster, such as eu-central-1."""
+
+
+_NEEDED = {SaslMechanism.OAUTHBEARER: ("oauthbearer",), SaslMechanism.AWS_MSK_IAM: ("awsMskIam",)}
+"""Fields by mechanism; the others have user names and passwords."""
+
+
 class Sasl(Part):
-    """SASL: with a user name and a password, or, for OAUTHBEARER, with tokens."""
+    """SASL: with a user name and a password; for OAUTHBEARER with tokens, for AWS_MSK_IAM with credentials of AWS."""
 
     mechanism: SaslMechanism
     """The SASL mechanism of the listener."""
     username: UserName | None = None
-    """The user; at most 256 bytes. Not for OAUTHBEARER."""
+    """The user; at most 256 bytes. Not for OAUTHBEARER and AWS_MSK_IAM."""
     password_secret_ref: SecretRef | None = None
-    """The key of a Secret that holds the password. Not for OAUTHBEARER."""
+    """The key of a Secret that holds the password. Not for OAUTHBEARER and AWS_MSK_IAM."""
     oauthbearer: Oauthbearer | None = None
     """Where tokens come from; for OAUTHBEARER only."""
+    aws_msk_iam: AwsMskIam | None = None
+    """Which clusters of Amazon MSK; for AWS_MSK_IAM only."""
 
     @model_validator(mode="after")
     def _fits_the_mechanism(self) -> Self:
-        password = {"username": self.username, "passwordSecretRef": self.password_secret_ref}
-        tokens = {"oauthbearer": self.oauthbearer}
-        needed, others = (tokens, password) if self.mechanism is SaslMechanism.OAUTHBEARER else (password, tokens)
-        faults = [Fault("add it", "is missing", (name,)) for name, value in needed.items() if value is None]
+        fields = {
+            "username": self.username,
+            "passwordSecretRef": self.password_secret_ref,
+            "oauthbearer": self.oauthbearer,
+            "awsMskIam": self.aws_msk_iam,
+        }
+        needed = _NEEDED.get(self.mechanism, ("username", "passwordSecretRef"))
+        others = {name: value for name, value in fields.items() if name not in needed}
+        faults = [Fault("add it", "is missing", (name,)) for name in needed if fields[name] is None]
         faults += [
             Fault("leave it out, or set another mechanism", "is not for this mechanism", (name,))
             for name, value in others.items()
@@ -172,6 +192,8 @@ class Auth(Part):
     def _says_something(self) -> Self:
         if self.tls is None and self.sasl is None:
             refuse("give tls, sasl or both, or leave auth out", "is empty")
+        if self.tls is None and self.sasl is not None and self.sasl.mechanism is SaslMechanism.AWS_MSK_IAM:
+            refuse("add it: tls: {}", "is missing, and Amazon MSK takes IAM over TLS only", ("tls",))
         return self
 
 
@@ -186,6 +208,12 @@ class KafkaConnection(Part):
         """Who gives the tokens to log in with; None where it takes none."""
         tokens = self.auth and self.auth.sasl and self.auth.sasl.oauthbearer
         return tokens.token_endpoint_url if tokens else None
+
+    @property
+    def logs_in_as_its_pod(self) -> bool:
+        """Whether the credentials are those of who connects, and stand in no Secret."""
+        sasl = None if self.auth is None else self.auth.sasl
+        return sasl is not None and sasl.mechanism is SaslMechanism.AWS_MSK_IAM
 
     def shares_a_broker_with(self, other: "KafkaConnection") -> bool:
         """True means the same cluster; False means nothing: one cluster can be named by different brokers."""

@@ -154,6 +154,12 @@ class SinkPipeline(Part):
         for transform in (self.spec.transform, *(sink.transform for sink in self.spec.sinks)):
             yield from config_maps_of(None if transform is None else transform.lookups)
 
+    @property
+    def logs_in_as_its_pods(self) -> bool:
+        """Whether brokers are reached with the credentials of the drivers' pods, which nobody else has."""
+        connections = (self.spec.source.kafka.connection, *map(self.connection, self.spec.sinks))
+        return any(each.logs_in_as_its_pod for each in connections)
+
     def to_document(self) -> dict[str, Any]:
         """The manifest with every default spelled out; parsing it gives an equal pipeline."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

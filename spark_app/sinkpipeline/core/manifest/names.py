@@ -35,6 +35,7 @@ MAX_EXPRESSION = 16 * 1024
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_TABLE_SCHEMA = 4 * 1024
 MAX_INLINE_TABLE = 16 * 1024
+MAX_SQL_TYPE = 4096
 
 
 NOT_BLANK = r"[^\x00]*[^\x00 \t\n\f\r][^\x00]*"
@@ -211,6 +212,21 @@ RecordName = Annotated[
         "use the full name of a record, such as com.example.Order: words of a-z, A-Z, 0-9 and _ with dots between",
     ),
 ]
+FunctionName = Annotated[
+    str, _Name(r"[A-Za-z_][A-Za-z0-9_]*", 64, "use 1 to 64 letters, digits and underscores, not beginning with a digit")
+]
+JavaClass = Annotated[
+    str,
+    _Name(
+        r"[A-Za-z_$][A-Za-z0-9_$]*(\.[A-Za-z_$][A-Za-z0-9_$]*)*",
+        512,
+        "use the full name of a Java class, such as com.example.MaskEmail",
+    ),
+]
+AwsRegion = Annotated[
+    str, _Name(r"[a-z]{2,}(-[a-z]+)+-[0-9]{1,2}", 32, "use the name of a region of AWS, such as eu-central-1")
+]
+SqlType = Annotated[str, _Text(MAX_SQL_TYPE, "a Spark SQL type such as STRING or ARRAY<BIGINT>")]
 SchemaVersion = Annotated[
     str, _Name(r"latest|[1-9][0-9]{0,8}", 9, 'use latest, or the number of a version in quotes, such as "3"')
 ]

@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import INT32_MAX, Bounds, JsonObject, Part, StringMap
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
-from sinkpipeline.core.manifest.names import Memory
+from sinkpipeline.core.manifest.names import FunctionName, JavaClass, Memory, SqlType
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
@@ -65,6 +65,7 @@ class DeletionPolicy(str, enum.Enum):
 
 
 _IMAGE = "leave it out: the image fixes it"
+_JARS = "leave it out: jars and packages are in the image, or in one on top of it; a run from a file has --jars"
 _FIELD = "use spec.spark.{} instead"
 
 SMALL_BATCHES = "spark.sinkpipeline.smallBatches.maxOffsets"
@@ -107,7 +108,7 @@ OWNED = (
     (r"spark\.executor\.cores", _FIELD.format("executor.cores")),
     (r"spark\.executor\.memory", _FIELD.format("executor.memory")),
     (r"spark\.executor\.instances", _FIELD.format("executor.instances")),
-    (r"spark\.jars(\..*)?|spark\.pyspark\..*|spark\.files|spark\.archives", _IMAGE),
+    (r"spark\.jars(\..*)?|spark\.pyspark\..*|spark\.files|spark\.archives", _JARS),
     (r"spark\.kubernetes\.(.*\.)?image(\..*|Pull.*)?", _IMAGE),
     (
         r"spark\.kubernetes\.(namespace|context|authenticate\..*|driver\.pod\.name|(.*\.)?podTemplate.*)",
@@ -173,11 +174,45 @@ class Executor(Part):
     """The memory of an executor's JVM, in m (MiB) or g (GiB)."""
 
 
+MAX_FUNCTIONS = 64
+
+
+class JavaFunction(Part):
+    """A function that expressions may call: a class of a jar, one of Spark's interfaces for it (UDF1 to UDF22)."""
+
+    name: FunctionName
+    """What expressions call it; none of Spark's own functions. Upper and lower case are the same."""
+    class_name: JavaClass
+    """The class, which must be in the image or in a jar of --jars; it implements one of
+    org.apache.spark.sql.api.java.UDF0 to UDF22, and gives the same value for the same arguments."""
+    returns: SqlType | None = None
+    """The type of its value, such as STRING or ARRAY<BIGINT>; left out, what the class declares."""
+
+
+def _distinct_functions(functions: tuple[JavaFunction, ...]) -> tuple[JavaFunction, ...]:
+    names = [function.name.lower() for function in functions]
+    faults = [
+        Fault("give each function its own name", f'repeats "{functions[index].name}"', (index, "name"))
+        for index, name in enumerate(names)
+        if name in names[:index]
+    ]
+    if faults:
+        raise fault_error(faults)
+    return functions
+
+
 class Spark(Part):
     """What Spark gets; image, version and service account are the operator's."""
 
     conf: Annotated[StringMap, Bounds(100, 4096), AfterValidator(_spark_conf)] = StringMap()
     """Spark options; not those that delivery depends on, that have a field of their own, or that hold credentials."""
+    functions: (
+        Annotated[
+            tuple[JavaFunction, ...], Field(min_length=1, max_length=MAX_FUNCTIONS), AfterValidator(_distinct_functions)
+        ]
+        | None
+    ) = None
+    """Functions of jars that expressions may call."""
     driver: Driver = Driver()
     """The driver's resources."""
     executor: Executor = Executor()

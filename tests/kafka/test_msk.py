@@ -1,0 +1,142 @@
+"""Log-in as to Amazon MSK, at a broker that takes tokens: another signer stands in for that of AWS."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.tls import Tls
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection, MskIam
+from sinkpipeline.kafka.producers import TransactionalProducer
+from support.kafka import topics
+from support.waiting import wait_until
+from support.worlds.secure import Door, Right, SecureKafka
+
+pytestmark = pytest.mark.kafka
+
+NAME = "msk-role"
+DEADLINE_S = 60.0
+
+
+class HTTPClientError(Exception):
+    """Of botocore."""
+
+
+class Signer:
+    """Its tokens are those of the world's own endpoint."""
+
+    def __init__(self, kafka: SecureKafka) -> None:
+        self.kafka = kafka
+        self.regions: list[str] = []
+        self.broken: Exception | None = None
+        self.life_s = 900.0
+
+    def generate_auth_token(self, region: str) -> tuple[str, int]:
+        if self.broken is not None:
+            raise self.broken
+        self.regions.append(region)
+        ends = time.time() + self.life_s
+        tokens, before = self.kafka.tokens, self.kafka.tokens.lifetime_s
+        tokens.lifetime_s = self.life_s
+        try:
+            return tokens.token(NAME, ""), int(ends * 1000)
+        finally:
+            tokens.lifetime_s = before
+
+    def has(self, tokens: int) -> bool:
+        return len(self.regions) >= tokens
+
+
+@pytest.fixture
+def signer(secure_kafka: SecureKafka, monkeypatch: pytest.MonkeyPatch) -> Signer:
+    """As the two packages that are asked are called."""
+    found = Signer(secure_kafka)
+    parts: dict[str, Mapping[str, Any]] = {
+        "aws_msk_iam_sasl_signer": {},
+        "aws_msk_iam_sasl_signer.MSKAuthTokenProvider": {"generate_auth_token": found.generate_auth_token},
+        "botocore": {},
+        "botocore.exceptions": {"HTTPClientError": HTTPClientError},
+    }
+    for name, contents in parts.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+@pytest.fixture
+def connection(secure_kafka: SecureKafka) -> Connection:
+    tls = Tls(ca_file=str(secure_kafka.certificates.ca))
+    servers = secure_kafka.servers(Door.TOKENS)
+    return Connection(bootstrap_servers=servers, tls=tls, sasl=MskIam(region="eu-central-1"))
+
+
+def test_a_token_is_renewed_while_nobody_polls(signer: Signer, connection: Connection) -> None:
+    """The broker ends a connection with its token. A client that was idle for longer has shown others, or shows one."""
+    kafka, topic = signer.kafka, topics.unique("msk")
+    topics.create_topic(kafka.bootstrap_servers, topic)
+    resources = (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID)
+    kafka.grant(f"User:{NAME}", [Right(each, topic, AclOperation.WRITE) for each in resources])
+    signer.life_s = 4.0
+    admin, producer = Admin(connection), TransactionalProducer(connection, topic)
+    assert admin.topics([topic])[topic] is not None
+    assert len(signer.regions) == 2, "one for each client"
+    wait_until(partial(signer.has, 6), "both have asked for two more, on their own", DEADLINE_S)
+    producer.begin()
+    producer.produce_rows(topic, [(b"row", None, 0, 0, None)])
+    producer.commit()
+    producer.close()
+
+    assert admin.topics([topic])[topic] is not None
+    assert set(signer.regions) == {"eu-central-1"}
+    assert len(topics.read_committed(kafka.bootstrap_servers, topic)) == 1
+
+
+@pytest.mark.thorough("waits until a token has expired")
+def test_credentials_that_go_away_are_no_refusal_and_are_taken_again(signer: Signer, connection: Connection) -> None:
+    signer.life_s = 3.0
+    admin = Admin(connection)
+    admin.brokers()
+    signer.broken = HTTPClientError("the endpoint")
+
+    def trouble() -> SinkPipelineError | None:
+        try:
+            admin.brokers(2.0)
+        except SinkPipelineError as error:
+            return error
+        return None
+
+    outage = wait_until(trouble, "its token has expired", DEADLINE_S)
+    assert outage is not None
+    assert outage.reason is Reason.BROKER_UNREACHABLE
+    signer.broken = None
+    wait_until(lambda: trouble() is None, "it comes in again", DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason", "remedy"),
+    [
+        (AttributeError("'NoneType' object has no attribute 'access_key'"), Reason.AUTHENTICATION_FAILED, "IRSA"),
+        (HTTPClientError("https://sts"), Reason.BROKER_UNREACHABLE, "AWS"),
+    ],
+)
+def test_who_has_no_credentials_is_told_at_once(
+    signer: Signer, connection: Connection, broken: Exception, reason: Reason, remedy: str
+) -> None:
+    signer.broken = broken
+    began = time.monotonic()
+    with pytest.raises(SinkPipelineError) as refused:
+        Admin(connection)
+    assert time.monotonic() - began < 5.0
+    assert refused.value.reason is reason
+    assert remedy in refused.value.remedy
+    assert str(broken) not in str(refused.value)

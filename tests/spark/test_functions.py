@@ -1,0 +1,118 @@
+"""Functions of jars in expressions: those of the manifest, and those of a catalog that the configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sinkpipeline.core.manifest import JavaFunction
+from sinkpipeline.core.rowplan import RowPlan, RowSelect
+from sinkpipeline.spark.analysis import analyse
+from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
+from sinkpipeline.spark.functions import register_functions
+from sinkpipeline.spark.transform import output_rows
+from support.functions_jar import BROKEN, CATALOG, MASK, functions_jar
+from support.spark_source import SOURCE
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def with_jar(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """The Spark of all tests, with one more jar, which nobody else's expressions name."""
+    jar = functions_jar(tmp_path_factory.mktemp("functions"))
+    spark.sql(f"ADD JAR '{jar.as_uri()}'")
+    return spark
+
+
+@pytest.fixture
+def own(with_jar: SparkSession) -> Iterator[SparkSession]:
+    """A session of its own: functions stay where they are registered. Its thread has classes as with --jars."""
+    jvm: Any = with_jar._jvm
+    thread = jvm.java.lang.Thread.currentThread()
+    before = thread.getContextClassLoader()
+    thread.setContextClassLoader(with_jar._jsparkSession.sharedState().jarClassLoader())
+    yield with_jar.newSession()
+    thread.setContextClassLoader(before)
+
+
+def function(name: str = "mask_email", class_name: str = MASK, returns: str | None = None) -> JavaFunction:
+    return JavaFunction.model_validate({"name": name, "className": class_name, "returns": returns})
+
+
+def problems(spark: SparkSession, *functions: JavaFunction) -> tuple[Problem, ...]:
+    with pytest.raises(ExpressionsInvalid) as caught:
+        register_functions(spark, functions)
+    return caught.value.problems
+
+
+def delivered(spark: SparkSession, plan: RowPlan, *values: str | None) -> list[tuple[str | None, str | None]]:
+    """The value and the error of each row."""
+    records = [
+        (None, None if each is None else each.encode(), "t", 0, at, None, 0, None) for at, each in enumerate(values)
+    ]
+    analyse(spark, plan)
+    rows = output_rows(spark.createDataFrame(records, SOURCE).coalesce(1), plan).orderBy("offset").collect()
+    return [(None if row.value is None else bytes(row.value).decode(), row.error) for row in rows]
+
+
+def text(value: str, where: str | None = None) -> RowPlan:
+    return RowPlan(decode_format="raw", where=where, select=RowSelect(value=value))
+
+
+@pytest.mark.parametrize("returns", [None, "STRING"])
+def test_a_function_that_fails_fails_for_its_record_alone(own: SparkSession, returns: str | None) -> None:
+    register_functions(own, [function(returns=returns)])
+    plan = text("Mask_Email(CAST(value AS STRING))", where="mask_email(CAST(value AS STRING)) != '***@b'")
+    found = delivered(own, plan, "a@b", "ann@example.org", "nobody")
+    assert found[0] == ("***@example.org", None)
+    value, error = found[1]
+    assert value == "nobody"
+    assert error is not None
+    assert error.startswith("EvaluationFailed: transform.where ")
+    assert "function" in error
+    assert "address" not in error, "what an exception says of a record is nobody else's"
+    assert len(found) == 2
+
+
+def test_a_value_of_another_type_than_was_said_fails_for_each_record(own: SparkSession) -> None:
+    register_functions(own, [function(returns="BIGINT")])
+    [(value, error)] = delivered(own, text("CAST(mask_email(CAST(value AS STRING)) AS STRING)"), "a@b")
+    assert (value, (error or "").partition(":")[0]) == ("a@b", "EvaluationFailed")
+
+
+def test_what_can_be_no_function_is_told_all_at_once(own: SparkSession) -> None:
+    found = problems(
+        own,
+        function("Lower"),
+        function("missing", "com.example.Missing"),
+        function("none", "java.lang.String"),
+        function("broken", BROKEN),
+        function("typed", returns="TEXTS"),
+        function("also", "org.apache.spark.sql.expressions.Aggregator"),
+    )
+    assert [each.path.removeprefix("spec.spark.functions") for each in found] == [
+        *("[0].name", "[1].className", "[2].className", "[3].className", "[4].returns", "[5].className"),
+    ]
+    assert "Spark has a function Lower already" in found[0].fact
+    assert "com.example.Missing" in found[1].fact
+    assert "--jars" in found[1].remedy
+    assert all("\n" not in each.fact for each in found)
+
+
+def test_a_function_with_other_arguments_is_refused(own: SparkSession) -> None:
+    register_functions(own, [function()])
+    with pytest.raises(ExpressionsInvalid) as refused:
+        analyse(own, text("mask_email()"))
+    assert refused.value.problems[0].path == "spec.transform.select.value"
+
+
+def test_functions_of_a_catalog_and_those_that_say_they_are_not_deterministic(own: SparkSession) -> None:
+    own.conf.set("spark.sql.catalog.udf", CATALOG)
+    assert delivered(own, text("CAST(udf.twice(length(value)) AS STRING)"), "abc") == [("6", None)]
+    with pytest.raises(ExpressionsInvalid) as refused:
+        analyse(own, text("CAST(udf.dice(6) AS STRING)"))
+    assert "is not deterministic (dice)" in refused.value.problems[0].fact
