@@ -62,9 +62,9 @@ def _validate(manifest: Path, secrets_dir: Path | None, *, offline: bool) -> Non
             # What is raised is the first one.
             say("\n".join(lines(error)), err=True)
         errors.append(error)
-    for path, error in refused:
-        say(f"{path}: {error}", err=True)
-        errors.append(error)
+    for path, refusal in refused:
+        say(f"{path}: {refusal}", err=True)
+        errors.append(refusal)
     if errors:
         raise errors[0]
 
