@@ -42,6 +42,12 @@ def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "SOCKET_TIMEOUT_MS", 1_000)
 
 
+@pytest.fixture
+def expressions_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`validate` does not go on to the expressions, for which Spark would start in this process."""
+    monkeypatch.setattr("sinkpipeline.cli.validate._check_expressions", lambda *_: None)
+
+
 @pytest.fixture(scope="module")
 def _faulty_kafka() -> FaultyKafka:
     return KEEPER.get("_faulty_kafka", faulty_kafka)

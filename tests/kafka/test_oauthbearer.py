@@ -127,6 +127,7 @@ def barred(client: Client, what: str) -> tuple[str, str]:
             raise ValueError(what)
 
 
+@pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.parametrize("what", ["wrong secret", "wrong scope", "wrong CA"])
 def test_what_bars_the_way(what: str, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     """A person is asked for; nobody's secret is told."""

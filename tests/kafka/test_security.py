@@ -218,6 +218,7 @@ BARRED = {
         *(("run", what) for what in ("wrong password", "plain to TLS", "wrong CA")),
     ],
 )
+@pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.thorough("each obstacle on each way in", after=6)
 def test_what_bars_the_way(what: str, command: str, house: House, capsys: pytest.CaptureFixture[str]) -> None:
     entrance, message, remedy = BARRED[what]
@@ -289,6 +290,7 @@ def test_secrets_that_are_wrong(house: House) -> None:
         assert f"key {key} of Secret {secret}" in refused.value.message, what
 
 
+@pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.parametrize(("secret", "key"), [("tls", "ca"), ("client", "tls.crt"), ("client", "tls.key")])
 @pytest.mark.parametrize("command", [progress, validate])
 def test_a_secret_that_is_missing(secret: str, key: str, command: Any, house: House) -> None:
@@ -444,6 +446,7 @@ def test_every_client_that_waits_learns_that_it_is_refused(house: House) -> None
     ] * 3
 
 
+@pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.parametrize("command", ["validate", "run"])
 def test_properties_that_the_client_refuses(command: str, house: House) -> None:
     path = house.manifest(Entrance(door=None))

@@ -139,7 +139,7 @@ def test_a_watch_shows_rates_until_it_is_interrupted(
             _, told = watch.communicate(timeout=60)
         finally:
             watch.kill()
-    assert (watch.returncode, told) == (1, b"")
+    assert (watch.returncode, told.strip()) == (1, b"")
     first, *later = title.split(shown.read_text())[1:]
     assert "rows/s" not in first
     assert re.search(r"^  delivered  500\b.*\n  rate       [1-9]\d* rows/s$", later[-1], re.MULTILINE)

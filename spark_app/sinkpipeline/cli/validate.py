@@ -68,9 +68,9 @@ def _validate(manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | 
             # What is raised is the first one.
             say("\n".join(lines(error)), err=True)
         errors.append(error)
-    for path, problem in refused:
-        say(f"{path}: {problem}", err=True)
-        errors.append(problem)
+    for path, refusal in refused:
+        say(f"{path}: {refusal}", err=True)
+        errors.append(refusal)
     if errors:
         raise errors[0]
 
