@@ -60,7 +60,7 @@ def validate(
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
     from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
 
-    validate_command.validate(manifest, secrets_dir, config_maps_dir, output, offline=offline)
+    validate_command.validate(manifest, secrets_dir, output, config_maps_dir=config_maps_dir, offline=offline)
 
 
 @cli.command(short_help="Show rows as they would be written; write nothing.")
@@ -116,7 +116,9 @@ def run(
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
     from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
 
-    run_command.run(manifest, secrets_dir, config_maps_dir, status_file, master, log_file, until_idle=until_idle)
+    run_command.run(
+        manifest, secrets_dir, status_file, master, log_file, config_maps_dir=config_maps_dir, until_idle=until_idle
+    )
 
 
 @cli.command(short_help="Show frontier, lag and counts.")

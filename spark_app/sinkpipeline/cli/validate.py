@@ -31,7 +31,7 @@ _Refused = tuple[str | None, SinkPipelineError]
 
 
 def validate(
-    manifest: Path, secrets_dir: Path | None, config_maps_dir: Path | None, output: str, *, offline: bool
+    manifest: Path, secrets_dir: Path | None, output: str, *, config_maps_dir: Path | None = None, offline: bool
 ) -> None:
     """Raises the first refusal after all were told."""
     if output == "json":
