@@ -63,7 +63,7 @@ WORKERS ?= 4
 # Most of the rest are starts of Spark, which compute: a fourth one makes none of them end sooner, and all of them late.
 REST_WORKERS ?= 3
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/model tests/kube tests/spark tests/e2e tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
+TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
 test: servers lint helm prometheus postgresql ## What check does, and every capability once on its real part
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)

@@ -181,11 +181,12 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
     assert secrets.told_by(app) == []
 
 
-LIFETIME_S = 8.0
-"""Of a token; the brokers end a connection with it, unless another one was shown."""
+LIFETIME_S = 30.0
+"""Of a token; the brokers end a connection with it, unless another one was shown. The clients ask for one when four fifths
+of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
 
 
-@pytest.mark.thorough("waits for four lives of a token; tests/spark/test_secure_source renews one without executors")
+@pytest.mark.thorough("waits for two lives of a token; tests/spark/test_secure_source renews one without executors")
 def test_a_run_with_executors_outlives_its_tokens(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """Its clients of Java and of Python, in the driver and in an executor, each have tokens of their own."""
     name, tokens = unique("tokens"), secure_kafka.tokens
@@ -219,7 +220,7 @@ def test_a_run_with_executors_outlives_its_tokens(secure_kafka: SecureKafka, tmp
             # Without it Java's client of Kafka 4 asks nobody for a token.
             assert f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.url}" in executor.cmdline()
             began, start = time.monotonic(), start_of_sink()
-            for lives in range(1, 5):
+            for lives in range(1, 3):
                 run.eventually(partial(is_issued_after, lives * LIFETIME_S), f"{lives} lives of a token are over")
                 source.feed(10)
                 run.until_rows(source.total)

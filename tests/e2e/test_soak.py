@@ -31,7 +31,7 @@ def test_a_minute_of_kills_and_faults(tmp_path: Path) -> None:
 
 
 @NeedsServer
-@pytest.mark.thorough("half a minute of `make soak KIND=postgresql`")
+@pytest.mark.long("half a minute of `make soak KIND=postgresql`; test_postgresql kills a table's pipeline")
 def test_half_a_minute_of_kills_and_faults_of_tables(tmp_path: Path) -> None:
     outcome = tables.soak(SECONDS / 2, SEED, tmp_path, Console(width=120))
     holds(outcome)
@@ -39,7 +39,7 @@ def test_half_a_minute_of_kills_and_faults_of_tables(tmp_path: Path) -> None:
 
 
 @NeedsServer
-@pytest.mark.thorough("`make soak KIND=debezium`, small")
+@pytest.mark.long("`make soak KIND=debezium`, small; test_debezium kills one that follows a table")
 def test_a_table_follows_a_table_while_all_is_killed(tmp_path: Path) -> None:
     outcome = following.soak(600, 2, SEED, tmp_path, Console(width=120))
     holds(outcome)

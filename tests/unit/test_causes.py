@@ -232,3 +232,10 @@ def test_a_token_that_brokers_refuse_is_a_log_in_that_they_refuse() -> None:
     assert not is_without_token(error)
     assert passes(error), "it may have expired: a new client decides"
     assert translate(error, "connecting", "kafka:9092").reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_request_whose_connection_was_refused_does_not_say_why() -> None:
+    bare = KafkaError(KafkaError._AUTHENTICATION, "FindCoordinator response error: Local: Authentication failure")
+    assert passes(bare), "the event of the connection decides"
+    refused = KafkaError(KafkaError._AUTHENTICATION, "SASL authentication error: Authentication failed")
+    assert not passes(refused)

@@ -34,6 +34,7 @@ class World:
     """Of its starts, one after the other."""
     learning: list[Reason | None] = field(default_factory=list)
     """What becomes of asking for schemas, each time that a batch meets an unknown one; None: they are told."""
+    fails_by: Reason = Reason.BATCH_FAILED
     slow_s: float = 0.0
     """How long the source lets a query wait."""
     ends_after: int = 50
@@ -87,7 +88,7 @@ class Query:
             self.counts = self.counts.with_batch(0.1, [])
             self._on_trigger(found_records=True)
         elif ran >= self._world.commits_s + self._world.batch_s:
-            self.error = SinkPipelineError(Reason.BATCH_FAILED, "a worker was killed, four times", "x")
+            self.error = SinkPipelineError(self._world.fails_by, "a worker was killed, four times", "x")
             return True
         return False
 
@@ -178,6 +179,16 @@ def test_a_refusal_that_may_be_lifted_is_looked_at_again(monkeypatch: pytest.Mon
     assert sink.report.error is not None
     assert sink.report.error.reason is Reason.CIRCUIT_OPEN, "it ran, and its batches failed"
     assert (world.starts, world.waits.count(FailurePolicy().max_backoff_s)) == (9 + 5, 9)
+
+
+def test_a_log_in_that_worked_is_tried_once_more_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    passing = World(HOUR_S, commits_s=60, fails_by=Reason.AUTHENTICATION_FAILED, ends_after=3)
+    assert life(passing, monkeypatch).report.state is SinkState.SUSPENDED
+    assert FailurePolicy().max_backoff_s not in passing.waits, "it went on at once, each time"
+
+    never = World(0, fails_by=Reason.AUTHENTICATION_FAILED, ends_after=3)
+    life(never, monkeypatch)
+    assert never.waits.count(FailurePolicy().max_backoff_s) == 3, "it has never worked"
 
 
 def test_any_other_refusal_waits_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:

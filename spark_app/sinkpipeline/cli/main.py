@@ -67,7 +67,9 @@ def validate(
     """Check a manifest, its expressions and what it finds on the brokers; change nothing."""
     from sinkpipeline.cli import validate as validate_command  # noqa: PLC0415 - see above
 
-    validate_command.validate(manifest, secrets_dir, config_maps_dir, output, jars, offline=offline)
+    validate_command.validate(
+        manifest, secrets_dir, output, config_maps_dir=config_maps_dir, jars=jars, offline=offline
+    )
 
 
 @cli.command(short_help="Show rows as they would be written; write nothing.")
@@ -126,7 +128,16 @@ def run(
     """Run a pipeline with Spark on this machine, until it is stopped (SIGTERM, Ctrl-C) or idle."""
     from sinkpipeline.cli import run as run_command  # noqa: PLC0415 - see above
 
-    run_command.run(manifest, secrets_dir, config_maps_dir, status_file, master, log_file, jars, until_idle=until_idle)
+    run_command.run(
+        manifest,
+        secrets_dir,
+        status_file,
+        master,
+        log_file,
+        config_maps_dir=config_maps_dir,
+        jars=jars,
+        until_idle=until_idle,
+    )
 
 
 @cli.command(short_help="Show frontier, lag and counts.")

@@ -27,12 +27,12 @@ from sinkpipeline.spark.driver import Driver
 def run(
     manifest: Path,
     secrets_dir: Path | None,
-    config_maps_dir: Path | None,
     status_file: Path | None,
     master: str,
     log_file: Path | None,
-    jars: Sequence[str] = (),
     *,
+    config_maps_dir: Path | None = None,
+    jars: Sequence[str] = (),
     until_idle: bool,
 ) -> None:
     pipeline = read_manifest(manifest)

@@ -35,10 +35,10 @@ _Refused = tuple[str | None, SinkPipelineError]
 def validate(
     manifest: Path,
     secrets_dir: Path | None,
-    config_maps_dir: Path | None,
     output: str,
-    jars: Sequence[str] = (),
     *,
+    config_maps_dir: Path | None = None,
+    jars: Sequence[str] = (),
     offline: bool,
 ) -> None:
     """Raises the first refusal after all were told."""

@@ -59,6 +59,11 @@ def is_refused_token(error: KafkaError) -> bool:
     return any(words in error.str() for words in REFUSED_TOKEN)
 
 
+def is_bare_refusal(error: KafkaError) -> bool:
+    """Whether a request only says that its connection was refused; why, the client tells by another event."""
+    return error.str().endswith("response error: Local: Authentication failure")
+
+
 def is_without_token(error: KafkaError) -> bool:
     """Whether there was no token to log in with, and nobody has refused us one."""
     token = of_token(error.str())

@@ -76,8 +76,7 @@ class ExpressionsInvalid(SinkPipelineError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(problems)
         facts = "; ".join(f"{each.path}: {each.fact}" for each in problems)
-        remedies = "; ".join(dict.fromkeys(each.remedy for each in problems))
-        super().__init__(Reason.EXPRESSION_INVALID, facts, remedies)
+        super().__init__(Reason.EXPRESSION_INVALID, facts, "; ".join(dict.fromkeys(each.remedy for each in problems)))
 
     @override
     def __reduce__(self) -> tuple[type[ExpressionsInvalid], tuple[list[Problem]]]:
@@ -122,8 +121,8 @@ def schema_problem(error: PySparkException) -> Problem:
 
 
 def _nested(schema: StructType) -> str | None:
-    nested = (ArrayType, MapType, StructType)
-    return next((each.name for each in schema.fields if isinstance(each.dataType, nested)), None)
+    inner = ArrayType | MapType | StructType
+    return next((each.name for each in schema.fields if isinstance(each.dataType, inner)), None)
 
 
 def column_problems(schema: StructType) -> Iterator[Problem]:
@@ -328,6 +327,7 @@ def _is(*kinds: type[DataType]) -> Callable[[DataType], bool]:
 _TEXT = _Rule(
     _is_text, "STRING or BINARY", "CAST(... AS STRING); for a struct to_json(...), or kafka.encode in each of its sinks"
 )
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TYPES = {
     "where": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
     "key": _TEXT,
@@ -346,16 +346,12 @@ _TYPES = {
     "partition": _Rule(_is(IntegerType, ShortType, ByteType), "INT", "CAST(... AS INT)"),
     "deleteWhen": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
     "orderBy": _Rule(
-        _is(TimestampType, LongType, IntegerType, ShortType, ByteType),
-        "BIGINT or TIMESTAMP",
-        "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)",
+        _is(TimestampType, *_INTEGERS), "BIGINT or TIMESTAMP", "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)"
     ),
     **{f"column{of}": _Rule(*rule) for of, rule in TAKEN.items()},
     "equals of STRING": _Rule(_is(StringType), "STRING, as the key is", "CAST(... AS STRING)"),
     "equals of DATE": _Rule(_is(DateType), "DATE, as the key is", "CAST(... AS DATE)"),
-    "equals of integers": _Rule(
-        _is(ByteType, ShortType, IntegerType, LongType), "an integer, as the key is", "CAST(... AS BIGINT)"
-    ),
+    "equals of integers": _Rule(_is(*_INTEGERS), "an integer, as the key is", "CAST(... AS BIGINT)"),
     "array": _Rule(
         _is(ArrayType), "ARRAY<...>", "write a column that is one, or split(...) or from_json(...) of a text"
     ),

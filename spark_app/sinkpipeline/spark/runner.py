@@ -356,6 +356,13 @@ class SinkRunner:
         _LOG.info("%s: trying again after %s", self.id.sink, error.reason.value, extra={"reason": error.reason.value})
         return True
 
+    def _was_logged_in(self, error: SinkPipelineError) -> bool:
+        """Whether a log-in that worked is refused: perhaps a token that was not renewed in time.
+
+        Only a new client can tell, so the sink is started once more.
+        """
+        return error.reason is Reason.AUTHENTICATION_FAILED and self._works
+
     def _count_failure(self, error: SinkPipelineError) -> None:
         with self._lock:
             self._failed[error.reason.value] += 1
@@ -370,7 +377,7 @@ class SinkRunner:
             remedy = "start the pipeline again; the log file may tell why, or raise spark.driver.memory"
             self._change(state=SinkState.FAILED, error=SinkPipelineError(Reason.SPARK_FAILED, gone, remedy))
             return False
-        if not error.reason.retry:
+        if not error.reason.retry and not self._was_logged_in(error):
             _LOG.error("%s: %s", self.id.sink, error)
             self._change(state=SinkState.FAILED, error=error, proved=False)
             return error.reason.heals and self._wait_for_others(error)
