@@ -133,14 +133,15 @@ class TokenEndpoint:
         modulus, exponent = (_base64(n.to_bytes((n.bit_length() + 7) // 8, "big")) for n in (numbers.n, numbers.e))
         return {"kty": "RSA", "kid": KEY_ID, "use": "sig", "alg": "RS256", "n": modulus, "e": exponent}
 
-    def token(self, client: str, scope: str) -> str:
+    def token(self, client: str, scope: str, life_s: float | None = None) -> str:
+        """Signed; it lives as long as all others do, unless that is said."""
         now = time.time()
         claims = {
             "sub": client,
             "aud": self.audience,
             "iss": f"https://{self._host}:{self._port}/realms/shop",
             "iat": int(now),
-            "exp": int(now + self.lifetime_s),
+            "exp": int(now + (self.lifetime_s if life_s is None else life_s)),
             "scope": scope,
         }
         header = {"alg": "RS256", "kid": KEY_ID, "typ": "JWT"}

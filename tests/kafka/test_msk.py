@@ -45,12 +45,7 @@ class Signer:
             raise self.broken
         self.regions.append(region)
         ends = time.time() + self.life_s
-        tokens, before = self.kafka.tokens, self.kafka.tokens.lifetime_s
-        tokens.lifetime_s = self.life_s
-        try:
-            return tokens.token(NAME, ""), int(ends * 1000)
-        finally:
-            tokens.lifetime_s = before
+        return self.kafka.tokens.token(NAME, "", self.life_s), int(ends * 1000)
 
     def has(self, tokens: int) -> bool:
         return len(self.regions) >= tokens

@@ -253,7 +253,7 @@ def test_addresses_that_lead_nowhere_are_told_as_such() -> None:
 def test_jars_are_those_of_spark(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several by a comma or by several options, once each, as URIs."""
     asked: list[Any] = []
-    monkeypatch.setattr(validate_command, "validate", lambda *given, **_: asked.append(given))
+    monkeypatch.setattr(validate_command, "validate", lambda *_, jars, **__: asked.append(jars))
     jars = [tmp_path / name for name in ("a.jar", "b #1%.jar", "c.jar")]
     for jar in jars:
         with zipfile.ZipFile(jar, "w"):
@@ -261,7 +261,7 @@ def test_jars_are_those_of_spark(call: Call, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     code, _, err = call("validate", "-f", "m.yaml", "--jars", f"a.jar, {jars[1]}", "--jars", "c.jar,a.jar")
     assert (code, err) == (0, [])
-    [(*_, given)] = asked
+    [given] = asked
     directory = tmp_path.as_uri()
     assert given == (f"{directory}/a.jar", f"{directory}/b%20%231%25.jar", f"{directory}/c.jar")
     assert with_jars({"spark.a": "b"}, given) == {"spark.a": "b", "spark.jars": ",".join(given)}

@@ -129,7 +129,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, cluster: LossyCluster, world: World) ->
     seen = SimpleNamespace(
         ref=PIPELINE,
         resource={"metadata": {"uid": "p", "name": "orders", "namespace": "shop"}},
-        pipeline=SimpleNamespace(spec=SimpleNamespace(sinks=[sink])),
+        pipeline=SimpleNamespace(spec=SimpleNamespace(sinks=[sink]), logs_in_as_its_pods=False),
         child=None,
         observation=SimpleNamespace(deleting=False, paused=False, pods=()),
     )
