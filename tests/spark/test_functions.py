@@ -14,7 +14,7 @@ from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.transform import output_rows
-from support.functions_jar import BROKEN, CATALOG, MASK, functions_jar
+from support.functions_jar import BROKEN, CATALOG, HARD, MASK, functions_jar
 from support.spark_source import SOURCE
 
 pytestmark = pytest.mark.spark
@@ -116,3 +116,33 @@ def test_functions_of_a_catalog_and_those_that_say_they_are_not_deterministic(ow
     with pytest.raises(ExpressionsInvalid) as refused:
         analyse(own, text("CAST(udf.dice(6) AS STRING)"))
     assert "is not deterministic (dice)" in refused.value.problems[0].fact
+
+
+def test_an_error_of_java_is_its_record_s_as_an_exception_is(own: SparkSession) -> None:
+    """Such as a class that a function needs and that is in no jar, or a text that is nested too deeply for it."""
+    register_functions(own, [function("hard", HARD)])
+    found = delivered(own, text("hard(CAST(value AS STRING))"), "fine", "unlinked", "fine", "deep", "fine")
+    assert [(value, (error or "").partition(":")[0]) for value, error in found] == [
+        *(("fine", ""), ("unlinked", "EvaluationFailed"), ("fine", ""), ("deep", "EvaluationFailed"), ("fine", "")),
+    ]
+
+
+def test_a_function_that_is_not_what_it_promises_loses_nothing(own: SparkSession) -> None:
+    """It fails for each second call, whatever it is asked. A row has a value, or an error."""
+    register_functions(own, [function("hard", HARD)])
+    values = [str(each) for each in range(40)]
+    plan = RowPlan(
+        decode_format="raw",
+        where="hard(CAST(value AS STRING)) IS NOT NULL",
+        select=RowSelect(key="hard(CAST(value AS STRING))", value="hard(CAST(value AS STRING))"),
+    )
+    found = delivered(own, plan, *values)
+    assert [value for value, _ in found] == values
+    assert {error is None for _, error in found} == {True, False}
+
+
+@pytest.mark.parametrize("name", ["case", "extract", "interval", "select"])
+def test_a_name_that_is_no_call_in_sql_is_told_where_it_stands(own: SparkSession, name: str) -> None:
+    [found] = problems(own, function(name))
+    assert found.path == "spec.spark.functions[0].name"
+    assert "another name" in found.remedy

@@ -13,7 +13,7 @@ import pytest
 from sinkpipeline.spark.archive import spark_home
 
 SOURCES = Path(__file__).parents[1] / "data" / "functions"
-MASK, BROKEN, CATALOG = "com.example.Mask", "com.example.Broken", "com.example.Functions"
+MASK, BROKEN, HARD, CATALOG = (f"com.example.{name}" for name in ("Mask", "Broken", "Hard", "Functions"))
 
 
 def functions_jar(directory: Path) -> Path:

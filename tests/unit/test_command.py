@@ -269,7 +269,8 @@ def test_jars_are_those_of_spark(call: Call, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("jars", "fact"), [("none.jar", "none.jar is no file"), ("m.yaml", "is no jar"), ("", "is no")]
+    ("jars", "fact"),
+    [("none.jar", "none.jar is no file of this machine"), ("m.yaml", "is no jar"), ("", "an empty name is no file")],
 )
 def test_what_is_no_jar_is_told_before_spark_starts(call: Call, tmp_path: Path, jars: str, fact: str) -> None:
     manifest = tmp_path / "m.yaml"

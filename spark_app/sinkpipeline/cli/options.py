@@ -33,12 +33,14 @@ def check_jars(_context: click.Context, _parameter: click.Parameter, value: tupl
     """As URIs: Spark takes a path for one, and a # or a % in it for more than a letter."""
     import zipfile  # noqa: PLC0415 - completion is without it sooner
 
-    paths = [Path(each.strip()) for given in value for each in given.split(",")]
-    for path in paths:
+    paths = []
+    for name in (each.strip() for given in value for each in given.split(",")):
+        path = Path(name)
         if not path.is_file():
-            raise click.BadParameter(f"{path} is no file")
+            raise click.BadParameter(f"{name or 'an empty name'} is no file of this machine")
         if not zipfile.is_zipfile(path):
-            raise click.BadParameter(f"{path} is no jar")
+            raise click.BadParameter(f"{name} is no jar")
+        paths.append(path)
     return tuple(dict.fromkeys(path.absolute().as_uri() for path in paths))
 
 

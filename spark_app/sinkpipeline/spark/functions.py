@@ -37,15 +37,16 @@ def register_functions(spark: SparkSession, functions: Sequence[JavaFunction] | 
 
 def _registered(spark: SparkSession, at: int, function: JavaFunction) -> Iterator[Problem]:
     path = f"{_PATH}[{at}]"
-    if spark.catalog.functionExists(function.name):
-        # Spark would take the new one from now on, also where our own decoding calls it.
-        yield Problem(f"{path}.name", f"Spark has a function {function.name} already", "give it another name")
-        return
     session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own way takes other notations of a type too
+    parser = session.sessionState().sqlParser()
+    taken = _taken(spark, parser, function.name)
+    if taken is not None:
+        yield Problem(f"{path}.name", taken, "give it another name")
+        return
     kind = None
     if function.returns is not None:
         try:
-            kind = session.sessionState().sqlParser().parseDataType(function.returns)
+            kind = parser.parseDataType(function.returns)
         except PySparkException as error:
             yield Problem(f"{path}.returns", sentence(error), "write a Spark SQL type such as STRING or ARRAY<BIGINT>")
             return
@@ -57,3 +58,15 @@ def _registered(spark: SparkSession, at: int, function: JavaFunction) -> Iterato
         # What Java says of a class that it can't link.
         cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else type(error).__name__
         yield Problem(f"{path}.className", str(cause).splitlines()[0][:300], _REMEDY)
+
+
+def _taken(spark: SparkSession, parser: Any, name: str) -> str | None:
+    """Why no function can have that name."""
+    if spark.catalog.functionExists(name):
+        # Spark would take the new one from now on, also where our own decoding calls it.
+        return f"Spark has a function {name} already"
+    try:
+        called = parser.parseExpression(f"{name}(1)").getClass().getSimpleName()
+    except PySparkException:
+        called = ""
+    return None if called == "UnresolvedFunction" else f"{name}(...) means something else in SQL"
