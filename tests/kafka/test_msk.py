@@ -49,7 +49,7 @@ class Signer:
         if self.broken is not None:
             raise self.broken
         self.ends[region].append(time.time() + LIFE_S)
-        return self.kafka.tokens.token(NAME, "", LIFE_S), int(self.ends[region][-1] * 1000)
+        return self.kafka.tokens.token(NAME, "kafka", LIFE_S), int(self.ends[region][-1] * 1000)
 
     def renewed(self, region: str) -> bool:
         return len(self.ends[region]) > 1

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import (
     ArrayType,
@@ -36,9 +34,9 @@ from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.spark.columns import TAKEN
+from sinkpipeline.spark.said import java_says, quiet, sentence
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -168,6 +166,10 @@ def _check(visible: DataFrame, path: str, text: str, purpose: str) -> Iterator[P
         selected = visible.select(F.expr(text))
     except AnalysisException as error:
         yield _misunderstood(visible, path, error)
+        return
+    except Py4JJavaError as error:
+        # A catalog that `spark.conf` names, and that nobody has or that fails.
+        yield Problem(path, java_says(error), "correct what spec.spark.conf says of it, or give its jar to --jars")
         return
     if refusal := _refusal(visible, selected):
         yield Problem(path, *refusal)
@@ -373,28 +375,6 @@ def _misunderstood(visible: DataFrame, path: str, error: PySparkException) -> Pr
         names = ", ".join(visible.columns)
         return Problem(path, f"there is no column {name}; available: {names}", "use one of the available columns")
     remedy = "write one Spark SQL expression on the available columns"
+    if condition.startswith("UNRESOLVED_ROUTINE"):
+        remedy = "call a function of Spark's, or one that spec.spark.functions names"
     return Problem(path, sentence(error), remedy, whatever_columns=isinstance(error, ParseException))
-
-
-def sentence(error: PySparkException) -> str:
-    """What Spark's message says, without its condition's name, state, plan and position in a text of one line."""
-    message = (error.getMessage() or str(error)).strip()
-    message = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", message)
-    return re.split(r"\s*SQLSTATE:|\n\s*\n|\n==", message, maxsplit=1)[0].strip().replace("\n", " ")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """PySpark logs every analysis error with the JVM's stack trace; here they are answers, not accidents."""
-    # Made by PySpark's own class: one made by `logging.getLogger` would not take the arguments that PySpark passes.
-    loggers: list[logging.Logger] = [
-        PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-    ]
-    before = [each.disabled for each in loggers]
-    for each in loggers:
-        each.disabled = True
-    try:
-        yield
-    finally:
-        for each, disabled in zip(loggers, before, strict=True):
-            each.disabled = disabled

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sinkpipeline.core.manifest import JavaFunction
-from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, quiet, sentence
+from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
+from sinkpipeline.spark.said import java_says, quiet, sentence
 
 _PATH = "spec.spark.functions"
 _REMEDY = (
@@ -56,8 +57,8 @@ def _registered(spark: SparkSession, at: int, function: JavaFunction) -> Iterato
         yield Problem(f"{path}.className", sentence(error), _REMEDY)
     except Py4JError as error:
         # What Java says of a class that it can't link.
-        cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else type(error).__name__
-        yield Problem(f"{path}.className", str(cause).splitlines()[0][:300], _REMEDY)
+        cause = java_says(error) if isinstance(error, Py4JJavaError) else type(error).__name__
+        yield Problem(f"{path}.className", cause, _REMEDY)
 
 
 def _taken(spark: SparkSession, parser: Any, name: str) -> str | None:
