@@ -16,7 +16,7 @@ SOURCES = Path(__file__).parents[1] / "data" / "functions"
 MASK, BROKEN, HARD, CATALOG = (f"com.example.{name}" for name in ("Mask", "Broken", "Hard", "Functions"))
 
 
-def functions_jar(directory: Path) -> Path:
+def functions_jar(directory: Path, name: str = "functions.jar") -> Path:
     """Skips the test where there is no compiler: to run pipelines, a JRE is enough."""
     home = os.environ.get("JAVA_HOME")
     javac = shutil.which(f"{home}/bin/javac" if home else "javac")
@@ -26,8 +26,7 @@ def functions_jar(directory: Path) -> Path:
     command = [javac, "--release", "17", "-cp", f"{spark_home()}/jars/*", "-d", str(classes)]
     done = subprocess.run([*command, *map(str, SOURCES.rglob("*.java"))], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    # A letter that has a meaning in a URI.
-    jar = directory / "functions #1.jar"
+    jar = directory / name
     with zipfile.ZipFile(jar, "w") as file:
         for each in classes.rglob("*.class"):
             file.write(each, each.relative_to(classes))
