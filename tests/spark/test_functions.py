@@ -128,7 +128,7 @@ def test_an_error_of_java_is_its_record_s_as_an_exception_is(own: SparkSession) 
 
 
 def test_a_function_that_is_not_what_it_promises_loses_nothing(own: SparkSession) -> None:
-    """It fails for each second call, whatever it is asked. A row has a value, or an error."""
+    """It fails for each seventh call, whatever it is asked. A row has a value, or an error."""
     register_functions(own, [function("hard", HARD)])
     values = [str(each) for each in range(40)]
     plan = RowPlan(
@@ -141,8 +141,23 @@ def test_a_function_that_is_not_what_it_promises_loses_nothing(own: SparkSession
     assert {error is None for _, error in found} == {True, False}
 
 
-@pytest.mark.parametrize("name", ["case", "extract", "interval", "select"])
-def test_a_name_that_is_no_call_in_sql_is_told_where_it_stands(own: SparkSession, name: str) -> None:
-    [found] = problems(own, function(name))
-    assert found.path == "spec.spark.functions[0].name"
-    assert "another name" in found.remedy
+def test_a_name_that_is_no_call_in_sql_is_told_where_it_stands(own: SparkSession) -> None:
+    [found] = problems(own, function("Identifier"))
+    assert (found.path, found.remedy) == ("spec.spark.functions[0].name", "give it another name")
+    assert "means something else in SQL" in found.fact
+
+
+def test_a_catalog_that_nobody_has_is_told_with_the_expression(own: SparkSession) -> None:
+    own.conf.set("spark.sql.catalog.absent", "com.example.Absent")
+    with pytest.raises(ExpressionsInvalid) as refused:
+        analyse(own, text("CAST(absent.twice(3) AS STRING)"))
+    [found] = refused.value.problems
+    assert found.path == "spec.transform.select.value"
+    assert "com.example.Absent" in found.fact
+    assert "--jars" in found.remedy
+
+
+def test_a_function_that_nobody_has_is_told_where_it_would_come_from(own: SparkSession) -> None:
+    with pytest.raises(ExpressionsInvalid) as refused:
+        analyse(own, text("nobody(CAST(value AS STRING))"))
+    assert "spec.spark.functions" in refused.value.problems[0].remedy

@@ -244,7 +244,9 @@ def _node_refusal(visible: DataFrame, node: Any) -> _Refusal | None:
     if name in _SESSION:
         return f"depends on the session ({node.prettyName()})", f"write the value: {_REPEATABLE}"
     if not node.deterministic() and all(child.deterministic() for child in _children(node)):
-        return f"is not deterministic ({node.prettyName().lower()})", f"leave it out: {_REPEATABLE}"
+        # A function of a catalog is called by an expression that is the same for all of them.
+        called = node.name() if name == "ApplyFunctionExpression" else node.prettyName()
+        return f"is not deterministic ({called.lower()})", f"leave it out: {_REPEATABLE}"
     return None
 
 

@@ -3,7 +3,7 @@ package com.example;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** What nobody should call: it keeps count of its calls and fails for each second one, or it fails with an Error. */
+/** What nobody should call: it keeps count of its calls and fails for each seventh one, or it fails with an Error. */
 public class Hard implements UDF1<String, String> {
   private static final AtomicInteger CALLS = new AtomicInteger();
 
@@ -17,7 +17,7 @@ public class Hard implements UDF1<String, String> {
       case "fine":
         return text;
       default:
-        if (CALLS.getAndIncrement() % 2 == 0) {
+        if (CALLS.getAndIncrement() % 7 == 0) {
           throw new IllegalStateException(text);
         }
         return text;
