@@ -155,6 +155,9 @@ def test_a_catalog_that_nobody_has_is_told_with_the_expression(own: SparkSession
     assert found.path == "spec.transform.select.value"
     assert "com.example.Absent" in found.fact
     assert "--jars" in found.remedy
+    own.conf.set("spark.sql.defaultCatalog", "absent")
+    [found] = problems(own, function(), function("other"))
+    assert (found.path, "com.example.Absent" in found.fact) == ("spec.spark.conf", True)
 
 
 def test_a_function_that_nobody_has_is_told_where_it_would_come_from(own: SparkSession) -> None:

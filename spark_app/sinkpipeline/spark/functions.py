@@ -33,14 +33,19 @@ def register_functions(spark: SparkSession, functions: Sequence[JavaFunction] | 
     with quiet():
         problems = [each for at, function in enumerate(functions or ()) for each in _registered(spark, at, function)]
     if problems:
-        raise ExpressionsInvalid(problems)
+        raise ExpressionsInvalid(list(dict.fromkeys(problems)))
 
 
 def _registered(spark: SparkSession, at: int, function: JavaFunction) -> Iterator[Problem]:
     path = f"{_PATH}[{at}]"
     session: Any = spark._jsparkSession  # noqa: SLF001 - PySpark's own way takes other notations of a type too
     parser = session.sessionState().sqlParser()
-    taken = _taken(spark, parser, function.name)
+    try:
+        taken = _taken(spark, parser, function.name)
+    except Py4JJavaError as error:
+        remedy = "correct what it says of catalogs, or give their jars to --jars"
+        yield Problem("spec.spark.conf", java_says(error), remedy)
+        return
     if taken is not None:
         yield Problem(f"{path}.name", taken, "give it another name")
         return
