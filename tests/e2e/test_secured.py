@@ -112,7 +112,7 @@ def refused_alone_until_granted(run: Run, kafka: SecureKafka, source: Stream, na
 
 
 @pytest.mark.long(
-    "two starts of Spark; tests/kafka/test_rights takes each right away, tests/spark/test_secure_source has both clients"
+    "two starts of Spark; tests/kafka/test_rights takes each right away, tests/spark/test_secure_source logs in"
 )
 def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """First with SCRAM over TLS, until a right is revoked; then with a certificate, from where that left it.
@@ -182,8 +182,8 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
 
 
 LIFETIME_S = 30.0
-"""Of a token; the brokers end a connection with it, unless another one was shown. The clients ask for one when four fifths
-of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
+"""Of a token; the brokers end a connection with it, unless another one was shown. The clients ask for one when four
+fifths of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
 
 
 @pytest.mark.long("waits for two lives of a token; tests/spark/test_secure_source renews one without executors")
