@@ -6,8 +6,8 @@ An API server, one Kafka broker, and the operator as a process of its own with i
 drivers are served by this process. Every second pipeline has its topics on a cluster that accepts connections and never
 answers, and every twentieth has a driver that does the same. Requests are counted by the API server's audit log. A
 reaction is the time from a patch of `spec.suspend` until the SparkApplication is deleted, of pipelines that are Ready.
-At the end the operator is replaced by one with another image, until all drivers have it; then all pipelines but a few are
-suspended, so that what is left to look at are Kafka clusters, of which one is silent.
+At the end the operator is replaced by one with another image, until all drivers have it. Then all pipelines but a few
+are suspended: what is left to look at are Kafka clusters, of which one is silent.
 """
 
 from __future__ import annotations
