@@ -138,7 +138,8 @@ def _awaiting(asked: Asked, around: Around, task: Task, outcome: Outcome | None)
             return Next(status=status)
         if isinstance(outcome, Preview) and dict(outcome.resolved) != _comparable(asked):
             why = (
-                "what was shown is not so any more, and nothing was changed: suspend the pipeline first if it delivers"
+                "something has changed since the preview, so nothing was done, and there is a new preview: suspend the "
+                "pipeline first if it delivers"
             )
             return Next(status=_previewing(asked, around, why, Reason.FRONTIER_MOVED.value), wait_s=0.0)
     return Next(status=_running(asked, around), wait_s=0.0)

@@ -111,7 +111,11 @@ class Hearing:
             self._heartbeat, self._beat_at = heartbeat, now
         # Until Spark has started there is no loop that could go round: a liveness probe waits as long.
         patience_s = _STILL_S if document.get("supervising", True) else START_ALLOWANCE_S
-        return "the driver answers, and its clock stands still" if now - self._beat_at >= patience_s else ""
+        return (
+            "the driver answers, but the time in its answers stands still, so its supervising loop hangs"
+            if now - self._beat_at >= patience_s
+            else ""
+        )
 
     def _stands(self, patience_s: float, now: float) -> str:
         document = self._document or {}

@@ -192,5 +192,5 @@ def _invalid(fact: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.STATUS_FILE_INVALID,
         f"what is remembered of this pipeline can't be read: {fact}",
-        "let a release that knows it write it again",
+        "run the release that wrote it",
     )

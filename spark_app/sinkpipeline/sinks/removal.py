@@ -100,8 +100,8 @@ class SinkRemoval(SinkTakeover):
         if self.announced is not None and name not in self.announced:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
-                f"data topic {name} is to be deleted, which was not so when that was asked before",
-                "none; it is told, and then tried again",
+                f"data topic {name} would be deleted, and the event that tells of a deletion has not named it yet",
+                "nothing; an event names it first, and then it is deleted",
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
         self.target.delete(found)

@@ -85,7 +85,7 @@ class Table(Part):
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
         faults = [
-            Fault("name columns of the table", f'names "{name}", which is none of columns', ("primaryKey", index))
+            Fault("name columns of the table", f'names "{name}", which is not among columns', ("primaryKey", index))
             if name not in self.columns
             else Fault("name each column once", f'repeats "{name}"', ("primaryKey", index))
             for index, name in enumerate(self.primary_key)

@@ -54,7 +54,7 @@ def _existing(text: str) -> str:
     try:
         moment_ms(text)
     except ValueError:
-        refuse("write a day that there is", "is of a day that there is not")
+        refuse("write a day that exists", "is on a day that does not exist")
     return text
 
 
@@ -74,7 +74,7 @@ class StartFrom(Part):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(each is not None for each in (self.checkpoint, self.group, self.timestamp)) != 1:
-            refuse("give exactly one of checkpoint, group and timestamp", "names no one place to begin")
+            refuse("give exactly one of checkpoint, group and timestamp", "does not name exactly one place to begin")
         return self
 
 
