@@ -65,7 +65,7 @@ def test_the_way_out_of_a_lost_data_topic_is_typed_as_it_is_printed(pipeline: Su
     shown = lab.until_asked(action, "AwaitingConfirmation")
     assert shown["preview"].splitlines() == [
         f"warning: up to 20 records are delivered AGAIN into {data}, although its guarantee is ExactlyOnce",
-        f"epoch 0 becomes 1, counts begin at 0; what is in data topic {data} stays, and if it is missing, it is created",
+        f"epoch 0 becomes 1, counts begin at 0; what is in data topic {data} stays; it is created if it is missing",
         f"{pipeline.sink.source}-0: from 20 to 0",
     ]
     assert epoch(pipeline) == 0

@@ -114,7 +114,7 @@ def told(plan: ResetPlan, data: str, *, exactly_once: bool) -> Iterator[str]:
 
 def epochs(plan: ResetPlan, data: str) -> str:
     change = f"epoch {plan.old_epoch} becomes {plan.epoch}, counts begin at 0"
-    return f"{change}; what is in {data} stays, and if it is missing, it is created"
+    return f"{change}; what is in {data} stays; it is created if it is missing"
 
 
 def _lines(plan: ResetPlan, data: str, called: str, *, exactly_once: bool) -> Iterator[str]:
