@@ -33,7 +33,7 @@ PIPELINE_NOT_FOUND = "PipelineNotFound"
 NOT_CONFIRMED = "NotConfirmed"
 _TOO_LARGE = Trouble(
     reason=Reason.USAGE_INVALID.value,
-    message="this is about more partitions than the status of an action can hold",
+    message="the preview has more partitions than the status of an action can hold",
     remedy="create several actions, each of which names some topics or partitions",
 )
 

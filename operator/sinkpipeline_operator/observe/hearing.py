@@ -1,9 +1,8 @@
-"""What is to be made of what a driver says, and of its silence.
+"""Judges what a driver says, and its silence. There is one object for each pipeline.
 
-Of one pipeline, from question to question. How long a sink has stood still is the driver's own word, which is in the
-status too; of one that doesn't tell, it is reckoned here. What is only remembered here is not needed to go on: an
-operator that has just started waits a little longer before it calls a driver unresponsive, and does not take back what
-the one before it has said until the driver shows that it lives.
+How long a sink has stood still, the driver says itself, and the status has it too; if a driver doesn't say it, it is
+reckoned here. An operator that has just started knows nothing of earlier answers. So it waits a little longer before it
+calls a driver unresponsive, and it keeps the earlier operator's verdict until the driver shows that it lives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands about what a person decides once: `reset` and `dlq`."""
+"""The commands that create a `SinkPipelineAction` (`reset`, `dlq redrive`, `dlq purge`), and `dlq list` and `show`."""
 
 from __future__ import annotations
 

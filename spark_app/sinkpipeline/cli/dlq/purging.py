@@ -1,4 +1,4 @@
-"""`sinkpipeline dlq purge`: deletes the beginning of a dead-letter topic, after it has said what would go."""
+"""`sinkpipeline dlq purge`: deletes the beginning of a dead-letter topic for good, after a preview."""
 
 from __future__ import annotations
 
