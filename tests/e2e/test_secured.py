@@ -182,8 +182,8 @@ def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: P
 
 
 LIFETIME_S = 30.0
-"""Of a token; the brokers end a connection with it, unless another one was shown. The clients ask for one when four fifths
-of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
+"""Of a token; the brokers end a connection with it, unless another one was shown. The clients ask for one when four
+fifths of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
 
 
 @pytest.mark.thorough("waits for two lives of a token; tests/spark/test_secure_source renews one without executors")
