@@ -56,7 +56,7 @@ def status(work: Work, name: str | None, output: str, *, everywhere: bool, watch
 @WATCH
 @reaching
 def progress(work: Work, name: str, sink: str | None, output: str, *, watch: bool) -> None:
-    """Show the offset that is read next in each partition, and the lag.
+    """Show the next offset of each partition, and the lag.
 
     The figures are those of the status, which may be a minute old.
     """
