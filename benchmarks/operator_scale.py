@@ -6,6 +6,8 @@ An API server, one Kafka broker, and the operator as a process of its own with i
 drivers are served by this process. Every second pipeline has its topics on a cluster that accepts connections and never
 answers, and every twentieth has a driver that does the same. Requests are counted by the API server's audit log. A
 reaction is the time from a patch of `spec.suspend` until the SparkApplication is deleted, of pipelines that are Ready.
+At the end the operator is replaced by one with another image, until all drivers have it. Then all pipelines but a few
+are suspended: what is left to look at are Kafka clusters, of which one is silent.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -84,6 +86,20 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """Another image, until every driver that answers has it."""
+
+    seconds: float
+    restarted: int
+    at_once: int
+    """The most drivers that were not Ready at the same time."""
+    told: int
+    """Pipelines that said `RestartWaits` meanwhile."""
+    reactions: Reactions
+    """Of pipelines whose driver waited for its turn, or had had it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     pipelines: int
     silent: int
@@ -97,6 +113,11 @@ class Result:
     idle_reactions: Reactions
     live: Stretch
     live_reactions: Reactions
+    rollout: Rollout
+    suspended: Stretch
+    """While all but some are suspended."""
+    suspended_reactions: Reactions
+    """Of those."""
     peak_rss_mb: float
 
 
@@ -106,6 +127,8 @@ class Resources:
     def __init__(self, kubeconfig: Path) -> None:
         self.since: dict[str, float] = {}
         self.ready: set[str] = set()
+        self.waited: set[str] = set()
+        """Those that have said `RestartWaits`."""
         self._api = KubeApi(kubeconfig)
         self._thread = threading.Thread(target=self._follow, name="resources", daemon=True)
         self._thread.start()
@@ -118,6 +141,8 @@ class Resources:
         for change in self._api.follow(PIPELINES):
             name = change.new["metadata"]["name"]
             conditions = (change.new.get("status") or {}).get("conditions") or []
+            if any(each["reason"] == "RestartWaits" for each in conditions):
+                self.waited.add(name)
             if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
                 self.since.setdefault(name, time.monotonic())
                 self.ready.add(name)
@@ -153,13 +178,21 @@ class Bench:
             )
             self._resources = Resources(cluster.kubeconfig)
             stack.callback(self._resources.close)
-            self._operator = stack.enter_context(_operator(installed, self._directory / "operator.log"))
-            self._process = psutil.Process(self._operator.pid)
+            self._installed = installed
+            self._operators = stack.enter_context(contextlib.ExitStack())
+            self._start_operator(installed.arguments)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _start_operator(self, arguments: Sequence[str]) -> None:
+        """Another one, where one was there."""
+        self._operators.close()
+        installed = replace(self._installed, arguments=list(arguments))
+        self._operator = self._operators.enter_context(_operator(installed, self._directory / "operator.log"))
+        self._process = psutil.Process(self._operator.pid)
 
     def run(self, seconds: float, probes: int) -> Result:
         began, position, asked, cpu_s = time.monotonic(), self._audit.position(), self._fleet.asked, self._cpu_s()
@@ -187,6 +220,12 @@ class Bench:
         self._settle_live(awake)
         live = self._watch(seconds)
         live_reactions = self._reactions(awake, probes)
+        peak_rss_mb = _peak_mb(self._operator.pid)
+        rollout = self._roll_out(awake, probes)
+        few = awake[:: max(1, len(awake) // probes)][:probes]
+        self._suspend(set(self.names) - set(few))
+        suspended = self._watch(seconds)
+        suspended_reactions = self._reactions(few, probes)
         return Result(
             pipelines=len(self.names),
             silent=len(self.silent),
@@ -198,7 +237,10 @@ class Bench:
             idle_reactions=idle_reactions,
             live=live,
             live_reactions=live_reactions,
-            peak_rss_mb=_peak_mb(self._operator.pid),
+            rollout=rollout,
+            suspended=suspended,
+            suspended_reactions=suspended_reactions,
+            peak_rss_mb=max(peak_rss_mb, _peak_mb(self._operator.pid)),
         )
 
     def _is_up(self, awake: Sequence[str]) -> bool:
@@ -239,6 +281,42 @@ class Bench:
             found = _of(list(pool.map(self._reaction, names)))
         wait_until(lambda: self._resources.ready.issuperset(names), "they run again", DEADLINE_S, poll_s=0.2)
         return found
+
+    def _roll_out(self, awake: Sequence[str], probes: int) -> Rollout:
+        """A new operator gives all drivers another image."""
+        given = list(self._installed.arguments)
+        changed = [f"{each}-next" if each.startswith("--image=") else each for each in given]
+        if changed == given:
+            raise SystemExit(f"no --image= in {given}")
+        began, before, at_once = time.monotonic(), self._fleet.started.copy(), 0
+        reactions: list[float] = []
+        probed = list(awake[:: max(1, len(awake) // probes)][:probes])
+        self._start_operator(changed)
+
+        def left() -> list[str]:
+            return [each for each in awake if self._fleet.started[each] == before[each]]
+
+        while left() or not self._resources.ready.issuperset(awake):
+            if time.monotonic() - began > DEADLINE_S:
+                raise SystemExit(f"after {DEADLINE_S:.0f} s {len(left())} of {len(awake)} drivers have the old image")
+            at_once = max(at_once, len(awake) - len(self._resources.ready.intersection(awake)))
+            if probed and probed[-1] in self._resources.ready:
+                reactions.append(self._reaction(probed.pop()))
+            time.sleep(0.1)
+        return Rollout(
+            seconds=time.monotonic() - began,
+            restarted=len(awake),
+            at_once=at_once,
+            told=len(self._resources.waited.intersection(awake)),
+            reactions=_of(reactions),
+        )
+
+    def _suspend(self, names: Iterable[str]) -> None:
+        wanted = set(names)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda each: self._api.merge(f"{PIPELINES}/{each}", {"spec": {"suspend": True}}), wanted))
+        wait_until(lambda: not wanted & self._fleet.running, "they are suspended", DEADLINE_S, poll_s=0.5)
+        self._settle()
 
     def _settle(self) -> None:
         """Until nothing was written for a while."""
@@ -342,6 +420,8 @@ def show(record: Record, results: Sequence[Result]) -> None:
         ("starting", [each.starting for each in results]),
         ("idle", [each.idle_reactions for each in results]),
         ("live", [each.live_reactions for each in results]),
+        ("another image goes through", [each.rollout.reactions for each in results]),
+        ("others are suspended", [each.suspended_reactions for each in results]),
     ):
         title = f"reaction while {name}: p50, p99, longest, s (goal p99 5)"
         rows.append((title, [f"{each.p50_s:.2f}, {each.p99_s:.2f}, {each.longest_s:.2f}" for each in found]))
@@ -349,6 +429,7 @@ def show(record: Record, results: Sequence[Result]) -> None:
         ("starting", [each.starting_cost for each in results], ""),
         ("idle", [each.idle for each in results], " (goal 0)"),
         ("live", [each.live for each in results], " (goal 20)"),
+        ("others are suspended", [each.suspended for each in results], ""),
     ):
         rows += [
             (f"{name}: API writes a second{goal}", [f"{each.writes_per_s:.2f}" for each in costs]),
@@ -357,6 +438,11 @@ def show(record: Record, results: Sequence[Result]) -> None:
             (f"{name}: of one core", [f"{each.cpu:.0%}" for each in costs]),
             (f"{name}: MB, threads, descriptors, connections", [_held(each) for each in costs]),
         ]
+    rows += [
+        ("another image in all drivers, s", [f"{each.rollout.seconds:.0f}" for each in results]),
+        ("not Ready at once; of", [f"{each.rollout.at_once}; {each.rollout.restarted}" for each in results]),
+        ("said RestartWaits", [f"{each.rollout.told}" for each in results]),
+    ]
     rows.append(("most MB (goal 200)", [f"{each.peak_rss_mb:.0f}" for each in results]))
     record.table(
         "The operator", ["", *(f"{each.pipelines}" for each in results)], [[name, *cells] for name, cells in rows]

@@ -62,9 +62,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".to",
         ),
         Rule(f"!({_PURGE}) || !has(self.to)", "a Purge has upTo, and no to", ".to"),
-        Rule(f"{_REDRIVE} || !has(self.letters)", "letters are of a Redrive", ".letters"),
-        Rule(f"{_REDRIVE} || !has(self.rate)", "rate is of a Redrive", ".rate"),
-        Rule(f"({_PURGE}) == has(self.upTo)", "give a Purge upTo, and nothing else one", ".upTo"),
+        Rule(f"{_REDRIVE} || !has(self.letters)", "only a Redrive has letters", ".letters"),
+        Rule(f"{_REDRIVE} || !has(self.rate)", "only a Redrive has rate", ".rate"),
+        Rule(f"({_PURGE}) == has(self.upTo)", "give upTo to a Purge, and to no other action", ".upTo"),
     ),
     "spec.upTo": (
         Rule(
@@ -78,13 +78,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
 """By place."""
 
 STATUS: Schema = mapping(
-    "What became of it; the operator alone writes it.",
+    "What became of the action; only the operator writes it.",
     observedGeneration=count("The generation of the spec that this status is about."),
     phase=one_of(
         "Nothing is changed before Running; AwaitingConfirmation waits for spec.confirm: the digest.", *PHASES
     ),
     message=text("The facts, for a person.", 1024),
-    digest=text("Of the preview: what spec.confirm has to be.", DIGEST_LENGTH),
+    digest=text("The digest of the preview. To carry it out, set spec.confirm to it.", DIGEST_LENGTH),
     preview=text("What would be done.", MAX_TEXT),
     resolved=text("The preview as numbers, which are what is carried out; JSON.", MAX_RESOLVED),
     pipelineUid=text("The uid of the pipeline that it was shown for.", 63),
@@ -92,7 +92,7 @@ STATUS: Schema = mapping(
         "The preview, or the run, that is under way or was the last.",
         ("id", "startedTime"),
         id=text("Its name: the Job of it, where there is one, is called after it.", 16),
-        number=count("How often it was looked what would be done."),
+        number=count("How many previews were made."),
         startedTime=time("When it began."),
     ),
     completionTime=time("When it succeeded or failed."),

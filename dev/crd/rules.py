@@ -313,7 +313,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "self.sinks.exists(s, !has(s.required) || s.required)",
-            "required is false for every sink: leave it out of those that the pipeline is there for",
+            "required is false for every sink: leave it out of at least one sink, or set it to true",
             ".sinks",
         ),
         Rule(

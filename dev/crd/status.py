@@ -115,7 +115,7 @@ _SINK = mapping(
         *(each.value for each in Durability),
     ),
     required={
-        "description": "false: Ready does not depend on it. Absent where it does.",
+        "description": "false: Ready does not depend on this sink. Absent if it does.",
         "type": "boolean",
     },
     **{name: count(description) for name, description in _COUNTS.items()},
@@ -136,7 +136,9 @@ _SINK = mapping(
     epoch=count("How often the sink was reset."),
     dataTopicId=text("The id of the data topic; null while unknown.", 64, nullable=True),
     progressTopicId=text("The id of the progress topic; null while unknown.", 64, nullable=True),
-    mayBeDuplicated=count("At most so many rows were delivered twice since a lost progress topic was restored."),
+    mayBeDuplicated=count(
+        "At most this many rows were delivered twice, because a lost progress topic was restored from the status."
+    ),
     proved={
         "description": "Whether it has shown that it delivers, since the driver started or it last had to be tried "
         "again: a batch was committed, or there was nothing to deliver and an executor that would. Absent while no "
@@ -144,7 +146,7 @@ _SINK = mapping(
         "type": "boolean",
     },
     stillSince=time(
-        "Since when records wait and nothing is done about them, by the driver's clock: no task runs, or one "
+        "Since when records wait and nothing is delivered, by the driver's clock: no task runs, or one "
         "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
     ),
     frontier=named("The next source offset not yet handled, topic by topic.", "topic", MAX_TOPICS, _FRONTIER),
@@ -219,7 +221,9 @@ STATUS: Schema = mapping(
     restarts=mapping(
         "Restarts of the driver.",
         consecutive=count("How often it died in a row; cleared after failurePolicy.resetAfter of health."),
-        outages=count("How often in a row it could not reach Kafka; that does not count as dying."),
+        outages=count(
+            "How often in a row it ended because it could not reach Kafka; these ends don't count as failures."
+        ),
         total=count("How often it was started again."),
         lastTime=time("When it was last started again."),
         nextTime=time("When it will be started again, while that is waited for."),
@@ -229,7 +233,7 @@ STATUS: Schema = mapping(
             "format": "int32",
         },
         lastReason=text("Why it died, in one CamelCase word.", 1024),
-        lastMessage=text("What it said of that, or what its pod tells.", 32_768),
+        lastMessage=text("Why it died, in its own words or by the state of its pod.", 32_768),
         lastUid=text("The uid of the SparkApplication whose death was counted last.", 63),
         lastConfigHash=text("The configuration that it ran; absent once its deaths are forgotten.", 63),
         lastNonce={

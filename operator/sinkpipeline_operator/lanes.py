@@ -1,4 +1,4 @@
-"""Threads that many share, so that nobody's work can take all of them.
+"""Threads that all pipelines share, so that no pipeline's or cluster's work can take all of them.
 
 Work stands in a lane: that of whom it waits for. Of one lane only so much is under way at once, the lanes take turns,
 and those that have lately kept us waiting get no more than half of the threads between them.

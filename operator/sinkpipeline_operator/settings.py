@@ -82,8 +82,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--image", required=True, metavar="REF", help="the image of drivers and executors")
     add("--image-pull-policy", default="IfNotPresent", choices=["Always", "IfNotPresent", "Never"])
     add("--spark-version", default=SPARK_VERSION, help="the Spark of that image")
-    add("--driver-service-account", default=DRIVER_SERVICE_ACCOUNT, metavar="NAME", help="of the drivers' pods")
-    add("--namespace", action="append", default=[], metavar="NS", help="watch this one; repeatable; default: all")
+    add(
+        "--driver-service-account",
+        default=DRIVER_SERVICE_ACCOUNT,
+        metavar="NAME",
+        help="the ServiceAccount of the drivers' pods",
+    )
+    add(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NS",
+        help="watch this namespace; repeatable; default: all namespaces",
+    )
     add(
         "--selector",
         type=_selector,
@@ -95,47 +106,68 @@ def _parser() -> argparse.ArgumentParser:
         "--kafka-access",
         default=True,
         action=argparse.BooleanOptionalAction,
-        help="look at topics and progress while no driver runs; without it that is left to the drivers",
+        help="look at topics and progress in Kafka while no driver runs; otherwise only drivers do",
     )
     add(
         "--crd-upgrade",
         default=True,
         action=argparse.BooleanOptionalAction,
-        help="replace a CustomResourceDefinition of an older release; without it that is waited for",
+        help="replace a CustomResourceDefinition of an older release; otherwise wait until somebody does",
     )
-    add("--open-driver-metrics", action="store_true", help="drivers that start answer /metrics without their token")
-    add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="/healthz, /readyz and /metrics")
-    add("--resync", type=_seconds, default=60.0, metavar="SECONDS", help="look at every pipeline that often at least")
+    add(
+        "--open-driver-metrics",
+        action="store_true",
+        help="drivers answer /metrics without a token, from their next start on",
+    )
+    add("--listen", default="0.0.0.0:8080", metavar="HOST:PORT", help="where /healthz, /readyz and /metrics are served")
+    add(
+        "--resync",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="look at every pipeline at least once in this time",
+    )
     add(
         "--resync-at-rest",
         type=_seconds,
         default=3600.0,
         metavar="SECONDS",
-        help="likewise, at one whose driver answers; its Secrets are read at each resync",
+        help="of a pipeline whose driver answers, read everything once in this time, and its Secrets at each resync",
     )
     add(
         "--max-concurrent-restarts",
         type=_count,
         default=10,
         metavar="COUNT",
-        help="restart so many drivers at once for another image or Secret",
+        help="for another image or Secret, restart at most this many drivers at once",
     )
-    add("--poll", type=_seconds, default=5.0, metavar="SECONDS", help="ask a driver that runs that often")
+    add(
+        "--poll",
+        type=_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="ask a running driver for its status once in this time",
+    )
     add(
         "--progress-deadline",
         type=_seconds,
         default=600.0,
         metavar="SECONDS",
-        help="a driver that makes no progress for so long while records wait is told of",
+        help="report a driver as DriverUnresponsive if it makes no progress for this long while records wait",
     )
     add(
         "--start-deadline",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="a driver or an executor that waits for its start for so long is told of as Stalled",
+        help="report a pipeline as Stalled if its driver or an executor has not started after this long",
     )
-    add("--log-format", default="text", choices=["text", "json"], help="of the operator, and of drivers that start")
+    add(
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="the log format of the operator, and of drivers from their next start on",
+    )
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     return parser
 

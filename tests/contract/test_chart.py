@@ -612,7 +612,7 @@ def test_notes_say_what_is_next(notes: Callable[[Object], str]) -> None:
     assert "watches all namespaces" in said
     assert f"kubectl --namespace {NAMESPACE} rollout status deployment/sinkpipeline-operator" in said
     assert f"is made in: {NAMESPACE}." in said
-    assert "images under localhost/" in said
+    assert "Images under localhost/" in said
     assert f"helm test sinkpipeline-operator --namespace {NAMESPACE}" in said
     assert "the operator replaces one of an older release at its start" in said
     assert "rollout restart" not in said

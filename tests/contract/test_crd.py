@@ -277,7 +277,7 @@ def test_what_the_types_refuse_the_schema_refuses(steps: Steps, value: Any, path
 
 def test_the_manual_lists_what_only_the_operator_refuses() -> None:
     text = (Path(__file__).parents[2] / "docs" / "manifest.md").read_text()
-    section = text.partition("let pass:\n")[2].partition("\nOne cluster can have addresses")[0]
+    section = text.partition("let pass:\n")[2].partition("\nTwo lists of addresses")[0]
     fields = re.findall(r"`([\w.]+)`", section)
     assert fields
     for _, _, path, _ in MODEL_ONLY:

@@ -187,6 +187,7 @@ class World:
         return value
 
 
+ALIKE = pytest.mark.long("another format; tests/spark has its rows, and [tasks] what becomes of records")
 SMALL = pytest.mark.long("the driver's own batches; tests/kafka/test_unknown_schemas and test_small_batches have them")
 
 
@@ -196,8 +197,8 @@ SMALL = pytest.mark.long("the driver's own batches; tests/kafka/test_unknown_sch
     [
         (InAvro(), True, 100_000),
         pytest.param(InAvro(), False, 4000, marks=SMALL),
-        (InJson(), True, 100_000),
-        (InProtobuf(), True, 40_000),
+        pytest.param(InJson(), True, 100_000, marks=ALIKE),
+        pytest.param(InProtobuf(), True, 40_000, marks=ALIKE),
         pytest.param(InProtobuf(), False, 4000, marks=SMALL),
     ],
     ids=["tasks", "small batches", "json", "protobuf", "protobuf in small batches"],

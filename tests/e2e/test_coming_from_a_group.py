@@ -45,7 +45,7 @@ while True:
 """As a sink that delivers at least once: it writes, and commits now and then."""
 
 
-@pytest.mark.thorough("starts Spark, and waits for a group to lose a member; tests/kafka/test_positions has the parts")
+@pytest.mark.long("starts Spark, and waits for a group to lose a member; tests/kafka/test_positions has the parts")
 def test_stop_import_go_on(kafka: LocalKafka, tmp_path: Path) -> None:
     """As docs/coming-from-elsewhere.md has it, by the command: what was written after the last commit is there twice.
 

@@ -148,7 +148,7 @@ def at(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-@pytest.mark.thorough("a start of Spark and one of a registry of its own")
+@pytest.mark.long("a start of Spark and a registry of its own; tests/kafka/test_registry has one that is away")
 def test_a_sink_waits_for_its_registry_and_no_other_does(kafka: LocalKafka, tmp_path: Path) -> None:
     name, servers = topics.unique("encode"), kafka.bootstrap_servers
     topics.create_topic(servers, f"{name}-in")

@@ -85,7 +85,7 @@ def test_the_driver_is_killed_in_batches_of_its_own_and_of_its_tasks(kafka: Loca
     assert sum(line["rows"] for line in app.progress()) == source.total
 
 
-@pytest.mark.thorough("eight kills; one kill is beside it")
+@pytest.mark.long("eight kills; one kill is beside it")
 def test_workers_are_killed_while_the_driver_goes_on(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("workers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()

@@ -20,7 +20,7 @@ from support.waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.mark.thorough("starts Spark; tests/kafka/test_lag_groups commits without it")
+@pytest.mark.long("starts Spark; tests/kafka/test_lag_groups commits without it")
 def test_a_driver_commits_its_frontier_while_it_runs_and_at_its_end_unless_another_one_does(
     kafka: LocalKafka, tmp_path: Path
 ) -> None:

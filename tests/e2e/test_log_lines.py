@@ -33,7 +33,7 @@ def whole_lines(text: str) -> str:
     return text[: text.rfind("\n") + 1]
 
 
-@pytest.mark.thorough("a master, a worker and a driver of Spark; the driver's lines are in test_pod_driver")
+@pytest.mark.long("a master, a worker and a driver of Spark; the driver's lines are in test_pod_driver")
 def test_lines_of_all_processes_are_taken_by_the_documented_rules(
     secure_kafka: SecureKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,7 +130,9 @@ def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(
         assert [each["state"] for each in pod.words()["sinks"]] == ["Suspended"]
 
 
-@pytest.mark.thorough("a master, a worker and two drivers of Spark; a cluster that has no worker is beside it")
+@pytest.mark.long(
+    "two drivers of Spark and a worker; a cluster without one is beside it, `make e2e` takes executors away"
+)
 def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_does_not_wait_for_them(
     kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +171,7 @@ def test_executors_that_are_lost_in_the_middle_of_a_batch_are_told_and_a_stop_do
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
 
 
-@pytest.mark.thorough("a batch that takes ten seconds of a core; the clock is in tests/unit/test_work")
+@pytest.mark.long("a batch that takes ten seconds of a core; the clock is in tests/unit/test_work")
 def test_a_batch_that_takes_long_does_not_stand_still(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("podslow")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()

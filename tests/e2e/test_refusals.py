@@ -210,7 +210,7 @@ def test_validate_leaves_nothing_behind(kafka: LocalKafka, tmp_path: Path) -> No
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.thorough("starts Spark; test_validate_leaves_nothing_behind starts it, too")
+@pytest.mark.long("starts Spark; test_validate_leaves_nothing_behind starts it, too")
 def test_a_source_topic_that_is_missing(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("sourceless")
     app = App(tmp_path, manifest(kafka.bootstrap_servers, name, [f"{name}-in"]))

@@ -184,7 +184,7 @@ def test_a_wrong_command_line_is_refused_before_anything_is_asked_of_a_broker(
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.thorough("three starts of Spark; tests/kafka/test_reset resets under a driver")
+@pytest.mark.long("three starts of Spark; tests/kafka/test_reset resets under a driver")
 def test_against_a_driver_that_runs(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("again")
     source = Stream(kafka.bootstrap_servers, f"{name}-in", partitions=2).create()

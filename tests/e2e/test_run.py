@@ -28,7 +28,7 @@ from support.waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.mark.thorough("two Sparks at once; tests/kafka/test_starting supersedes a driver")
+@pytest.mark.long("two Sparks at once; tests/kafka/test_starting supersedes a driver")
 def test_the_newer_of_two_instances_takes_over(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("twins")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
@@ -160,9 +160,7 @@ def test_every_part_of_a_row_and_several_sinks(kafka: LocalKafka, tmp_path: Path
     assert (told["rowsDelivered"], told["deadLettered"]) == (len(several), len(letters))
 
 
-@pytest.mark.thorough(
-    "starts Spark; tests/spark/test_transform and tests/kafka/test_exactly_once_writer show both halves"
-)
+@pytest.mark.long("starts Spark; tests/spark/test_transform has the record, tests/unit/test_runner what stops")
 def test_a_record_that_cannot_be_decoded_stops_its_sink_with_its_place(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("bad")
     servers, topic = kafka.bootstrap_servers, f"{name}-in"
@@ -183,7 +181,7 @@ def test_a_record_that_cannot_be_decoded_stops_its_sink_with_its_place(kafka: Lo
     assert [line["next"] for line in app.progress()] == [0, 10]
 
 
-@pytest.mark.thorough("two starts of Spark; seeds are in tests/kafka/test_starting")
+@pytest.mark.long("two starts of Spark; seeds are in tests/kafka/test_starting")
 def test_an_earlier_status_seeds_a_run_whose_progress_was_deleted(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("seed")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
@@ -203,7 +201,9 @@ def test_an_earlier_status_seeds_a_run_whose_progress_was_deleted(kafka: LocalKa
     assert app.rows_delivered() == source.total
 
 
-@pytest.mark.thorough("two starts of Spark; test_topic_faults has topics that go")
+@pytest.mark.long(
+    "two starts of Spark; test_topic_faults has topics that go, tests/kafka/test_starting those that come"
+)
 def test_topics_that_change_under_a_running_pipeline(kafka: LocalKafka, tmp_path: Path) -> None:
     """The source grows; the progress topic is deleted and comes back; the data topic is deleted and that is refused."""
     name = unique("changes")

@@ -111,8 +111,8 @@ def refused_alone_until_granted(run: Run, kafka: SecureKafka, source: Stream, na
     assert start_of_the_other() == begun, "that sink alone was started again"
 
 
-@pytest.mark.thorough(
-    "two starts of Spark; tests/kafka/test_rights and tests/spark/test_secure_source show both clients"
+@pytest.mark.long(
+    "two starts of Spark; tests/kafka/test_rights takes each right away, tests/spark/test_secure_source logs in"
 )
 def test_a_pipeline_with_the_least_rights(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """First with SCRAM over TLS, until a right is revoked; then with a certificate, from where that left it.
@@ -186,7 +186,7 @@ LIFETIME_S = 30.0
 fifths of it are over, and show it when nine tenths are: a crowded machine needs the seconds between."""
 
 
-@pytest.mark.thorough("waits for two lives of a token; tests/spark/test_secure_source renews one without executors")
+@pytest.mark.long("waits for two lives of a token; tests/spark/test_secure_source renews one without executors")
 def test_a_run_with_executors_outlives_its_tokens(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     """Its clients of Java and of Python, in the driver and in an executor, each have tokens of their own."""
     name, tokens = unique("tokens"), secure_kafka.tokens

@@ -79,7 +79,7 @@ def run_until_idle(app: App) -> None:
         assert run.wait(DEADLINE_S) == 0, f"{run.stderr}\n{app.log_tail()}"
 
 
-@pytest.mark.thorough("two starts of Spark; shapes of records are in tests/spark")
+@pytest.mark.long("two starts of Spark; tests/kafka/test_small_worlds has the source, tests/spark the shapes")
 def test_an_empty_source_and_later_every_shape_of_record(kafka: LocalKafka, tmp_path: Path) -> None:
     """One pipeline with the longest names: started on nothing, stopped, filled, and started again."""
     servers = kafka.bootstrap_servers

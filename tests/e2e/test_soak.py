@@ -23,7 +23,7 @@ def holds(outcome: Outcome) -> None:
     assert not outcome.problems
 
 
-@pytest.mark.thorough("a minute of `make soak`")
+@pytest.mark.long("a minute of `make soak`; test_kills and test_topic_faults do it one by one")
 def test_a_minute_of_kills_and_faults(tmp_path: Path) -> None:
     outcome = topics.soak(SECONDS, SEED, tmp_path, Console(width=120))
     holds(outcome)

@@ -46,7 +46,7 @@ def creating_kafka() -> Iterator[LocalKafka]:
         yield kafka
 
 
-@pytest.mark.thorough("two starts of Spark and a broker of its own; tests/kafka/test_source_faults has the losses")
+@pytest.mark.long("two starts of Spark and a broker of its own; tests/kafka/test_source_faults has the losses")
 def test_a_source_that_loses_records_while_it_is_read_and_then_all(creating_kafka: LocalKafka, tmp_path: Path) -> None:
     """In the middle of a batch, and between two of them; while that is to be skipped, it is no failure.
 

@@ -39,7 +39,9 @@ def sink(name: str, **topic: int) -> dict[str, object]:
     return {"name": name, "kafka": kafka}
 
 
-@pytest.mark.thorough("three brokers beside Spark")
+@pytest.mark.long(
+    "three brokers beside Spark; tests/kafka/test_three_brokers has each broker at each step, `make e2e` kills one"
+)
 def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: LocalKafka, tmp_path: Path) -> None:
     """5,000 of 5,000, each time, in one run of the driver; at last with too few replicas to write to."""
     servers, name = cluster.bootstrap_servers, unique("trio")

@@ -168,7 +168,7 @@ def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -
     assert topic_id(servers, names.progress("other-source")) is None
 
 
-@pytest.mark.thorough("starts of Spark; topics that go while it runs are beside it")
+@pytest.mark.long("starts of Spark; test_topics_that_go_while_a_pipeline_runs is beside it")
 def test_topics_that_go_in_the_last_batch_of_a_run(kafka: LocalKafka, tmp_path: Path) -> None:
     servers, name = kafka.bootstrap_servers, unique("last")
     # One task: another one that begins only after the topic went is refused, and its rows wait.

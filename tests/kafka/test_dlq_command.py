@@ -250,7 +250,7 @@ def test_purge_asks_and_says_what_would_be_lost(task: Dead, call: Call, monkeypa
     assert reason(call("purge", "--yes", "--before-offset", "0:1000")) is Reason.USAGE_INVALID
     shown = call("purge", "--before-offset", "0:4", "--dry-run")
     assert shown.stdout.split()[-5:] == ["0", "0", "4", "4", "2"]
-    assert f"2 PENDING letters of {task.sink.name}/out go for good" in shown.stderr
+    assert f"2 PENDING letters of {task.sink.name}/out are deleted for good" in shown.stderr
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True), exit=sys.exit)
     monkeypatch.setattr("sinkpipeline.cli.dlq.purging.sys", terminal)
     declined = call("purge", "--redriven", answer="n\n")

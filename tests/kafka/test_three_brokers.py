@@ -229,6 +229,7 @@ def test_a_broker_dies_under_rows_that_are_delivered_at_least_once(cluster: Loca
 
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["ExactlyOnce", "AtLeastOnce"])
 @pytest.mark.thorough("starts three brokers")
+@pytest.mark.long("the other guarantee meets the same answer", after=1)
 def test_too_few_replicas_of_a_data_topic_are_an_outage_that_does_not_count(
     cluster: LocalKafka, sink: ReplicatedSink, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
 ) -> None:

@@ -57,14 +57,15 @@ def events(lab: OperatorLab, action: str) -> str:
 def test_the_way_out_of_a_lost_data_topic_is_typed_as_it_is_printed(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()
-    topics.delete_topic(pipeline.sink.servers, pipeline.sink.data)
+    data = pipeline.sink.data
+    topics.delete_topic(pipeline.sink.servers, data)
     pipeline.apply()
     [ask] = commands(pipeline.until_topics("False", "DataTopicLost"))
     action = lab.type(ask).split()[0].rpartition("/")[2]
     shown = lab.until_asked(action, "AwaitingConfirmation")
     assert shown["preview"].splitlines() == [
-        f"warning: up to 20 records are delivered AGAIN into {pipeline.sink.data}: exactly once holds within an epoch",
-        f"epoch 0 becomes 1, counts begin at 0, data topic {pipeline.sink.data} is taken as it is or created",
+        f"warning: up to 20 records are delivered AGAIN into {data}, although its guarantee is ExactlyOnce",
+        f"epoch 0 becomes 1, counts begin at 0; what is in data topic {data} stays; it is created if it is missing",
         f"{pipeline.sink.source}-0: from 20 to 0",
     ]
     assert epoch(pipeline) == 0

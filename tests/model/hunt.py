@@ -1,7 +1,7 @@
 """Looks for a run in which the protocol breaks its word, with new seeds, for as long as one likes.
 
 `make hunt HUNT="--seconds 3600"`. What it finds is made small, printed, and written below `build/hunt` as a test
-to keep: tests/model/test_cases.py says how. `--seed` begins with that one: a run of the same code repeats what it did.
+to keep: tests/model/cases.py says how. `--seed` begins with that one: a run of the same code repeats what it did.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def test_progress_reset_and_what_is_seen_of_a_table_that_nobody_writes(world: Wo
 
     asked = AskedReset(settings=world.settings)
     shown = asked.preview("earliest")
-    assert f"table {world.name}.orders is taken as it is or created" in shown.text
+    assert f"what is in table {world.name}.orders stays; it is created if it is missing" in shown.text
     assert "is in epoch 2" in asked.carry_out(shown.resolved)
     assert "by an earlier attempt" in asked.carry_out(shown.resolved)
 

@@ -163,7 +163,7 @@ def test_a_letter_that_a_crash_has_repeated_gives_one_row(sink: RedrivenSql, par
         topics.add_partitions(sink.servers, sink.dead, 2)
     sink.repeat_letter(5, partition)
     sink.repeat_letter(8, partition)
-    assert sink.forecast() == ["2 of them repeat another letter: nothing is written for these"]
+    assert sink.forecast() == ["2 of them repeat another letter of the same record: nothing is written for these"]
     assert sink.redrive() == Summary(delivered=len(BAD), repeated=2)
     assert sink.times() == ONCE
     assert sink.redrive() == Summary()

@@ -188,7 +188,7 @@ def test_rows_of_a_table_as_they_would_be_written_and_nothing_is(
     assert (rows[3].value, letters_topic(settings)) == (b"no json", f"{name}-dlq")
 
 
-@pytest.mark.thorough("two starts of Spark; the same in this process is above")
+@pytest.mark.long("two starts of Spark; the same in this process is above")
 def test_a_run_writes_what_was_shown(kafka: LocalKafka, app: App) -> None:
     servers = kafka.bootstrap_servers
 

@@ -68,7 +68,7 @@ for _ in range(200):
         (schema(a={"type": ["integer", "string"]}), "not one type"),
         (schema(a={"type": "null"}), "not one type"),
         (schema(a=True), "is no object"),
-        (schema(a={"type": "object"}), "says not of what"),
+        (schema(a={"type": "object"}), "does not say of what"),
         (schema(a={"type": "array"}), "#/properties/a/items is no object"),
         (schema(a={"type": "array", "items": [INT]}), "is no object"),
         (schema(a={"oneOf": [INT, {"type": "string"}]}), "more than a choice between null and one other"),

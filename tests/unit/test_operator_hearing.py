@@ -78,7 +78,7 @@ def test_nobody_to_ask_is_no_silence(ear: Ear) -> None:
 def test_a_clock_that_stands_still(ear: Ear) -> None:
     assert ear.hear(says(1), 0).trouble == ""
     assert ear.hear(says(1), 59).trouble == ""
-    assert "clock stands still" in ear.hear(says(1), 60).trouble
+    assert "stands still" in ear.hear(says(1), 60).trouble
     assert ear.hear(says(2), 61).trouble == ""
 
 
@@ -87,7 +87,7 @@ def test_a_clock_that_stands_still_while_spark_starts(ear: Ear) -> None:
         return Answer(document={"run": "r", "now": now, "supervising": False, "sinks": []})
 
     assert [ear.hear(starts(1), at).trouble for at in (0, 60, START_ALLOWANCE_S - 1)] == [""] * 3
-    assert "clock stands still" in ear.hear(starts(1), START_ALLOWANCE_S).trouble
+    assert "stands still" in ear.hear(starts(1), START_ALLOWANCE_S).trouble
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_an_earlier_operator_has_said_holds_until_the_driver_disproves_it(e
     assert ear.hear(says(1), 2, before="it hangs").trouble == "it hangs"
     assert ear.hear(says(2), 3, before="it hangs").trouble == ""
     assert ear.hear(says(2), 4, before="").trouble == ""
-    assert "clock stands still" in ear.hear(says(2), 63).trouble
+    assert "stands still" in ear.hear(says(2), 63).trouble
 
 
 def test_what_was_said_of_a_driver_is_not_said_of_the_next_one(ear: Ear) -> None:

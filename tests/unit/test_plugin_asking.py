@@ -77,7 +77,10 @@ def test_what_has_moved_is_shown_and_asked_again() -> None:
     cluster = Operated(shown("a"), shown("a"), {"phase": "Previewing"}, shown("b"), DONE)
     done, told = asked(cluster)
     assert (done, cluster.confirmed) == (True, ["a", "b"])
-    assert told[2:4] == ["it is not so any more, and is shown again", "preview b"]
+    assert told[2:4] == [
+        "something has changed since the preview, so nothing was done: here is the new preview",
+        "preview b",
+    ]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

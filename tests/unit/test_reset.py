@@ -125,7 +125,7 @@ def test_times_are_targets_until_they_are_resolved() -> None:
     assert targets.moments(source) == {A0: 1000, A1: 2}
     resolved = targets.resolved({A0: 12, A1: 3})
     assert [resolved.of(each, source) for each in (A0, A1, B0)] == [12, 3, 7]
-    with pytest.raises(SinkPipelineError, match="a day that there is not"):
+    with pytest.raises(SinkPipelineError, match="a day that does not exist"):
         to("a=2026-02-29T00:00:00Z")
 
 

@@ -1,1 +1,1 @@
-"""What was decided, done on the cluster."""
+"""Carries out on the cluster what was decided."""

@@ -1,4 +1,4 @@
-"""Whose driver is restarted now, where all of them are to be: a few at a time, in the order in which they asked.
+"""Which drivers restart now, if many have to: a few at a time, in the order in which they asked.
 
 A free turn is offered to the first of the line. Nobody bars the others: an offer passes on from a pipeline whose look
 fails, and one that has held a turn for too long goes to the end of the line.

@@ -1,4 +1,4 @@
-"""What takes longer than a look may: done in threads of its own, and asked for again when it is through."""
+"""Work that takes longer than a look may: it runs in threads of its own, and a later look asks for its result."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _of_submission(child: Child) -> Death:
         exit_code=None,
         reason=reason,
         message=why or "the Spark application could not be submitted",
-        remedy=refusals.remedy_of(reason) if known else "the log of Kubeflow's Spark operator has the whole of it",
+        remedy=refusals.remedy_of(reason) if known else "look at the log of Kubeflow's Spark operator",
         is_of_submission=True,
     )
 

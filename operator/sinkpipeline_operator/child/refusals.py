@@ -37,7 +37,7 @@ _REASONS = (
 )
 _REMEDIES = {
     "QuotaExceeded": "raise the quota of the namespace, or ask for less in spec.spark",
-    "WebhookUnavailable": "see to it that the webhook's service runs: Kubeflow's own is of its Spark operator",
+    "WebhookUnavailable": "make sure that the webhook's service runs; Kubeflow's webhook belongs to its Spark operator",
     "AdmissionRefused": "change what the message names, or the policy",
     "NamespaceTerminating": "nothing: the namespace is being deleted",
     KUBEFLOW_MISSING: "install Kubeflow's Spark operator and its CRDs",

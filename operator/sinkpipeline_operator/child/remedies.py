@@ -1,4 +1,4 @@
-"""What a person types on a cluster, where a driver says what is typed beside a manifest file. Pure.
+"""Translates a driver's remedies, which are for a run from a file, into commands for a cluster. Pure.
 
 A driver's remedies are of the command, which reads a file. A pipeline of a cluster has no file, and its progress
 belongs to the cluster: the command would answer `IdentityInUse`. So a remedy is translated where an operator hears or

@@ -33,7 +33,7 @@ PIPELINE_NOT_FOUND = "PipelineNotFound"
 NOT_CONFIRMED = "NotConfirmed"
 _TOO_LARGE = Trouble(
     reason=Reason.USAGE_INVALID.value,
-    message="this is about more partitions than the status of an action can hold",
+    message="the preview has more partitions than the status of an action can hold",
     remedy="create several actions, each of which names some topics or partitions",
 )
 
@@ -138,7 +138,8 @@ def _awaiting(asked: Asked, around: Around, task: Task, outcome: Outcome | None)
             return Next(status=status)
         if isinstance(outcome, Preview) and dict(outcome.resolved) != _comparable(asked):
             why = (
-                "what was shown is not so any more, and nothing was changed: suspend the pipeline first if it delivers"
+                "something has changed since the preview, so nothing was done, and there is a new preview: suspend the "
+                "pipeline first if it delivers"
             )
             return Next(status=_previewing(asked, around, why, Reason.FRONTIER_MOVED.value), wait_s=0.0)
     return Next(status=_running(asked, around), wait_s=0.0)

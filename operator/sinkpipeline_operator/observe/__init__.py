@@ -1,1 +1,1 @@
-"""What is so: the resource, its driver, what that says, and what Kafka says while it is silent."""
+"""The state of a pipeline: resource, driver, the driver's answers, and Kafka's while no driver answers."""

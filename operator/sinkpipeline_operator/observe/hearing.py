@@ -1,9 +1,8 @@
-"""What is to be made of what a driver says, and of its silence.
+"""Judges what a driver says, and its silence. There is one object for each pipeline.
 
-Of one pipeline, from question to question. How long a sink has stood still is the driver's own word, which is in the
-status too; of one that doesn't tell, it is reckoned here. What is only remembered here is not needed to go on: an
-operator that has just started waits a little longer before it calls a driver unresponsive, and does not take back what
-the one before it has said until the driver shows that it lives.
+How long a sink has stood still, the driver says itself, and the status has it too; if a driver doesn't say it, it is
+reckoned here. An operator that has just started knows nothing of earlier answers. So it waits a little longer before it
+calls a driver unresponsive, and it keeps the earlier operator's verdict until the driver shows that it lives.
 """
 
 from __future__ import annotations
@@ -111,7 +110,11 @@ class Hearing:
             self._heartbeat, self._beat_at = heartbeat, now
         # Until Spark has started there is no loop that could go round: a liveness probe waits as long.
         patience_s = _STILL_S if document.get("supervising", True) else START_ALLOWANCE_S
-        return "the driver answers, and its clock stands still" if now - self._beat_at >= patience_s else ""
+        return (
+            "the driver answers, but the time in its answers stands still, so its supervising loop hangs"
+            if now - self._beat_at >= patience_s
+            else ""
+        )
 
     def _stands(self, patience_s: float, now: float) -> str:
         document = self._document or {}

@@ -1,4 +1,4 @@
-"""What Kafka says of pipelines whose driver says nothing.
+"""What Kafka says of pipelines whose driver does not answer.
 
 It is looked at in threads of its own, so that a cluster that is dead holds up no reconciliation, and told from what was
 found last. Each cluster, with the token endpoint that it is asked with, has a lane of these threads, and a circuit: one

@@ -1,4 +1,4 @@
-"""What is so with one pipeline, read afresh: its resource, its driver, what that says, and what is stored."""
+"""The state of one pipeline, read afresh: its resource, its driver, what the driver says, and what is stored."""
 
 from __future__ import annotations
 

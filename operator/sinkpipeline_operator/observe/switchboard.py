@@ -1,4 +1,4 @@
-"""Asks drivers without letting anybody wait for one that is silent.
+"""Asks drivers for their status, so that no pipeline waits for the silent driver of another one.
 
 A driver that answers does so within milliseconds: a look waits for it. Of one that doesn't, the next look hears. From
 then on it is asked in threads that only silent drivers share, and less and less often. So a thousand silent drivers

@@ -1,1 +1,1 @@
-"""`kubectl sinkpipeline`: what a person sees of pipelines, and asks for. No part of the operator's own work."""
+"""`kubectl sinkpipeline`: shows pipelines to a person, and takes orders. It is not part of the operator's own work."""

@@ -49,7 +49,7 @@ def ask(cluster: Cluster, namespace: str, spec: Mapping[str, Any], person: Perso
         asked = _until(cluster, asked.ref, shown)
         if asked.phase is Phase.AWAITING:
             if shown is not None:
-                person.tell("it is not so any more, and is shown again")
+                person.tell("something has changed since the preview, so nothing was done: here is the new preview")
             person.tell(str(asked.status.get("preview", "")))
             if person.dry_run or not person.agrees():
                 cluster.delete(ACTION, asked.ref, asked.uid)
@@ -82,6 +82,6 @@ def _until(cluster: Cluster, ref: Ref, shown: str | None) -> Asked:
             raise Failure(
                 "NotSeen",
                 f"no operator has looked at sinkpipelineaction {ref.name} for {_UNSEEN_S:.0f} s",
-                "see that the operator runs and serves this namespace; the action stays, and is shown once it does",
+                "check that the operator runs and serves this namespace; once it does, the action gets its preview",
             )
         time.sleep(_POLL_S)

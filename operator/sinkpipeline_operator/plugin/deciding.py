@@ -1,4 +1,4 @@
-"""The commands about what a person decides once: `reset` and `dlq`."""
+"""The commands that create a `SinkPipelineAction` (`reset`, `dlq redrive`, `dlq purge`), and `dlq list` and `show`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ STAGES = [each.value for each in Stage]
 @DRY_RUN
 @reaching
 def reset(work: Work, name: str, sink: str, to: tuple[str, ...], *, yes: bool, dry_run: bool) -> None:
-    """Say where a sink goes on.
+    """Set where a sink goes on: deliver again, or skip.
 
     Shows what it would do, asks, and does exactly that or nothing. The driver is stopped for it, and started again.
-    Suspend a busy pipeline first: what has moved since it was shown is shown again.
+    Suspend a busy pipeline first: if it delivers after the preview, nothing is changed, and there is a new preview.
     """
     from sinkpipeline.core.targets import parse_targets  # noqa: PLC0415 - see options.py
 
@@ -59,11 +59,13 @@ def dlq(context: click.Context) -> None:
 @NAME
 @click.option("--sink", help="Only this sink's.")
 @click.option("--state", type=click.Choice(["pending", "redriven", "all"]), default="all", show_default=True)
-@click.option("--limit", type=click.IntRange(0), default=1000, show_default=True, help="0 for all of them.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="List this many of the oldest; 0: all."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 @reaching
 def dlq_list(work: Work, name: str, sink: str | None, state: str, limit: int, output: str) -> None:
-    """List dead letters, oldest first, without what is in them."""
+    """List dead letters, oldest first, without contents of records."""
     only = () if sink is None else ("--sink", sink)
     _in_driver(work, name, "dlq", "list", *only, "--state", state, "--limit", str(limit), "-o", output)
 
@@ -71,7 +73,7 @@ def dlq_list(work: Work, name: str, sink: str | None, state: str, limit: int, ou
 @dlq.command()
 @NAME
 @click.argument("letter", metavar="ID")
-@click.option("--sink", help="Needed where several sinks have dead letters.")
+@click.option("--sink", help="The sink's name; needed if several sinks have dead letters.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 @reaching
 def show(work: Work, name: str, letter: str, sink: str | None, output: str) -> None:
@@ -84,12 +86,14 @@ def show(work: Work, name: str, letter: str, sink: str | None, output: str) -> N
 @NAME
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @SINK
-@click.option("--stage", "stages", multiple=True, type=click.Choice(STAGES), help="Where they failed.")
-@click.option("--class", "classes", multiple=True, type=click.Choice(CLASSES), help="What went wrong.")
-@click.option("--since", metavar="TIME", help=f"Written since: {MOMENT}.")
-@click.option("--until", metavar="TIME", help="Written before: likewise.")
+@click.option(
+    "--stage", "stages", multiple=True, type=click.Choice(STAGES), help="Only letters that failed at this stage."
+)
+@click.option("--class", "classes", multiple=True, type=click.Choice(CLASSES), help="Only letters of this error class.")
+@click.option("--since", metavar="TIME", help=f"Only letters written since this time: {MOMENT}.")
+@click.option("--until", metavar="TIME", help="Only letters written before this time: likewise.")
 @click.option("--to", type=click.Choice(["data", "source"]), default="data", show_default=True)
-@click.option("--rate", type=click.IntRange(1), help="At most so many letters a second.")
+@click.option("--rate", type=click.IntRange(1), help="Redrive at most this many letters a second.")
 @YES
 @DRY_RUN
 @reaching
@@ -106,7 +110,7 @@ def redrive(
 ) -> None:
     """Deliver pending dead letters, each once.
 
-    All of them, those that a filter chooses, or by id.
+    Without ids and filters: all of them.
     """
     letters = {key: list(value) if isinstance(value, tuple) else value for key, value in filters.items() if value}
     spec: dict[str, Any] = {"sink": sink, "action": "Redrive", "to": to.capitalize()}
@@ -118,9 +122,17 @@ def redrive(
 @dlq.command()
 @NAME
 @SINK
-@click.option("--before-offset", "before", multiple=True, metavar="PARTITION:OFFSET", help="What stands before it.")
-@click.option("--until", metavar="TIME", help=f"What was written before: {MOMENT}.")
-@click.option("--redriven", is_flag=True, help="All up to the first that is pending.")
+@click.option(
+    "--before-offset",
+    "before",
+    multiple=True,
+    metavar="PARTITION:OFFSET",
+    help="Delete every letter before this offset in its partition, pending ones too.",
+)
+@click.option(
+    "--until", metavar="TIME", help=f"Delete every letter written before this time, pending ones too: {MOMENT}."
+)
+@click.option("--redriven", is_flag=True, help="Delete everything before the first pending letter.")
 @YES
 @DRY_RUN
 @reaching
@@ -135,13 +147,21 @@ def purge(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Delete the beginning of a dead-letter topic."""
+    """Delete dead letters for good, from the beginning of the topic.
+
+    Also those of other sinks that share the topic. Shows what would be deleted, and asks.
+    """
     bounds = {"redriven": redriven, "until": until, "beforeOffsets": list(before)}
     up_to = {key: value for key, value in bounds.items() if value}
     if len(up_to) != 1:
         raise Failure("UsageInvalid", "name exactly one bound", "give --redriven, --until or --before-offset")
     _ask(
-        work, name, {"sink": sink, "action": "Purge", "upTo": up_to}, "Delete these letters?", yes=yes, dry_run=dry_run
+        work,
+        name,
+        {"sink": sink, "action": "Purge", "upTo": up_to},
+        "Delete these letters for good?",
+        yes=yes,
+        dry_run=dry_run,
     )
 
 

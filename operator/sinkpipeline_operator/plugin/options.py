@@ -48,7 +48,12 @@ def _contexts(_work: Work, context: click.Context) -> list[str]:
 def reach(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--kubeconfig", type=click.Path(dir_okay=False), help="As for kubectl."),
-        click.option("--context", "context_name", shell_complete=complete_by(_contexts), help="Of the kubeconfig."),
+        click.option(
+            "--context",
+            "context_name",
+            shell_complete=complete_by(_contexts),
+            help="The context of the kubeconfig to use.",
+        ),
         click.option(
             "-n",
             "--namespace",
@@ -83,6 +88,6 @@ SINK = click.option(
 OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For programs: json.")
 YES = click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-WAIT = click.option("--wait", is_flag=True, help="Until it is so.")
+WAIT = click.option("--wait", is_flag=True, help="Wait until it is done.")
 TIMEOUT = click.option("--timeout", type=click.FloatRange(0), default=600.0, show_default=True, help="Seconds to wait.")
-WATCH = click.option("-w", "--watch", is_flag=True, help="Again every two seconds, with rates.")
+WATCH = click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, with rates.")

@@ -23,7 +23,7 @@ _WATCH_S = 2.0
 
 @click.command()
 @click.argument("name", metavar="[PIPELINE]", required=False, shell_complete=complete_by(lambda work, _: work.names()))
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List those of all namespaces.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List pipelines of all namespaces.")
 @OUTPUT
 @WATCH
 @reaching
@@ -56,9 +56,9 @@ def status(work: Work, name: str | None, output: str, *, everywhere: bool, watch
 @WATCH
 @reaching
 def progress(work: Work, name: str, sink: str | None, output: str, *, watch: bool) -> None:
-    """Show where each partition is read next, and the lag.
+    """Show the next offset of each partition, and the lag.
 
-    It is what the status says, at most a minute old.
+    The figures are those of the status, which may be a minute old.
     """
     from sinkpipeline_operator.plugin import page  # noqa: PLC0415 - see options.py
 
@@ -77,10 +77,10 @@ def progress(work: Work, name: str, sink: str | None, output: str, *, watch: boo
 
 @click.command()
 @NAME
-@click.option("-f", "--follow", is_flag=True, help="Go on until it ends.")
-@click.option("--tail", type=click.IntRange(0), help="Only so many lines of its end.")
-@click.option("-p", "--previous", is_flag=True, help="Of the container before.")
-@click.option("--pod", help="Of that pod, such as an executor's; by default the driver's.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the pod ends.")
+@click.option("--tail", type=click.IntRange(0), help="Print only this many of the last lines.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the previous container of the pod.")
+@click.option("--pod", help="Print the log of this pod, such as an executor's; by default the driver's.")
 @reaching
 def logs(work: Work, name: str, pod: str | None, tail: int | None, *, follow: bool, previous: bool) -> None:
     """Print the log of the driver, or of another pod."""

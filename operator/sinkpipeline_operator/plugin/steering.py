@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @TIMEOUT
 @reaching
 def suspend(work: Work, name: str, timeout: float, *, wait: bool) -> None:
-    """Stop the driver after its running batch."""
+    """Stop the driver after its running batch; progress stays."""
     changed = work.suspend(name, suspend=True)
     say(f"sinkpipeline/{name} {'suspended' if changed else 'was suspended already'}")
     if wait:
@@ -51,7 +51,7 @@ def resume(work: Work, name: str, timeout: float, *, wait: bool) -> None:
 def restart(work: Work, name: str, timeout: float, *, wait: bool) -> None:
     """Stop the driver, and start it again.
 
-    What is remembered of failures is forgotten: circuits close, and all tries are there again.
+    Earlier failures are forgotten: open circuits close, and failures are counted from 0.
     """
     if not work.suspend(name, suspend=True):
         raise Failure("Suspended", f"{name} is suspended, so nothing runs", f"`kubectl sinkpipeline resume {name}`")

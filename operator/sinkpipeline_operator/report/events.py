@@ -120,8 +120,8 @@ def events_of_removal(letters: Iterable[str], kept: Iterable[KeptTopic] = ()) ->
         yield Event(
             _NORMAL,
             "DeadLetterTopicKept",
-            f"the dead-letter topic {topic} stays: it may hold what nobody has looked at, and others may write to it "
-            "(delete it yourself once it is not needed)",
+            f"the dead-letter topic {topic} stays: perhaps nobody has looked at its letters yet, and others may write "
+            "to it (delete it yourself once it is not needed)",
         )
 
 
@@ -135,8 +135,8 @@ def events_of_deletion(doomed: Iterable[str]) -> Iterator[Event]:
         yield Event(
             _NORMAL,
             "DataTopicDeleted",
-            f"the data topic {topic} is deleted now with all that is in it: this pipeline created it, and nobody else "
-            "who keeps progress beside its own delivers into it",
+            f"the data topic {topic} is deleted now, with all rows in it: this pipeline created it, and no other sink "
+            "that keeps its progress in the same place delivers into it",
         )
 
 

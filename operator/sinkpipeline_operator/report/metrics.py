@@ -53,7 +53,7 @@ _OF_SINKS = (
     _OfSink("circuit_open", "1 where the sink is not tried again until a person has decided.", _flag("circuit")),
     _OfSink(
         "source_transaction_open",
-        "1 where a transaction of the source has been open for so long that it is told of.",
+        "1 where a transaction of the source has been open for 16 minutes or longer, else 0.",
         _flag("openTransaction"),
     ),
     _OfSink(
@@ -83,7 +83,7 @@ class Metrics:
         self._pipelines = Gauge("sinkpipeline_pipelines", "Pipelines by phase.", ("phase",), registry=registry)
         self._ready = Gauge(
             "sinkpipeline_ready",
-            "1 where the condition Ready is True; none where nothing is to run.",
+            "1 where the condition Ready is True, else 0; absent for a pipeline that is suspended and has stopped.",
             _OF,
             registry=registry,
         )
@@ -105,7 +105,7 @@ class Metrics:
         }
         self._infos = Gauge(
             "sinkpipeline_sink_info",
-            "1; its labels say what the sink is and promises. Empty where that is not known.",
+            "Always 1; the labels say what the sink is and promises. A label is empty if that is not known.",
             _INFO,
             registry=registry,
         )
@@ -116,7 +116,7 @@ class Metrics:
         )
         self._errors = Counter(
             "sinkpipeline_reconcile_errors",
-            "Looks that came to nothing, by what was in the way.",
+            "Looks that failed, by reason.",
             ("reason",),
             registry=registry,
         )

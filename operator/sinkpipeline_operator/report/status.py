@@ -30,8 +30,8 @@ _STOPS = "the driver stops after its running batch"
 _WORDS = {
     NAME_TAKEN: "a SparkApplication of this name belongs to somebody else: delete it, or rename the pipeline",
     "DriverStopping": "the driver before this one is still stopping: nothing starts until its pod is gone",
-    "SpecChanged": "the driver of the configuration before is stopped, and the next one starts once its pod is gone",
-    RESTART_WAITS: "another image or a changed Secret wants a new driver: it is restarted after others",
+    "SpecChanged": "the spec has changed: the driver is stopped, and a new one starts once its pod is gone",
+    RESTART_WAITS: "the driver has to restart for another image or a changed Secret, and delivers until its turn comes",
     "RestartRequested": "spec.restartNonce has changed: the driver is stopped, and started again once its pod is gone",
     "ChildEdited": "somebody has edited the SparkApplication: it is deleted, and made anew",
     "Starting": "the SparkApplication is about to be made",

@@ -35,8 +35,8 @@ def check_master(_context: click.Context, _parameter: click.Parameter, value: st
 def cli(context: click.Context) -> None:
     """Deliver Kafka records exactly once, with Spark.
 
-    Exit codes: 0 done; 1 failed; 2 the manifest or its expressions are wrong; 3 refused by the state of the world, or
-    every sink's circuit is open; 4 superseded by a newer run.
+    Exit codes: 0 done; 1 failed; 2 the manifest or its expressions are wrong; 3 refused, because something outside of
+    the manifest is not as it must be, or every sink's circuit is open; 4 superseded by a newer run or a reset.
     """
     help_without_command(context)
 
@@ -77,20 +77,23 @@ def validate(
 @SECRETS
 @CONFIG_MAPS
 @JARS
-@click.option("--sink", help="The sink's name, where there are several.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="At most so many rows.")
+@click.option("--sink", help="The sink's name; needed if there are several sinks.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Show at most this many rows."
+)
 @click.option(
     "--from",
     "begin",
     multiple=True,
     metavar="earliest|TIME|OFFSETS",
-    help="Where to begin, as --to of `reset` has it; by default where the sink would go on.",
+    help="Where to begin, written as for --to of `reset`; by default where the sink would go on.",
 )
 @OUTPUT
 def preview(**options: Any) -> None:
-    """Show rows as they would be written: key, value, headers, timestamp, partition; and what would be dead-lettered.
+    """Show rows as they would be written, and records that would be dead letters.
 
-    Nothing is written: no topic is created, no progress, no consumer group.
+    Of a row it shows key, value, headers, timestamp and partition, or the columns of a table. It creates no topic and
+    no consumer group, and changes no progress.
     """
     from sinkpipeline.cli import preview as preview_command  # noqa: PLC0415 - see above
 
@@ -102,11 +105,11 @@ def preview(**options: Any) -> None:
 @SECRETS
 @CONFIG_MAPS
 @JARS
-@click.option("--until-idle", is_flag=True, help="End with 0 once all that is in the source now is delivered.")
+@click.option("--until-idle", is_flag=True, help="End with 0 once everything is delivered that is in the source now.")
 @click.option(
     "--status-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Kept up to date with the status; an earlier run's is what this one remembers.",
+    help="Keep the status in this file. If the progress topic is lost, the next run restores it from the file.",
 )
 @click.option("--master", default="local[*]", show_default=True, callback=check_master, help="Spark's master.")
 @click.option(
@@ -148,19 +151,19 @@ def run(
 @click.option(
     "--status-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The status of a run: says on stderr whether somebody still writes it.",
+    help="A run's status file: also say on stderr whether that run still goes on.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Again every two seconds, with rates.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again every two seconds, with rates.")
 def progress(
     manifest: Path, secrets_dir: Path | None, output: str, sink: str | None, status_file: Path | None, *, watch: bool
 ) -> None:
-    """Show frontier, lag and counts of every sink and partition, read for certain; also while nothing runs."""
+    """Show frontier, lag and counts of every sink and partition, read from the progress; also while nothing runs."""
     from sinkpipeline.cli import progress as progress_command  # noqa: PLC0415 - see above
 
     progress_command.progress(manifest, secrets_dir, output, status_file, sink, watch=watch)
 
 
-@cli.command(short_help="Say where a sink goes on.")
+@cli.command(short_help="Set where a sink goes on: deliver again, or skip.")
 @FILE
 @SECRETS
 @click.option("--sink", required=True, help="The sink's name.")
@@ -169,32 +172,33 @@ def progress(
     multiple=True,
     metavar="earliest|latest|TIME|OFFSETS",
     help="Where it goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list of TOPIC=earliest|latest|"
-    "TIME and TOPIC:PARTITION=OFFSET. The narrowest one that fits a partition decides. A partition that fits none of "
-    "them stays where it is.",
+    "TIME and TOPIC:PARTITION=OFFSET. The narrowest entry that fits a partition decides. A partition that no entry "
+    "fits stays where it is.",
 )
 @click.option(
     "--to-checkpoint",
     metavar="DIR",
-    help="After the last committed batch of this checkpoint of Spark's; a TOPIC:PARTITION of --to overrules it.",
+    help="Go on after the last committed batch of this checkpoint of Spark; a TOPIC:PARTITION of --to overrules it.",
 )
 @click.option(
     "--to-group",
     metavar="NAME",
-    help="Where this consumer group stands, which must have no members; a TOPIC:PARTITION of --to overrules it.",
+    help="Go on at the offsets of this consumer group, which must have no members; a TOPIC:PARTITION of --to overrules "
+    "it.",
 )
 @click.option(
     "--status-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="An earlier run's status, for a sink whose progress is gone. It is read only.",
+    help="The status file of an earlier run, for a sink whose progress is gone. The reset does not change it.",
 )
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @OUTPUT
 def reset(**options: Any) -> None:
-    """Say where a sink goes on: back, so that records are delivered again, or ahead, so that some never are.
+    """Set where a sink goes on: back, so that records are delivered again, or ahead, so that some are skipped for good.
 
-    Shows what it would do, asks, and does exactly that or nothing. A driver that runs ends with exit code 4. It is also
-    the way out where a sink refuses to start: DataTopicLost, SourceRecreated, SourceDataLost, ProgressLost,
+    Shows what it would do, asks, and does exactly that or nothing. A driver that runs ends with exit code 4. A reset
+    also repairs a sink that refuses to start: DataTopicLost, SourceRecreated, SourceDataLost, ProgressLost,
     ProgressCorrupt, ProgressRegressed.
     """
     from sinkpipeline.cli import reset as reset_command  # noqa: PLC0415 - see above

@@ -1,4 +1,4 @@
-"""`sinkpipeline preview`: rows as they would be written, and nothing is."""
+"""`sinkpipeline preview`: shows rows as they would be written, and writes nothing."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def read_status(path: Path) -> object | None:
         raise SinkPipelineError(
             Reason.STATUS_FILE_INVALID,
             f"the earlier status in {path} can't be read: {error}",
-            "it is what a lost progress topic would be restored from: mend it, or name another file",
+            "a lost progress topic would be restored from this file: repair it, or name another file",
         ) from error
     return document
 
@@ -76,7 +76,7 @@ class StatusFile:
             raise SinkPipelineError(
                 Reason.STATUS_FILE_INVALID,
                 f"{path} can't be written: {error}",
-                "it is what a lost progress topic would be restored from: name a file in a writable directory",
+                "a lost progress topic would be restored from this file: name a file in a writable directory",
             ) from error
         self._text = self._read()
         self._trouble = ""

@@ -104,17 +104,17 @@ def told(plan: ResetPlan, data: str, *, exactly_once: bool) -> Iterator[str]:
     """What the moves of a plan don't say, one sentence a line."""
     if plan.doubt is not None:
         yield f"warning: the progress is not believed: {plan.doubt.reason.value}: {plan.doubt.message}"
-        yield "warning: nobody knows how far the sink got: records may be delivered AGAIN, or skipped"
+        yield "warning: it is not known how far the sink came: records may be delivered AGAIN, or SKIPPED"
     if again := sum(move.again or 0 for move in plan.moves):
-        limit = ": exactly once holds within an epoch" if exactly_once else ""
+        limit = ", although its guarantee is ExactlyOnce" if exactly_once else ""
         yield f"warning: up to {again} records are delivered AGAIN into {data}{limit}"
     if skipped := sum(move.skipped or 0 for move in plan.moves):
-        yield f"warning: up to {skipped} records are SKIPPED: they are not delivered, and not counted as lost"
+        yield f"warning: up to {skipped} records are SKIPPED: they are never delivered, and not counted as lost"
 
 
 def epochs(plan: ResetPlan, data: str) -> str:
     change = f"epoch {plan.old_epoch} becomes {plan.epoch}, counts begin at 0"
-    return f"{change}, {data} is taken as it is or created"
+    return f"{change}; what is in {data} stays; it is created if it is missing"
 
 
 def _lines(plan: ResetPlan, data: str, called: str, *, exactly_once: bool) -> Iterator[str]:

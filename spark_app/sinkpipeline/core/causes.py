@@ -62,7 +62,7 @@ TABLE = (
     ),
     Cause(
         reason=Reason.BROKER_UNREACHABLE,
-        remedy="none where brokers are being restarted; else look for a partition without a leader",
+        remedy="nothing if brokers are being restarted; otherwise look for a partition without a leader",
         codes=(
             "LEADER_NOT_AVAILABLE",
             "NOT_LEADER_FOR_PARTITION",
@@ -137,13 +137,13 @@ TABLE = (
     Cause(
         # Of who asks for offsets; to who produces it says that the record names a partition that isn't there.
         reason=Reason.KAFKA_ERROR,
-        remedy="none where the topic is new; else look for whoever deletes topics, and creates them with fewer "
-        "partitions",
+        remedy="nothing if the topic is new; otherwise look for whoever deletes topics and creates them again with "
+        "fewer partitions",
         codes=("_UNKNOWN_PARTITION",),
     ),
     Cause(
         reason=Reason.TRANSACTION_FAILED,
-        remedy="none where it stays alone; else look for a second user of this transactional id",
+        remedy="nothing if it happens only once; otherwise look for a second user of this transactional id",
         codes=(
             "_FENCED",
             "PRODUCER_FENCED",

@@ -1,4 +1,4 @@
-"""What the topics of one pipeline can't be to each other, as who has connected sees them.
+"""Which topics of one pipeline can't be the same, checked by what the clusters say.
 
 `core/manifest/routing.py` applies the same rules to what the manifest says. It compares addresses, and one cluster can
 have several. Here clusters are compared by their ids and then topics by their names, which works for topics that don't

@@ -1,4 +1,4 @@
-"""What becomes of rows that a sink has acknowledged, and what is to be feared for them.
+"""Whether rows that a sink has acknowledged can be lost, and how.
 
 Kafka replicates, and syncs no disk: one copy alone is gone with its machine's memory.
 """
@@ -12,16 +12,16 @@ from sinkpipeline.core.topics import Topic, TopicRequest
 
 REPLICAS = 3
 IN_SYNC = 2
-"""With which one broker can be lost, and another one be down, without losing a record that was acknowledged."""
+"""With these, one broker can be lost, and another one be down, and no acknowledged record is lost."""
 
 
 class Durability(str, enum.Enum):
-    """As long as it keeps what it acknowledged, `ExactlyOnce` holds: how far a sink does."""
+    """How safely a sink keeps acknowledged rows. `ExactlyOnce` holds only as long as it keeps them."""
 
     COMMITTED = "Committed"
-    """One machine that crashes takes nothing with it."""
+    """If one machine crashes, no acknowledged row is lost."""
     AT_RISK = "AtRisk"
-    """One machine that crashes may take rows with it that were acknowledged, and not the progress, or only a part."""
+    """If one machine crashes, acknowledged rows may be lost while their progress, or a part of it, is kept."""
 
 
 def of_topics(topics: Iterable[Topic]) -> Durability | None:
@@ -41,7 +41,7 @@ def _copies(topic: Topic) -> int | None:
 
 
 def durability(topic: Topic) -> tuple[str, ...]:
-    """What is to be feared for the records of a topic, by its own facts; nothing where they are not known."""
+    """Warns if records of a topic can be lost, by its own configuration; no warning if that is not known."""
     in_sync = topic.config.get("min.insync.replicas")
     facts = []
     if 0 < topic.replication_factor < REPLICAS:

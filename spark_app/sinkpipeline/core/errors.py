@@ -28,12 +28,14 @@ class ExitCode(enum.IntEnum):
 class _Consequence:
     exit_code: ExitCode
     retry: bool
-    """Whether the driver tries again by itself, with backoff; a refusal waits for a person or for the world."""
+    """Whether the driver tries again by itself, with backoff. After a refusal it waits until somebody changes
+    something."""
     heals: bool = False
-    """Whether a refusal may be lifted from outside, with nothing changed here: a right granted, a topic created."""
+    """Whether a refusal can go away without a change of the manifest, because a right is granted or a topic is
+    created."""
     counted: bool = True
-    """Whether trying again counts towards the circuit. An outage of the cluster does not: it is no fault of the sink,
-    and would leave every sink of the cluster to a person."""
+    """Whether a failure counts towards the circuit. An outage of the cluster does not count: otherwise it would open
+    the circuits of all sinks of that cluster, and each would need a person."""
 
 
 _MANIFEST = _Consequence(ExitCode.MANIFEST, retry=False)
@@ -52,7 +54,7 @@ class Reason(str, enum.Enum):
     MANIFEST_INVALID = "ManifestInvalid"
     NOT_SERVED = "NotServed"
     EXPRESSION_INVALID = "ExpressionInvalid"
-    # The state of the world refuses.
+    # Refused: something outside of the manifest has to change.
     SECRET_NOT_FOUND = "SecretNotFound"  # noqa: S105 - a reason, not a secret
     SECRET_INVALID = "SecretInvalid"  # noqa: S105 - likewise
     AUTHENTICATION_FAILED = "AuthenticationFailed"
@@ -90,7 +92,7 @@ class Reason(str, enum.Enum):
     CIRCUIT_OPEN = "CircuitOpen"
     # A newer driver holds the sink.
     SUPERSEDED = "Superseded"
-    # May pass by itself.
+    # These may pass by themselves.
     BROKER_UNREACHABLE = "BrokerUnreachable"
     SINK_UNREACHABLE = "SinkUnreachable"
     SINK_FULL = "SinkFull"

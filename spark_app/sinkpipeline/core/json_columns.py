@@ -105,7 +105,7 @@ class _Reader:
             case str(name) if name in _PLAIN:
                 return _PLAIN[name], nullable
             case other:
-                raise NoColumns(f"{at} is of type {other}, and says not of what")
+                raise NoColumns(f"{at} is of type {other}, and does not say of what")
 
     def _of_choice(self, choices: Any, at: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
         known = choices if isinstance(choices, list) else []

@@ -14,9 +14,10 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.core.topics import Topic
 
 Believe = Callable[[Progress], Progress]
-"""What counts of the progress that was found."""
+"""Returns the part of the progress that was found which counts."""
 CheckMeta = Callable[[Meta | None], None]
-"""Raises where the sink is a newer driver's now: called before a read fences whoever holds it back."""
+"""Raises if a newer driver has the sink by now. It is called before a read fences the writer that holds the read
+back."""
 
 
 class Into(enum.Enum):
@@ -40,28 +41,28 @@ class Hold(Protocol):
         """Whether it takes rows too, and they stand in the target as a task would write them. No kind has to."""
 
     def read(self, believe: Believe, check_meta: CheckMeta) -> Progress:
-        """All of the progress, for certain."""
+        """Reads all of the progress, for certain."""
 
     def read_since(self, end: int, check_meta: CheckMeta) -> Progress:
-        """What was written since a read that saw all before `end`."""
+        """Reads what was written since an earlier read, which saw everything before `end`."""
 
     def metas(self) -> Mapping[str, Meta | None]:
-        """By key, the `meta` of every sink in the same place; None is unreadable."""
+        """Returns, by key, the `meta` of every sink in the same place of progress; None if it can't be read."""
 
     def read_no_more(self) -> None:
-        """The attempt has read what it had to."""
+        """Called once the attempt needs no more reads."""
 
     def fence(self, partitions: Iterable[SourcePartition]) -> None:
-        """Whoever writes one of these writes no more."""
+        """Fences the partitions: from then on, no earlier writer of them can write."""
 
     def write(self, progress: Progress) -> None:
-        """At once: all of it counts, or nothing."""
+        """Writes in one step: all of it counts, or nothing."""
 
     def replace(self, found: Progress, new: Progress) -> None:
-        """Likewise; and nothing else of what was found stays."""
+        """Writes `new` in one step, and deletes everything of `found` that is not in it."""
 
     def remove(self, found: Progress) -> None:
-        """Likewise, all of the sink's."""
+        """Deletes all progress of the sink, in one step."""
 
     def deliver(
         self, rows: Iterable[tuple[Into, Iterable[Row]]], progress: Mapping[SourcePartition, PartitionProgress]
@@ -73,10 +74,10 @@ class Hold(Protocol):
         """
 
     def still_holds(self) -> bool:
-        """Whether nobody has taken it since: what is written counts."""
+        """Whether nobody has taken the sink since, so that writes still count."""
 
     def close(self) -> None:
-        """Gives it up."""
+        """Gives the sink up."""
 
 
 class Follower(Protocol):
@@ -84,10 +85,10 @@ class Follower(Protocol):
 
     @property
     def position(self) -> int:
-        """Everything before it was seen."""
+        """Everything before this position was seen."""
 
     def poll(self) -> Progress:
-        """What has been written since it began; it never waits."""
+        """Returns what was written since the follower began; it never waits."""
 
     def close(self) -> None: ...
 
@@ -101,61 +102,61 @@ class Ledger(Protocol):
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """The name of the place, for people."""
 
     def place(self) -> Topic | None:
-        """Where it is kept; None where that is missing."""
+        """The place where the progress is kept; None if it is missing."""
 
     def create(self) -> Creation:
-        """Makes it, or finds it made. Where progress is kept in the target, that is what is made.
+        """Creates the place, or finds it there. If progress is kept in the target, this creates the target.
 
         Raises:
             PlaceChanged: it is gone again.
         """
 
     def check_apart(self, place: Topic, source: Mapping[str, str]) -> None:
-        """That it is not what is read.
+        """Checks that the place is not a topic that is read.
 
         Raises:
             SinkPipelineError: ManifestInvalid.
         """
 
     def check_same(self, place: Topic) -> None:
-        """That it is still the one that was found.
+        """Checks that the place is still the one that was found.
 
         Raises:
             PlaceChanged: it is another one.
         """
 
     def observe(self) -> Progress:
-        """What is seen without writing."""
+        """Reads what can be seen without writing; others may write meanwhile."""
 
     def decide(self, place: Topic) -> Progress:
-        """Exact where nobody writes, a lower bound where somebody does.
+        """Reads progress that is exact if nobody writes meanwhile, and a lower bound otherwise.
 
         Raises:
             SinkPipelineError: also ProgressTopicInvalid, where progress can't be kept in such a place.
         """
 
     def look(self, place: Topic, believe: Believe) -> tuple[Progress, bool]:
-        """Likewise, and True; where that can't be read soon, what is seen, and False."""
+        """Reads as `decide`, and returns True with it; if that takes too long, what can be seen, and False."""
 
     def metas(self) -> Mapping[str, Meta | None]:
         """As `Hold.metas`, as far as can be seen while others write."""
 
     def hold(self, *, source_topics: int) -> Hold:
-        """Takes the sink: whoever held it writes no more. `source_topics`: how many its source has."""
+        """Takes the sink: from then on, whoever held it can't write. `source_topics`: how many the source has."""
 
     def follow(self, end: int) -> Follower:
-        """`end`: everything before it is known."""
+        """Follows what others write from `end` on; everything before `end` is known."""
 
     def with_faults(self) -> Ledger:
-        """The same, whose reads tell what can't be believed, and don't refuse it."""
+        """The same ledger, whose reads return progress that can't be believed as faults instead of raising."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Of what is there now, as one look found it; None is missing."""
+    """The ids of what is there now, as one look found it; None if it is missing."""
 
     source: Mapping[str, str | None]
     target: str | None
@@ -170,7 +171,7 @@ class Ports(Protocol):
 
     @property
     def kind(self) -> Any:
-        """What is told to tasks: a `sinks.contract.SinkKind`."""
+        """What tasks are given: a `sinks.contract.SinkKind`."""
 
     @property
     def source(self) -> Source: ...
@@ -182,7 +183,7 @@ class Ports(Protocol):
     def ledger(self) -> Ledger: ...
 
     def ids(self, topics: Collection[str]) -> Ids:
-        """Of these source topics, the target, and where the progress is kept: before each batch, so in few requests."""
+        """The ids of these source topics, the target, and the place of progress. In few requests: before each batch."""
 
     def renew_clients(self) -> None:
-        """Clients that begin anew, with any of the servers."""
+        """Replaces all clients by new ones, which may begin with any of the servers."""

@@ -1,4 +1,4 @@
-"""A table that records are looked up in: its lines, and whether they can be one. Parsed are they by Spark."""
+"""A table that records are looked up in: its lines, and whether they are a valid table. Spark parses them."""
 
 from __future__ import annotations
 

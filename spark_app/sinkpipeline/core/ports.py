@@ -26,11 +26,11 @@ from sinkpipeline.core.topics import Topic, TopicRequest
 
 
 class Fenced(Exception):
-    """Somebody else has taken it over, or it was taken from us for being slow: read `meta` to know."""
+    """Somebody else has taken the sink or partition, or we lost it for being slow: `meta` tells which."""
 
 
 OUTAGES = frozenset({Reason.BROKER_UNREACHABLE, Reason.SINK_UNREACHABLE, Reason.SINK_FULL})
-"""Of a sink: what is waited for, and is no fault of it."""
+"""Reasons for which a sink is waited for: the fault is not the sink's."""
 
 
 class InDoubt(Exception):
@@ -83,7 +83,7 @@ class RecordRefused(Exception):
 
 
 class ProgressRefused(RecordRefused):
-    """The record that is refused is our own."""
+    """The record that is refused is a progress record of ours."""
 
 
 class HeadersUnreadable(Exception):
@@ -95,7 +95,7 @@ class HeadersUnreadable(Exception):
 
 
 class NoDeadLetter(Exception):
-    """The dead letter of a record can't be written: what is so, and what a person can do about it."""
+    """The dead letter of a record can't be written: why, and what a person can do about it."""
 
     def __init__(self, fact: str, remedy: str) -> None:
         super().__init__(fact, remedy)
@@ -104,7 +104,7 @@ class NoDeadLetter(Exception):
 
 
 class PlaceChanged(Exception):
-    """Where the progress is kept was deleted or made again during an attempt."""
+    """The place where the progress is kept was deleted, or deleted and created again, during an attempt."""
 
 
 class LetterSettings(Protocol):
@@ -134,7 +134,7 @@ class Settings(Protocol):
 
     @property
     def group_id(self) -> str:
-        """As which the source is read."""
+        """The name of the consumer group by which the source is read."""
 
     @property
     def exactly_once(self) -> bool: ...
@@ -163,7 +163,7 @@ class Source(Protocol):
 
     @property
     def tells_positions(self) -> bool:
-        """Whether a first start goes on from where somebody else stands (`positions`)."""
+        """Whether a first start goes on from positions of a checkpoint or a group (`positions`)."""
 
     def topics(self) -> Mapping[str, str]:
         """The topics that are read, with their ids.
@@ -200,7 +200,7 @@ class Source(Protocol):
         """Of each partition, the first record not older than a moment (Unix milliseconds), or else its end."""
 
     def positions(self, view: SourceView) -> Positions:
-        """Where somebody else stands from whom a first start goes on.
+        """The positions of the checkpoint or group from which a first start goes on.
 
         Raises:
             SinkPipelineError: PositionsRefused.
@@ -214,10 +214,10 @@ class Source(Protocol):
         epoch: int,
         imported: Mapping[SourcePartition, int],
     ) -> dict[SourcePartition, PartitionProgress]:
-        """With what a start begins, as the manifest says; see `core.starting.plan_partitions`."""
+        """The progress with which a start begins, as the manifest says; see `core.starting.plan_partitions`."""
 
     def begin_new(self, partition: SourcePartition, known_topics: Collection[str], view: SourceView) -> int:
-        """Where a partition begins that is not known yet."""
+        """The offset at which a partition without progress begins."""
 
     def marks(
         self,
@@ -305,7 +305,7 @@ class Target(Protocol):
         """Where dead letters go; created, where that is asked for."""
 
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:
-        """Takes all of it for this sink, in place of what it had.
+        """Takes target, place and letters for this sink, in place of those that it had.
 
         Raises:
             SinkPipelineError: ManifestInvalid where another sink of this driver has some of it.
@@ -321,16 +321,16 @@ class Target(Protocol):
         """What takes dead letters, likewise; None too where a sink has none."""
 
     def durability(self) -> Durability | None:
-        """What becomes of what is acknowledged there, as it is now.
+        """Whether acknowledged rows can be lost if a machine crashes, as the target is configured now.
 
-        None where that is not known, and where nothing depends on it, as rows may be there twice anyway.
+        None if that is not known, or does not matter, because the guarantee is AtLeastOnce.
         """
 
     def lost(self, what: str) -> SinkPipelineError:
         """DataTopicLost: why."""
 
     def delete(self, target: str) -> None:
-        """The one with this id; another one stays, where that can be told.
+        """Deletes the target with this id, and all that is in it. One with another id stays, if that can be told.
 
         Raises:
             SinkPipelineError: also TopicsChanged, where it is another one by now.

@@ -1,7 +1,7 @@
 """Positions that somebody else has committed, and from which a sink goes on: a checkpoint, a consumer group, a time.
 
-A position is the next offset to read, as a frontier is. What the other one may have written beyond it is told: that is
-delivered again.
+A position is the next offset to read, as a frontier is. Records that the other program may have written beyond it are
+delivered again, which is told.
 """
 
 from __future__ import annotations

@@ -155,7 +155,8 @@ def _redrive_record(id_: LetterId, value: bytes | None) -> RedriveRecord | Forei
         raise SinkPipelineError(
             Reason.PROGRESS_CORRUPT,
             f"the redrive record {id_} can't be understood: {reason_of(repr(error))}",
-            "nobody knows which letters it settles: find out who wrote it, and purge up to it",
+            "it is not known which letters it settles, so nothing was done: find out who wrote it. To go on, purge "
+            "with --before-offset and the offset behind it, which deletes every letter before it too",
         ) from error
 
 

@@ -1,6 +1,6 @@
 """What a driver remembers of a sink beside its progress topic, for the case that this is gone.
 
-Who writes an older frontier back than the one that was delivered repeats rows. So what is remembered is one of three:
+Writing back a frontier that is older than what was delivered repeats rows. So what is remembered is one of three:
 
     told      A status document tells it, or an attempt of a start has read it before the topic vanished. Others may
               have delivered since. It is written back, with how many rows may be duplicated.

@@ -1,4 +1,4 @@
-"""What a removal deletes: a data topic is nobody's but the sink's that has created it, unless somebody else uses it."""
+"""What a removal deletes: a data topic, only if this sink created it and no other sink uses it."""
 
 from __future__ import annotations
 

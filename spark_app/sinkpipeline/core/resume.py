@@ -1,4 +1,4 @@
-"""What a driver in a pod is told beside its configuration: what is remembered, what is open, whom it may follow.
+"""What a driver in a pod gets beside its configuration: earlier progress, open circuits, an owner to adopt.
 
 The operator writes it into the ConfigMap `<name>-resume`, outside the configuration's hash: it changes nothing of what
 the driver must run. Its sinks have the shape of `status.sinks`, of which they are copies.
@@ -192,5 +192,5 @@ def _invalid(fact: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.STATUS_FILE_INVALID,
         f"what is remembered of this pipeline can't be read: {fact}",
-        "let a release that knows it write it again",
+        "run the release that wrote it",
     )

@@ -132,7 +132,7 @@ def _word(text: str) -> Word:
     try:
         return Moment(moment_ms(text))
     except ValueError as error:
-        raise usage_invalid(f"{text} is of a day that there is not", _SYNTAX) from error
+        raise usage_invalid(f"{text} is on a day that does not exist", _SYNTAX) from error
 
 
 def usage_invalid(message: str, remedy: str) -> SinkPipelineError:

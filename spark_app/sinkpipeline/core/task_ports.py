@@ -27,23 +27,23 @@ class Session(Protocol):
 
     @property
     def key(self) -> str:
-        """By which a worker keeps it."""
+        """The name by which a worker keeps the session."""
 
     @property
     def progress(self) -> PartitionProgress | None:
-        """As it was read when the session was taken; None: nothing newer than what the plan says."""
+        """The progress that was read when the session was taken; None if it has nothing newer than the plan."""
 
     @property
     def verified(self) -> int | None:
-        """What the ledger wants to be told with the next claim, as it has seen all before."""
+        """What the ledger wants to be given with the next claim: it has seen everything before this."""
 
     @property
     def is_open(self) -> bool:
-        """Whether something was begun and not ended."""
+        """Whether a transaction was begun and has not ended."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a commit was asked for of which nothing is known."""
+        """Whether a commit was asked for, and it is not known whether it counts."""
 
     def begin(self) -> None: ...
 
@@ -52,13 +52,13 @@ class Session(Protocol):
     def send_dead(self, rows: Iterable[Row]) -> None: ...
 
     def commit(self, new: PartitionProgress) -> None:
-        """What was sent counts, with this progress: returns only if it does."""
+        """Commits what was sent, with this progress. Returns only if the commit counts."""
 
     def would_refuse(self, timestamp: int) -> Verdict | None:
-        """What the target says of a record with this timestamp, of which nothing stays; it is used up by that."""
+        """Asks whether the target takes a record with this timestamp. Nothing stays there; the session is used up."""
 
     def abort(self) -> bool:
-        """What was sent doesn't count; whether it can be used again."""
+        """Aborts: what was sent does not count. Returns whether the session can be used again."""
 
     def close(self) -> None: ...
 
@@ -70,14 +70,14 @@ class Claim(Protocol):
     def key(self) -> str: ...
 
     def check(self) -> None:
-        """Before anybody is fenced in return: a newer driver goes first. `take` checks it again for certain.
+        """Checks, before this task fences anybody, that no newer driver has the sink. `take` checks it for certain.
 
         Raises:
             SinkPipelineError: Superseded, TopicsChanged.
         """
 
     def take(self) -> Session:
-        """Whoever had the partition has it no more; and the progress is read after that.
+        """Takes the partition: from then on, whoever had it can't write. Then reads the progress.
 
         Raises:
             SinkPipelineError: Superseded, TopicsChanged, ProgressCorrupt.
@@ -98,10 +98,10 @@ class Sender(Protocol):
     def send_dead(self, rows: Iterable[Row]) -> None: ...
 
     def flush(self) -> None:
-        """Returns only if every row was acknowledged."""
+        """Waits, and returns only if every row was acknowledged."""
 
     def keep(self) -> None:
-        """For the next batch."""
+        """Keeps the sender for the next batch."""
 
     def close(self) -> None: ...
 
@@ -110,7 +110,7 @@ class Outbox(Protocol):
     """Sends dead letters that count as soon as they are acknowledged, whatever becomes of what they belong to.
 
     Raises (all methods):
-        InDoubt: some may be acknowledged, and some not; of the sink nothing was begun.
+        InDoubt: some may be acknowledged, and some not; nothing was begun in the sink.
         RecordRefused: a retry would be refused again.
         SinkPipelineError: AuthorizationFailed and the like.
     """
@@ -118,10 +118,10 @@ class Outbox(Protocol):
     def send(self, rows: Iterable[Row]) -> None: ...
 
     def flush(self) -> None:
-        """Returns only if every letter was acknowledged."""
+        """Waits, and returns only if every letter was acknowledged."""
 
     def keep(self) -> None:
-        """For who sends the next ones."""
+        """Keeps the outbox for whoever sends the next letters."""
 
     def close(self) -> None: ...
 
@@ -133,7 +133,7 @@ class LetterBox(Protocol):
     def name(self) -> str: ...
 
     def failure(self) -> NoDeadLetter | None:
-        """Why it takes none, now; None where it does.
+        """Why it can't take letters now; None if it can.
 
         Raises:
             SinkPipelineError: TopicsChanged, BrokerUnreachable, ...
@@ -144,7 +144,7 @@ class RecordReader(Protocol):
     """One source partition, read again by position; cheapest in ascending order."""
 
     def read(self, offset: int) -> SourceRecord | None:
-        """The record at a position; None where the source doesn't have it any more.
+        """The record at a position; None if the source no longer has it.
 
         Raises:
             HeadersUnreadable: it is there, and holds all but its headers.

@@ -135,7 +135,7 @@ class Registry:
         with self._client() as client, self._asking(f"the schema with id {number}"):
             answered = client.get_schema(number, subject_name=subject)
             if not _is_that(answered, kind, text):
-                fact = f"the schema registry has another schema with id {number} than subject {subject} was asked for"
+                fact = f"the schema registry has another schema with id {number} than the one of subject {subject}"
                 raise _unreachable(fact, f"check {self.settings.path}.url, and what answers there")
         return number
 

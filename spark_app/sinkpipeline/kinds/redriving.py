@@ -84,8 +84,8 @@ def of_table(settings: PostgresqlSettings, seen: KafkaSettings, wanted: Wanted, 
     ports = tables.ports(settings, Admin(seen.connection))
     upsert = settings.table.upsert
     overwrites = (
-        f"{settings.table.label} is merged without orderBy: what a letter says replaces the row with its key, or "
-        "deletes it, also where that is newer"
+        f"{settings.table.label} is merged without orderBy: a letter's row replaces the row with its key, or deletes "
+        "it, even if the row in the table is newer"
     )
     return CellRedrive(
         settings=seen,
@@ -160,11 +160,12 @@ class CellRedrive(Redrive):
                 "as by a restore; they are pending again"
             )
         if found["repeated"]:
-            yield f"{found['repeated']} of them repeat another letter: nothing is written for these"
+            yield f"{found['repeated']} of them repeat another letter of the same record: nothing is written for these"
         if found["uncounted"]:
             yield (
                 f"{found['uncounted']} of them don't count, and stay pending: the progress does not say that their "
-                "records were handled as dead letters; they may be in the target, or come there by a run"
+                "records were handled as dead letters; their rows may be in the table already, or a run may deliver "
+                "them"
             )
         if found["counting"]:
             yield from self.warnings

@@ -218,7 +218,7 @@ class PostgresqlTarget:
                 raise SinkPipelineError(
                     Reason.TOPICS_CHANGED,
                     f"table {self.settings.table.label} was dropped or re-created",
-                    "none; it is tried again",
+                    "nothing; it is tried again",
                 )
             work.run(f"DROP TABLE {statements.name}")
             if statements.create_order is not None:
@@ -293,4 +293,4 @@ def _created(client: Client, statements: tuple[str, ...], look: Callable[[], Top
 
 
 def _not_created(fact: str) -> SinkPipelineError:
-    return SinkPipelineError(Reason.TOPICS_CHANGED, f"a table was not created: {fact}", "none; it is tried again")
+    return SinkPipelineError(Reason.TOPICS_CHANGED, f"a table was not created: {fact}", "nothing; it is tried again")

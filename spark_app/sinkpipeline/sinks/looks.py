@@ -68,5 +68,5 @@ def _disagreement(one: SinkPipelineError, other: SinkPipelineError) -> SinkPipel
     return SinkPipelineError(
         Reason.TOPICS_CHANGED,
         f"the brokers tell different things: first {one.message}; then {other.message}",
-        "none where topics are being created or brokers are starting; else look for a broker without a controller",
+        "nothing if topics are being created or brokers are starting; otherwise look for a broker without a controller",
     )

@@ -1,10 +1,10 @@
 """Removing a sink for good: what `deletionPolicy: Delete` asks for.
 
-A removal is a start (steps 0 to 5, `sinks/takeover.py`), so that no driver and no late task writes any more. Then the
-data topic is deleted, only where a start of this sink created it, it is still that one, and no other sink that keeps
-its progress in the same topic has delivered into it; and last all of the sink's records are tombstoned in one
-transaction. In this order whoever is killed in between finds everything that is still to be done. Source topics and
-progress topics are never deleted: others read and write them.
+A removal begins like a start (steps 0 to 5, `sinks/takeover.py`), so that no driver and no late task can write any
+more. Then it deletes the data topic, but only if all of this is so: a start of this sink created the topic, the topic
+is still that one, and no other sink that keeps its progress in the same topic has delivered into it. Last, it
+tombstones all of the sink's progress records in one transaction. If it is killed in between, the next attempt finds
+everything that is still to be done. Source topics and progress topics are never deleted: others read and write them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class KeptTopic:
 
 @dataclass(kw_only=True)
 class SinkRemoval(SinkTakeover):
-    """Removes one sink; done as often as one likes."""
+    """Removes one sink. It can be repeated: the second time there is nothing left to do."""
 
     announced: frozenset[str] | None = None
-    """The data topics of whose deletion somebody was told; None: nobody has to be."""
+    """The data topics whose deletion was announced by an event; None: no announcement is needed."""
 
     def carry_out(self) -> KeptTopic | None:
         """Does it.
 
         Returns:
-            The data topic, if it stays; None also where an earlier attempt has come that far.
+            The data topic, if it stays; None if it was deleted, now or by an earlier attempt.
 
         Raises:
             SinkPipelineError: IdentityInUse where the progress is somebody else's, Superseded, TopicsChanged where a
@@ -88,7 +88,7 @@ class SinkRemoval(SinkTakeover):
         return None if meta is None or why_kept(self.settings.id, found, meta, metas) is not None else name
 
     def _delete_data_topic(self, hold: Hold, meta: Meta) -> KeptTopic | None:
-        """Nobody can ask a cluster who else has written to a topic: who does it elsewhere is not seen here."""
+        """Deletes it, or says why it stays. Other producers of the topic are not seen: a cluster does not tell."""
         name = self.settings.data.name
         found = self.target.id()
         if found is None:
@@ -100,8 +100,8 @@ class SinkRemoval(SinkTakeover):
         if self.announced is not None and name not in self.announced:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
-                f"data topic {name} is to be deleted, which was not so when that was asked before",
-                "none; it is told, and then tried again",
+                f"data topic {name} would be deleted, and the event that tells of a deletion has not named it yet",
+                "nothing; an event names it first, and then it is deleted",
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
         self.target.delete(found)

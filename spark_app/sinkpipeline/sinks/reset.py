@@ -1,9 +1,10 @@
 """Resetting a sink: a person says where it goes on.
 
-A reset is a start (steps 0 to 5, `sinks/takeover.py`), and then one control transaction: a new epoch, every partition
-at its new offset with counts of zero, no data topic. So a driver that runs ends, its late tasks can't write, and a
-crash at any point leaves either the old frontier or the new one. It goes on only if the sink is where it was shown to
-be. What a start refuses it repairs: a lost data topic, a re-created source, progress that is lost or not believed.
+A reset begins like a start (steps 0 to 5, `sinks/takeover.py`). Then one control transaction writes a new epoch, with
+every partition at its new offset, counts of zero, and no data topic. So a running driver ends, its late tasks can't
+write, and a crash at any point leaves either the old frontier or the new one. The reset is carried out only if the sink
+still is where the preview showed it. It repairs what a start refuses: a lost data topic, a re-created source, progress
+that is lost or not believed. It deletes nothing from the data topic.
 """
 
 from __future__ import annotations

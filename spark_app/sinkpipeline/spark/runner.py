@@ -67,7 +67,7 @@ class SinkRunner:
         self._health = Health()
         """Of the last start."""
         self._works = False
-        """Whether the last start works at all: something was delivered, or topics and progress are as they should."""
+        """Whether the last start worked: it delivered something, or topics and progress were as they should be."""
         self._started = False
         self._owes_a_start = False
         """Whether a stop has to wait for one more start, which settles what the last one left open."""

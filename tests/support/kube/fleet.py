@@ -13,6 +13,7 @@ import itertools
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -92,6 +93,10 @@ class Fleet:
         """How often drivers were asked."""
         self.began: dict[str, float] = {}
         """When each pipeline had its first application, by the monotonic clock."""
+        self.started: Counter[str] = Counter()
+        """How many applications each has had."""
+        self.running: set[str] = set()
+        """Those that have one."""
         self._api = KubeApi(kubeconfig)
         self._is_silent = is_silent
         self._gone = gone
@@ -127,8 +132,11 @@ class Fleet:
                 self._gone(meta["name"])
             if change.kind == "ADDED":
                 self.began.setdefault(meta["name"], time.monotonic())
+                self.started[meta["name"]] += 1
+                self.running.add(meta["name"])
                 self._pool.submit(self._start, change)
             elif change.kind == "DELETED":
+                self.running.discard(meta["name"])
                 self._pool.submit(self._stop, change)
 
     def _start(self, change: Change) -> None:

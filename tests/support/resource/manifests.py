@@ -324,7 +324,7 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
         (*KAFKA, "startFrom"),
         {"timestamp": "2026-02-29T00:00:00Z"},
         "spec.source.kafka.startFrom.timestamp",
-        "a day that there is",
+        "a day that exists",
     ),
     # CEL doesn't see what the API server doesn't know the shape of.
     (("spec", "spark"), {"template": {"containers": []}}, "spec.spark.template.containers", "has metadata and spec"),
@@ -360,7 +360,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         SINK,
         table(writeMode="Upsert", of_table={"primaryKey": ["x"]}),
         f"{_POSTGRESQL}.table.primaryKey[0]",
-        'names "x", which is none of columns',
+        'names "x", which is not among columns',
     ),
     (
         SINK,

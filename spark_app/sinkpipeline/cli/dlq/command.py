@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CLASSES = [each.value for each in ErrorClass]
 _STAGES = [each.value for each in Stage]
-_SINK = click.option("--sink", help="The sink's name; needed where several have dead letters.")
+_SINK = click.option("--sink", help="The sink's name; needed if several sinks have dead letters.")
 _MOMENT = "a time such as 2026-11-22T08:00:00Z, or how long ago: 90m"
 
 
@@ -34,10 +34,18 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         command(filters=Filters(stages=stages, classes=classes, since=since, until=until), **more)
 
     for option in (
-        click.option("--until", metavar="TIME", help="Letters written before: likewise."),
-        click.option("--since", metavar="TIME", help=f"Letters written since: {_MOMENT}."),
-        click.option("--class", "classes", multiple=True, type=click.Choice(_CLASSES), help="What went wrong."),
-        click.option("--stage", "stages", multiple=True, type=click.Choice(_STAGES), help="Where it failed."),
+        click.option("--until", metavar="TIME", help="Only letters written before this time: likewise."),
+        click.option("--since", metavar="TIME", help=f"Only letters written since this time: {_MOMENT}."),
+        click.option(
+            "--class", "classes", multiple=True, type=click.Choice(_CLASSES), help="Only letters of this error class."
+        ),
+        click.option(
+            "--stage",
+            "stages",
+            multiple=True,
+            type=click.Choice(_STAGES),
+            help="Only letters that failed at this stage.",
+        ),
     ):
         option(filtered)
     return filtered
@@ -59,15 +67,17 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
         CONFIG_MAPS,
         click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Spark's log."),
         JARS,
-        click.option("--dry-run", is_flag=True, help="Say what is pending, and do nothing."),
+        click.option("--dry-run", is_flag=True, help="Show what is pending, and deliver nothing."),
         click.option(
             "--to",
             type=click.Choice(["data", "source"]),
             default="data",
             show_default=True,
-            help="Into the data topic; or back to the source topic, as they were.",
+            help="data: as rows into the sink's topic or table. source: as they were, back into their source topic.",
         ),
-        click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many letters a second."),
+        click.option(
+            "--rate", type=click.FloatRange(0, min_open=True), help="Redrive at most this many letters a second."
+        ),
     ):
         option(given)
     return given
@@ -90,10 +100,10 @@ def dlq(context: click.Context) -> None:
     type=click.Choice(["pending", "redriven", "all"]),
     default="all",
     show_default=True,
-    help="Whether they were redriven.",
+    help="Only letters that are pending, or that were redriven.",
 )
 @click.option(
-    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="The oldest so many; 0 for all of them."
+    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="List this many of the oldest; 0: all."
 )
 @OUTPUT
 def _list(
@@ -115,7 +125,7 @@ def _list(
 @FILE
 @SECRETS
 @_SINK
-@click.option("--raw", is_flag=True, help="Only the bytes of the value, as they are.")
+@click.option("--raw", is_flag=True, help="Write only the bytes of the value, as they are.")
 @OUTPUT
 @click.argument("letter_id", metavar="ID")
 def show(manifest: Path, secrets_dir: Path | None, sink: str | None, output: str, letter_id: str, *, raw: bool) -> None:
@@ -142,16 +152,16 @@ def redrive(
 ) -> None:
     """Deliver the pending dead letters of a sink, each once: all of them, those that a filter chooses, or by id.
 
-    Each goes through decode and transform of this manifest again. One that fails again is a dead letter again, which a
-    later redrive takes. Killed, or stopped by SIGTERM or Ctrl-C, it is called again and goes on. A run of the pipeline
-    may go on beside it.
+    Each goes through decode and transform of this manifest. If it fails again, it becomes a new dead letter, which a
+    later redrive can take. If this command is killed, or stopped by SIGTERM or Ctrl-C, call it again: it goes on where
+    it was, and delivers nothing twice. The pipeline may run meanwhile.
     """
     from sinkpipeline.cli.dlq.redriving import redrive_letters  # noqa: PLC0415 - see above
 
     redrive_letters(manifest, secrets_dir, sink, ids, filters, how)
 
 
-@dlq.command(short_help="Delete dead letters.")
+@dlq.command(short_help="Delete dead letters for good.")
 @FILE
 @SECRETS
 @_SINK
@@ -160,12 +170,14 @@ def redrive(
     "before",
     multiple=True,
     metavar="PARTITION:OFFSET",
-    help="What stands before it in its partition.",
+    help="Delete every letter before this offset in its partition, pending ones too.",
 )
-@click.option("--until", metavar="TIME", help=f"What was written before: {_MOMENT}.")
-@click.option("--redriven", is_flag=True, help="All up to the first letter that is pending.")
+@click.option(
+    "--until", metavar="TIME", help=f"Delete every letter written before this time, pending ones too: {_MOMENT}."
+)
+@click.option("--redriven", is_flag=True, help="Delete everything before the first pending letter.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 def purge(
     manifest: Path,
     secrets_dir: Path | None,
@@ -177,7 +189,10 @@ def purge(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Delete the beginning of a dead-letter topic, of every sink that shares it. Shows what would go, and asks."""
+    """Delete the beginning of a dead-letter topic for good, with the letters of every sink that shares it.
+
+    Give one bound. Shows what would be deleted, and asks.
+    """
     from sinkpipeline.cli.dlq.purging import UpTo, purge_letters  # noqa: PLC0415 - see above
 
     up_to = UpTo(before=before, until=until, redriven=redriven)

@@ -1,4 +1,4 @@
-"""`sinkpipeline dlq purge`: deletes the beginning of a dead-letter topic, after it has said what would go."""
+"""`sinkpipeline dlq purge`: deletes the beginning of a dead-letter topic for good, after a preview."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def purge_letters(
     if not (yes or dry_run or sys.stdin.isatty()):
         raise usage_invalid(
             "standard input is no terminal, so nobody can be asked whether letters are to be deleted",
-            "give --yes to delete them without asking, or --dry-run to see what would go",
+            "give --yes to delete them without asking, or --dry-run to see what would be deleted",
         )
     settings = one_topic(sinks_of(manifest, secrets_dir, sink))
     topic = find_topic(settings)
@@ -74,7 +74,7 @@ def delete_records(settings: SinkSettings, topic: str, bounds: Mapping[int, int]
 
 
 def bounds_of(contents: Contents, up_to: UpTo) -> dict[int, int]:
-    """The first offset that stays, by partition; without those of which nothing goes."""
+    """The first offset that stays, by partition; without partitions of which nothing is deleted."""
     return {at: offset for at, offset in _bounds(contents, up_to).items() if offset > contents.extents[at].low}
 
 
@@ -132,7 +132,7 @@ def told(contents: Contents, bounds: Mapping[int, int]) -> Iterator[str]:
     """What a person should be warned of, one sentence a line."""
     pending = [each for each in _gone(contents, bounds) if contents.state(each) == PENDING]
     for sink, number in sorted(Counter(str(each.letter.sink) for each in pending).items()):
-        yield f"warning: {number} PENDING letters of {sink} go for good, and are never delivered"
+        yield f"warning: {number} PENDING letters of {sink} are deleted for good, and never delivered"
     foreign = sum(each.id.offset < bounds.get(each.id.partition, 0) for each in contents.foreign)
     if foreign:
-        yield f"warning: {foreign} records that are no dead letters go too"
+        yield f"warning: {foreign} records that are no dead letters are deleted too"

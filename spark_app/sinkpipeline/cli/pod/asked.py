@@ -295,7 +295,7 @@ def _write(path: Path, answer: Mapping[str, Any]) -> None:
             break
     else:
         raise usage_invalid(
-            "this is about too many partitions for a Job to tell of",
+            "the preview has more partitions than a Job can report",
             "name fewer of them, or let the operator have access to Kafka (kafkaAccess)",
         )
     try:

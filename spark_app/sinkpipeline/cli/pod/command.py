@@ -49,16 +49,20 @@ def _listen(_context: click.Context, _parameter: click.Parameter, value: str) ->
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", required=True, type=_FILE, help="The manifest, with every default.")
-@click.option("--resume", type=_FILE, help="What is remembered, which circuits are open, an owner to adopt; JSON.")
+@click.option("--resume", type=_FILE, help="What earlier drivers have reached, open circuits, an owner to adopt; JSON.")
 @click.option("--secrets-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <secret>/<key>.")
 @click.option("--config-maps-dir", type=click.Path(path_type=Path, file_okay=False), help="Holds <name>/<key>.")
 @click.option("--listen", required=True, metavar="HOST:PORT", callback=_listen, help="Where the service listens.")
 @click.option("--token-file", required=True, type=_FILE, help="Holds the bearer token of /status and /metrics.")
-@click.option("--termination-log", type=_FILE, default=DEFAULT, show_default=True, help="Where last words go.")
+@click.option(
+    "--termination-log", type=_FILE, default=DEFAULT, show_default=True, help="Where the last words are written."
+)
 @click.option("--owner-cluster", required=True, help="The uid of the namespace kube-system.")
-@click.option("--config-hash", required=True, help="Of the configuration; a circuit stays open while it stays.")
+@click.option(
+    "--config-hash", required=True, help="The configuration's hash; an open circuit stays open until it changes."
+)
 @click.option("--open-metrics", is_flag=True, help="Answer /metrics without the token.")
-@click.option("--master", callback=check_master, help="Spark's master; by default what spark-submit gives.")
+@click.option("--master", callback=check_master, help="Spark's master; by default the one that spark-submit gives.")
 @click.pass_obj
 def drive(log: TerminationLog, /, **options: Any) -> None:
     """Run a pipeline as the driver of a Spark pod, until SIGTERM.

@@ -129,7 +129,7 @@ def _batches(counts: Mapping[str, RunCounts]) -> Iterator[Metric]:
     )
     in_doubt = CounterMetricFamily(
         "sinkpipeline_sink_in_doubt_tasks",
-        "Tasks that could not know whether their last transaction was committed; it was looked up.",
+        "Tasks that ended without knowing whether their last transaction was committed; it was looked up.",
         labels=["sink"],
     )
     for name, each in ((name, found.batches) for name, found in counts.items()):
@@ -154,12 +154,12 @@ def _commits(counts: Mapping[str, RunCounts], kinds: Mapping[str, str]) -> Itera
     rows = HistogramMetricFamily("sinkpipeline_sink_commit_rows", "Rows of a commit that counts.", labels=labels)
     in_doubt = CounterMetricFamily(
         "sinkpipeline_sink_commits_in_doubt",
-        "Commits of which no answer told whether they count; each was looked up.",
+        "Commits without a clear answer whether they count; the progress was read to find out.",
         labels=labels,
     )
     retries = CounterMetricFamily(
         "sinkpipeline_sink_retries",
-        "How often a task took its partition again, read how far it had come, and went on, by why.",
+        "How often a task took its partition again, read how far it had come, and went on, by reason.",
         labels=[*labels, "reason"],
     )
     for name, each in ((name, found.batches) for name, found in counts.items()):

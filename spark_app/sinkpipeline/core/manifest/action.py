@@ -28,29 +28,30 @@ class ActionType(str, enum.Enum):
 
 
 class LetterFilter(Part):
-    """Which dead letters; what is left out doesn't matter."""
+    """Which dead letters: those that fit all fields that are given."""
 
     ids: Annotated[tuple[LetterPlace, ...], Field(max_length=_MAX_LISTED)] = ()
-    """These letters: partition and offset in the dead-letter topic, such as 0:120."""
+    """Only these letters: partition and offset in the dead-letter topic, such as 0:120."""
     stages: Annotated[tuple[Stage, ...], Field(max_length=len(Stage))] = ()
-    """Where they failed."""
+    """Only letters that failed at these stages."""
     classes: Annotated[tuple[ErrorClass, ...], Field(max_length=len(ErrorClass))] = ()
-    """What went wrong."""
+    """Only letters of these error classes."""
     since: Moment | None = None
-    """Written since: a time, or how long before the action was created."""
+    """Only letters written since this time: a time, or how long before the action was created."""
     until: Moment | None = None
-    """Written before: likewise."""
+    """Only letters written before this time: likewise."""
 
 
 class PurgeBound(Part):
-    """How far the beginning of the dead-letter topic goes; exactly one of these."""
+    """How much of the beginning of the dead-letter topic is deleted: exactly one of these."""
 
     redriven: bool | None = None
-    """Up to the first letter that is pending, of any sink."""
+    """true deletes, in each partition, everything before the first letter that is pending, of any sink."""
     until: Moment | None = None
-    """What was written before: a time, or how long before the action was created."""
+    """Deletes everything that was written before this time, pending letters too: a time, or how long before the action
+    was created."""
     before_offsets: Annotated[tuple[LetterPlace, ...], Field(max_length=_MAX_LISTED)] = ()
-    """What stands before these offsets: one of a partition, such as 0:120."""
+    """Deletes everything before these offsets, pending letters too: one for a partition, such as 0:120."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -67,24 +68,24 @@ class ActionSpec(Part):
     pipeline: ResourceName
     """The SinkPipeline, of the same namespace."""
     sink: SinkName
-    """Its sink."""
+    """The name of one of its sinks."""
     action: ActionType
-    """Reset says where the sink goes on; Redrive delivers its pending dead letters; Purge deletes the beginning of its
-    dead-letter topic."""
+    """Reset sets where the sink goes on; Redrive delivers its pending dead letters; Purge deletes the beginning of its
+    dead-letter topic for good."""
     to: TargetList | None = None
-    """Of a Reset, where the sink goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list such as
-    orders:0=120,orders:1=latest; a partition that the list doesn't name stays where it is. Of a Redrive: Data (the
-    default), or Source, which is back to the source topic."""
+    """For a Reset, where the sink goes on: earliest, latest, a time such as 2026-01-01T00:00:00Z, or a list such as
+    orders:0=120,orders:1=latest; a partition that the list doesn't name stays where it is. For a Redrive: Data (the
+    default), into the sink's topic or table; or Source, back into the source topic."""
     letters: LetterFilter | None = None
-    """Of a Redrive, which letters; all that are pending where it is left out."""
+    """For a Redrive, which letters; left out, all that are pending."""
     rate: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    """Of a Redrive, at most so many letters a second."""
+    """For a Redrive, at most this many letters a second."""
     up_to: PurgeBound | None = None
-    """Of a Purge, how far."""
+    """For a Purge, what is deleted for good."""
     confirm: Digest | None = None
     """The status.digest of the preview that is to be carried out. Nothing is changed without it."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=INT32_MAX)] = _WEEK_S
-    """After so long the action is deleted, once it has succeeded or failed."""
+    """How many seconds after its success or failure the action is deleted."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -105,17 +106,27 @@ class ActionSpec(Part):
                 not reset or self.to not in ways,
             ),
             ("a Redrive goes to Data or Source", "is of a Reset", ("to",), not redrive or self.to in (None, *ways)),
-            ("leave it out: a Purge has upTo", "is not of a Purge", ("to",), reset or redrive or self.to is None),
             (
-                "leave it out: it is of a Redrive",
-                "is not of this action",
+                "leave it out: a Purge has upTo",
+                "does not belong to a Purge",
+                ("to",),
+                reset or redrive or self.to is None,
+            ),
+            (
+                "leave it out: only a Redrive has it",
+                "does not belong to this action",
                 ("letters",),
                 redrive or self.letters is None,
             ),
-            ("leave it out: it is of a Redrive", "is not of this action", ("rate",), redrive or self.rate is None),
             (
-                "give a Purge its bound, and nothing else one",
-                "is missing, or is not of this action",
+                "leave it out: only a Redrive has it",
+                "does not belong to this action",
+                ("rate",),
+                redrive or self.rate is None,
+            ),
+            (
+                "give upTo to a Purge, and to no other action",
+                "is missing, or does not belong to this action",
                 ("upTo",),
                 (self.action is ActionType.PURGE) == (self.up_to is not None),
             ),

@@ -75,8 +75,8 @@ class Debezium(Part):
     """What a change of Debezium's is."""
 
     without_row: WithoutRow = WithoutRow.DEAD_LETTER
-    """What a truncation (op t) and a message (op m) are: DeadLetter, a record that can't be delivered; PassThrough,
-    delivered with before and after null, so that where and select decide by op."""
+    """What becomes of a truncation (op t) and of a message (op m). DeadLetter: it is a record that can't be delivered.
+    PassThrough: it is delivered with before and after null, so that where and select decide by op."""
 
 
 class Decode(Part):
@@ -98,13 +98,13 @@ class Decode(Part):
     csv: Csv | None = None
     """For csv: how a line is cut into fields; left out, at commas."""
     debezium: Debezium | None = None
-    """For debezium: what a change is; left out, as its defaults say."""
+    """For debezium: what becomes of changes that have no row."""
     schema_registry: SchemaRegistry | None = None
     """Each value begins with the id of its writer's schema, and this registry has the schemas."""
     on_null: OnNull = Field(default_factory=_on_null_of)
-    """What a null value (a tombstone) is: DeadLetter, a record that can't be decoded (the default for json, avro,
-    csv and text); PassThrough, delivered as null (for raw); Skip, not delivered (for debezium, which says a deletion
-    in an envelope before it)."""
+    """What becomes of a null value (a tombstone). DeadLetter: it is a record that can't be decoded (the default for
+    json, avro, protobuf, csv and text). PassThrough: it is delivered as null (the default for raw). Skip: it is not
+    delivered (the default for debezium, where an envelope before it has said the deletion)."""
 
     @property
     def gives_schema(self) -> bool:
@@ -296,14 +296,15 @@ class Explode(Part):
     position_as: ColumnName | None = None
     """The column that holds the element's place in the array, INT, from 0; left out, there is none."""
     max_rows_per_record: Annotated[int, Field(ge=1, le=MAX_ROWS_PER_RECORD)] = 1_000
-    """How many rows a record may give; one that would give more is a dead letter of class TooManyRows."""
+    """The most rows of a record. A record that would give more is a dead letter of class TooManyRows."""
 
 
 class Transform(Part):
     """What happens to one record, for all sinks that have no transform of their own: row by row."""
 
     explode: Explode | None = None
-    """Several rows of one record: where and select are asked for each of them. They are delivered together, or not."""
+    """Makes several rows of one record; where and select apply to each row. All rows of a record are delivered, or
+    none."""
     lookups: Lookups | None = None
     """Small tables that each row is looked up in, one after the other, before where and select."""
     where: Expression | None = None

@@ -48,7 +48,7 @@ class TableSource(Part):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if [self.config_map_ref, self.file, self.inline].count(None) != 2:  # noqa: PLR2004 - of three
-            refuse("give exactly one of configMapRef, file and inline", "is not one of them")
+            refuse("give exactly one of configMapRef, file and inline", "does not have exactly one of them")
         return self
 
 

@@ -59,7 +59,7 @@ class Spec(Part):
 
     # `SinkPipeline.identity` is the effective one.
     identity: Identity | None = None
-    """What progress belongs to; it never changes. Default <namespace>.<name>."""
+    """The name under which progress is kept; it never changes. Default <namespace>.<name>."""
     source: Source
     """Where records come from: exactly one kind."""
     decode: Decode = Decode(format=DecodeFormat.RAW)
@@ -74,17 +74,18 @@ class Spec(Part):
         AfterValidator(distinct_names),
         AfterValidator(some_required),
     ]
-    """Where records go. Each sink has its own progress; none waits for another."""
+    """Where records go. Each sink has its own progress; no sink waits for another."""
     failure_policy: FailurePolicy = FailurePolicy()
-    """Patience with failures, of each sink's batches and of the driver."""
+    """How often failures of each sink's batches, and deaths of the driver, are tried again."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """What happens when the resource is deleted. Retain keeps all topics and the progress. Delete deletes the progress,
-    and the data topics that were created here. Source topics are never deleted."""
+    """What happens when the resource is deleted. Retain deletes no topic, no table and no progress. Delete deletes the
+    progress, and the data topics and tables that this pipeline created, with all rows in them. Source, progress and
+    dead-letter topics are never deleted."""
     suspend: bool = False
-    """true stops the driver; progress stays."""
+    """true stops the driver after its running batch; progress and topics stay."""
     restart_nonce: int | None = None
-    """A change to another number restarts the driver and closes open circuits; setting or removing it does not. A run
-    from a file ignores it."""
+    """A change from one number to another restarts the driver and closes open circuits. Setting it for the first time
+    or removing it restarts nothing. A run from a file ignores it."""
     spark: Spark = Spark()
     """What Spark gets."""
 

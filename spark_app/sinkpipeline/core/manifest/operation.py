@@ -23,18 +23,18 @@ class Trigger(Part):
     """When a micro-batch begins and how large it gets."""
 
     interval: Duration = Duration(1000)
-    """How long after the begin of one micro-batch the next begins at the earliest, such as 1m30s; at most 8760h."""
+    """The shortest time between the beginnings of two micro-batches, such as 1m30s; at most 8760h."""
     max_offsets_per_trigger: Annotated[int, Field(ge=1)] = 1_000_000
-    """How many source offsets a micro-batch covers at most, over all partitions."""
+    """The most source offsets of a micro-batch, over all partitions."""
 
 
 class Backoff(Part):
     """How long to wait after a failure: the initial time, doubled with each further one, up to the longest."""
 
     initial: PositiveDuration = Duration(5_000)
-    """After the first failure; at most `max`."""
+    """How long to wait after the first failure; at most `max`. Each further failure doubles it."""
     max: PositiveDuration = Duration(300_000)
-    """The longest."""
+    """The longest time to wait."""
 
     @model_validator(mode="after")
     def _grows(self) -> Self:
@@ -51,8 +51,8 @@ class FailurePolicy(Part):
     """For each sink's batches, and for the driver's own deaths."""
 
     max_consecutive_failures: Count = 5
-    """After so many failures without a healthy time between them a sink's circuit opens: it is Failed until the spec or
-    restartNonce changes."""
+    """After this many failures without a healthy time between them, a sink's circuit opens: the sink is Failed, and not
+    tried again, until the spec or restartNonce changes. Its progress is kept."""
     backoff: Backoff = Backoff()
     """How long to wait after a failure."""
     reset_after: PositiveDuration = Duration(600_000)

@@ -85,7 +85,7 @@ class Table(Part):
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
         faults = [
-            Fault("name columns of the table", f'names "{name}", which is none of columns', ("primaryKey", index))
+            Fault("name columns of the table", f'names "{name}", which is not among columns', ("primaryKey", index))
             if name not in self.columns
             else Fault("name each column once", f'repeats "{name}"', ("primaryKey", index))
             for index, name in enumerate(self.primary_key)
@@ -118,12 +118,13 @@ class PostgresqlSink(Part):
     table: Table
     """The table that rows are written to."""
     write_mode: WriteMode = WriteMode.APPEND
-    """Append: each record is a new row. Upsert: a row replaces the one with the same primaryKey."""
+    """Append: each record becomes a new row. Upsert: it replaces the row with the same primaryKey."""
     delete_when: Expression | None = None
-    """For Upsert: a Spark SQL condition; where it is true, the row with the record's primaryKey is deleted."""
+    """For Upsert: a Spark SQL condition. If it is true for a record, the row with the record's primaryKey is
+    deleted."""
     order_by: Expression | None = None
-    """For Upsert: a Spark SQL expression, BIGINT or TIMESTAMP. A change never replaces one of the same primaryKey for
-    which it was larger. Left out, the last one that is committed counts."""
+    """For Upsert: a Spark SQL expression, BIGINT or TIMESTAMP. A change with a smaller value never replaces one with a
+    larger value of the same primaryKey. Left out, the change that is committed last counts."""
     progress_schema: SqlName = DEFAULT_PROGRESS_SCHEMA
     """The schema that holds the progress; it never changes, and several sinks may share it."""
 

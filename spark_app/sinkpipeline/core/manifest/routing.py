@@ -1,4 +1,4 @@
-"""What the source and the sinks of one pipeline can't be to each other.
+"""Which topics of one pipeline can't be the same.
 
 Refused: a pipeline that reads what it writes (an endless loop), two sinks that write the same topic (every record
 twice), rows or dead letters in a progress topic (compaction would delete them), dead letters among rows. Known here is

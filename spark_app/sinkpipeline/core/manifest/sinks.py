@@ -98,9 +98,11 @@ class DeadLetter(Part):
     """The topic that dead letters are written to, on the sink's cluster (of a sink that is no topic: the source's);
     neither the sink's data topic, nor a progress topic, nor a source topic."""
     on_failure: OnFailure = OnFailure.STOP
-    """What happens where a dead letter can't be written: Stop stops the sink, DropAndContinue drops and counts it."""
+    """What happens if a dead letter can't be written. Stop stops the sink, and nothing is lost. DropAndContinue drops
+    the record for good, and counts it."""
     auto_create: bool = True
-    """Whether a missing topic is created at a start. Where it isn't, a bad record is one that can't be written."""
+    """Whether a missing topic is created when the sink starts. With false, onFailure decides about records that can't
+    be delivered while the topic is missing."""
 
 
 class ProgressTopic(Part):
@@ -138,14 +140,17 @@ class Sink(Part):
     """Exactly one kind of sink: kafka or postgresql."""
 
     name: SinkName
-    """What progress belongs to: a renamed sink is a removed one and a new one."""
+    """The name under which the sink's progress is kept. A renamed sink is a new sink without progress: it reads the
+    source from startingOffsets, so records may be delivered again."""
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
-    """ExactlyOnce: rows and progress in one transaction. AtLeastOnce: rows first; a crash may repeat some."""
+    """ExactlyOnce: rows and progress are written in one transaction. AtLeastOnce: rows are written before progress, so
+    a crash may repeat some."""
     required: bool = True
-    """Whether Ready depends on it. The condition stays True while a sink with false fails; that sink's own state, phase
-    and SinksHealthy tell it. Each sink goes on by itself either way."""
+    """Whether the condition Ready depends on this sink. With false, Ready stays True while the sink fails; its own
+    state, phase and SinksHealthy show the failure. It changes nothing about what is delivered."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
-    """What a first start does to a topic or table that holds data: Append writes behind it, Refuse does not start."""
+    """What a first start does if the topic or table holds data. Append writes behind that data. Refuse does not
+    start."""
     transform: SinkTransform | None = None
     """What happens to each record for this sink alone. Left out, it is spec.transform."""
     kafka: KafkaSink | None = None
@@ -153,7 +158,7 @@ class Sink(Part):
     postgresql: PostgresqlSink | None = None
     """A table of a PostgreSQL database."""
     dead_letter: DeadLetter | None = None
-    """Where records go that can't be delivered. Left out, such a record stops the sink."""
+    """The topic for records that can't be delivered. Left out, such a record stops the sink."""
 
     @property
     def kind(self) -> str:
@@ -215,6 +220,6 @@ def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
 def some_required(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
     """Refuses a pipeline that would be ready whatever its sinks do."""
     if not any(sink.required for sink in sinks):
-        right = "leave required out of the sinks that the pipeline is there for"
+        right = "leave required out of at least one sink, or set it to true"
         raise fault_error([Fault(right, "is false, as it is for every sink", (0, "required"))])
     return sinks

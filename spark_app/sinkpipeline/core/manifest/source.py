@@ -54,7 +54,7 @@ def _existing(text: str) -> str:
     try:
         moment_ms(text)
     except ValueError:
-        refuse("write a day that there is", "is of a day that there is not")
+        refuse("write a day that exists", "is on a day that does not exist")
     return text
 
 
@@ -69,12 +69,12 @@ class StartFrom(Part):
     group: GroupId | None = None
     """Where a consumer group stands, such as that of a connector (connect-NAME); it must have no members."""
     timestamp: Annotated[PointInTime, AfterValidator(_existing)] | None = None
-    """At the first record of each partition that is not older, such as "2026-01-01T00:00:00Z"."""
+    """In each partition, at the first record that is not older than this time, such as "2026-01-01T00:00:00Z"."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(each is not None for each in (self.checkpoint, self.group, self.timestamp)) != 1:
-            refuse("give exactly one of checkpoint, group and timestamp", "names no one place to begin")
+            refuse("give exactly one of checkpoint, group and timestamp", "does not name exactly one place to begin")
         return self
 
 
@@ -100,10 +100,11 @@ class KafkaSource(Part):
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
     """Where topics that have no progress yet are read from."""
     start_from: StartFrom | None = None
-    """Where a sink without progress begins instead, which goes on with what somebody else has delivered so far.
-    Topics of which it tells nothing are read from startingOffsets."""
+    """Where a sink without progress begins instead of startingOffsets, to go on where another program has stopped.
+    Topics without a position there are read from startingOffsets."""
     on_data_loss: OnDataLoss = OnDataLoss.FAIL
-    """Where the source no longer has the offsets that come next: Fail, or Skip them and count them as lost."""
+    """What happens if the source no longer has the offsets that come next. Fail stops the sink. Skip leaves these
+    records out for good, counts them as lost, and goes on."""
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     """read_committed does not read the rows of aborted transactions."""
     auth: Auth | None = None
