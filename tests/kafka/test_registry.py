@@ -424,7 +424,8 @@ def guarded(registry: LocalRegistry, certificates: Certificates, credentials: st
                 return
             address = urlsplit(registry.url).netloc
             with contextlib.closing(http.client.HTTPConnection(address, timeout=10)) as behind:
-                behind.request(self.command, self.path, content, {"Content-Type": self.headers["Content-Type"] or ""})
+                kind = self.headers["Content-Type"]
+                behind.request(self.command, self.path, content or None, {"Content-Type": kind} if kind else {})
                 answer = behind.getresponse()
                 self._answer(answer.status, answer.read())
 
