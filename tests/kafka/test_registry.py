@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import json
 import socketserver
 import ssl
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import trustme
@@ -22,17 +20,13 @@ import trustme
 from servers.local_process import HOST, free_ports
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.registry import Answers, Found, Registry
-from sinkpipeline.kafka.resolve import resolve_encodings, resolve_registry
 from sinkpipeline.kafka.settings import RegistrySettings
 from sinkpipeline.protobuf.compiler import compiled
 from sinkpipeline.protobuf.messages import columns_of, message_of
 from support import avro
-from support.app.command import manifest, sink
 from support.kafka.topics import unique
-from support.worlds.secure import Certificates
 
 pytestmark = pytest.mark.kafka
 
@@ -407,117 +401,6 @@ def test_a_secret_that_no_header_takes_is_not_told(served: Serve, content: str, 
     assert asked == []
 
 
-Entry = dict[str, Any]
-BASIC: Entry = {"basic": {"username": "orders", "passwordSecretRef": {"name": "registry", "key": "secret"}}}
-BEARER: Entry = {"bearer": {"tokenSecretRef": {"name": "registry", "key": "secret"}}}
-
-
-@contextlib.contextmanager
-def guarded(registry: LocalRegistry, certificates: Certificates, credentials: str) -> Iterator[str]:
-    """The URL of a registry behind one that asks for a certificate and for credentials, and passes everything on."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"] or 0))
-            if self.headers["Authorization"] != credentials:
-                self._answer(401, b'{"error_code": 40101, "message": "who are you?"}')
-                return
-            address = urlsplit(registry.url).netloc
-            with contextlib.closing(http.client.HTTPConnection(address, timeout=10)) as behind:
-                kind = self.headers["Content-Type"]
-                behind.request(self.command, self.path, content or None, {"Content-Type": kind} if kind else {})
-                answer = behind.getresponse()
-                self._answer(answer.status, answer.read())
-
-        do_POST = do_GET  # noqa: N815 - http.server's own name
-
-        def _answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.broker)
-    context.load_verify_locations(certificates.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, *_: Any) -> None:
-            """Of clients that show no certificate."""
-
-    with Server((HOST, 0), Handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield f"https://{HOST}:{server.server_port}{urlsplit(registry.url).path}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("entry", "credentials"),
-    [(BASIC, "Basic " + base64.b64encode(b"orders:to\xc3\xbcp $ecret").decode()), (BEARER, "Bearer eyJhbGciOi.x")],
-    ids=["basic", "bearer"],
-)
-def test_the_secrets_of_a_manifest_open_a_registry_to_be_read_and_written(
-    registry: LocalRegistry, tmp_path: Path, entry: Entry, credentials: str
-) -> None:
-    secrets, certificates = tmp_path / "secrets", Certificates(tmp_path / "certificates", HOST)
-    chain, key = certificates.client("orders")
-    secret = b"to\xc3\xbcp $ecret" if entry is BASIC else b"eyJhbGciOi.x"
-    put(secrets / "registry", secret=secret)
-    put(secrets / "tls", **{"ca.crt": certificates.ca.read_bytes(), "tls.crt": chain, "tls.key": key})
-    certificate = {"name": "tls", "certKey": "tls.crt", "keyKey": "tls.key"}
-    ca = {"name": "tls", "key": "ca.crt"}
-    source, schema = unique("orders"), order()
-    number = registry.register(f"{source}-value", schema)
-
-    with guarded(registry, certificates, credentials) as url:
-        asks: dict[str, Any] = {"url": url, "auth": {**entry, "tls": {"caSecretRef": ca, "certSecretRef": certificate}}}
-        of_sink = sink(source, encode={"value": {"format": "avro", "schemaRegistry": asks}})
-        spec = {
-            "decode": {"format": "avro", "schemaRegistry": asks},
-            "transform": {"select": {"value": "struct(id)"}},
-            "sinks": [of_sink],
-        }
-        pipeline = parse_manifest(manifest("127.0.0.1:9", source, [source], **spec))
-        of_source = resolve_registry(pipeline, secrets)
-        assert of_source is not None
-        assert pipeline.spec.sinks[0].kafka is not None
-        [encoding] = resolve_encodings(pipeline.spec.sinks[0].kafka, "sinks[0]", secrets)
-        reads, writes = Registry(of_source), Registry(encoding.registry)
-
-        assert reads.reader(f"{source}-value", "latest").id == number
-        assert reads.writers([avro.frame(number)]).error is None
-        subject = encoding.registry.subject or ""
-        writes.check_fits(subject, "AVRO", avro.text(schema))
-        assert writes.register(subject, "AVRO", avro.text(schema)) == writes.id_of(subject, "AVRO", avro.text(schema))
-
-        put(secrets / "registry", secret=b"another")
-        for ask, path in ((reads, "decode.schemaRegistry"), (writes, "sinks[0].kafka.encode.value.schemaRegistry")):
-            with pytest.raises(SinkPipelineError) as refused:
-                ask.reader(subject, "latest")
-            assert refused.value.reason is Reason.AUTHENTICATION_FAILED
-            assert refused.value.remedy == f"check {path}.auth, and the Secrets it names"
-        put(secrets / "registry", secret=secret)
-        assert reads.reader(f"{source}-value", "latest").id == number, "Secrets are read again"
-
-        chain, key = certificates.client("orders", trusted=False)
-        put(secrets / "tls", **{"tls.crt": chain, "tls.key": key})
-        with pytest.raises(SinkPipelineError) as refused:
-            reads.reader(f"{source}-value", "latest")
-        assert refused.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
-
-
-def put(directory: Path, **contents: bytes) -> None:
-    """Files of a Secret."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (directory / name).write_bytes(content)
-
-
 def test_authorities_are_those_of_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Serve) -> None:
     authority, server = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(server)
@@ -564,6 +447,8 @@ def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
     server.verify_mode = ssl.CERT_REQUIRED
     ours = authority.issue_cert("us@example.org")
     contents = {"ca": authority.cert_pem, "other": other.cert_pem, "key": ours.private_key_pem}
+    theirs = other.issue_cert("them@example.org")
+    contents |= {"stranger": theirs.cert_chain_pems[0], "stranger key": theirs.private_key_pem}
     for name, content in {**contents, "certificate": ours.cert_chain_pems[0]}.items():
         content.write_to_path(str(tmp_path / name))
     url, _ = served((200, '{"schema": "\\"long\\""}'), server)
@@ -574,8 +459,12 @@ def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
         return Registry(RegistrySettings(url=url, tls=tls)).writers([avro.frame(1)])
 
     assert ask("ca", "certificate", "key") == Answers({avro.frame(1): FOUND})
-    for wrong in (("ca",), ("other", "certificate", "key")):
+    for wrong, remedy in {
+        ("ca",): "certSecretRef",
+        ("other", "certificate", "key"): "caSecretRef",
+        ("ca", "stranger", "stranger key"): "certSecretRef a certificate that it trusts",
+    }.items():
         error = ask(*wrong).error
         assert error is not None
-        assert "does not answer" in error.message
-        assert error.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+        assert error.reason is Reason.AUTHENTICATION_FAILED
+        assert f"give decode.schemaRegistry.auth.tls.{remedy}" in error.remedy
