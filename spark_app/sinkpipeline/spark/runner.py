@@ -75,6 +75,7 @@ class SinkRunner:
         self._owes_a_start = False
         """Whether a stop has to wait for one more start, which settles what the last one left open."""
         self._learning_since: float | None = None
+        """When schemas were asked for that were learnt, and with which no query runs yet."""
         self._counted = True
         """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
         self._small = SmallBatches(starter.settings, query.small_offsets)
@@ -223,12 +224,12 @@ class SinkRunner:
 
     def _learn(self, unknown: UnknownSchemas) -> None:
         """At once and uncounted, as each schema is learnt once; an error where the registry can't tell."""
-        self._owes_a_start = True
-        self._learning_since = time.monotonic()
+        self._owes_a_start, began = True, time.monotonic()
         _LOG.info("%s: a new query: %s", self.id.sink, unknown)
         self._change(state=SinkState.STARTING)
         if self._query_settings.schemas is not None:
             self._query_settings.schemas.learn(unknown.frames)
+        self._learning_since = began
 
     def _start_and_run(self) -> None:
         self._health, self._works, self._idled = Health(), False, False
