@@ -2,25 +2,37 @@
 
 `make bench-new-schemas`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m new_schemas [--rounds N]`
 
-One driver on `local[2]`, a real broker and a real registry. A round produces nine Avro records three times, and after
+A real broker and a real registry, one driver on `local[2]`. A round produces nine Avro records three times, and after
 each waits until a `read_committed` consumer sees all nine rows: of schemas that are known, of one that is new, and of
-nine that are. Whatever is above the first is the restart of the query: the task that stops, the question to the
-registry, the new plan. All have the writer's schemas of earlier rounds in their plan.
+nine that are. Whatever is above the first is the new query: the batch that ends, the question to the registry, the new
+plan, its first batch. All have the writer's schemas of earlier rounds in their plan.
+
+What of that is the restart alone, from the line of the log that tells the schema until `Running` is told, is measured
+too; and the CPU seconds of driver, JVM and workers.
+
+`--beside DIR`: a driver of another commit takes each step in turn with ours
+(`git archive COMMIT spark_app | tar -x -C /tmp/before`, and `--beside /tmp/before/spark_app`).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import Consumer, TopicPartition
+from typing_extensions import override
 
 from record import recording
 from servers.local_kafka import LocalKafka
@@ -33,7 +45,32 @@ from support.kafka.topics import create_topic, produce, unique
 RECORDS = 9
 NEW = {"known": 0, "1 new": 1, "9 new": 9}
 """How many of the records name a schema of their own."""
+OURS, BESIDE = "this", "beside"
 _DEADLINE_S = 60.0
+_TOLD = re.compile(r"^(\S+ \S+) INFO sinkpipeline\.sink: .* records name schemas", re.MULTILINE)
+_RUNS = re.compile(r"^(\S+ \S+) INFO sinkpipeline\.run: .*: Running, ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """From records to rows."""
+
+    seconds: float
+    restart: float
+    """Of these, from the schema that was told until the query ran again; of several restarts all of them."""
+    cpu: float
+
+
+class Beside(App):
+    """The command of another commit."""
+
+    package: Path | None = None
+
+    @property
+    @override
+    def environment(self) -> dict[str, str]:
+        more = {} if self.package is None else {"PYTHONPATH": str(self.package)}
+        return {**super().environment, **more}
 
 
 @contextmanager
@@ -72,10 +109,11 @@ class World:
         schema = avro.record(("id", "long"), more, name=self.name.replace("-", "_"))
         return self._registry.register(f"{self.name}-in-value", schema), schema
 
-    def seconds(self, run: Run, consumer: Consumer, new: int) -> float:
+    def cost(self, run: Run, consumer: Consumer, new: int) -> Cost:
         """From the record to its row."""
         named = [*(self._new() for _ in range(new)), *self.known[:1] * (RECORDS - new)]
         values = [avro.framed(number, schema, {"id": number}) for number, schema in named]
+        read, spent = run.app.log_file.stat().st_size, cpu_of(run)
         began = time.monotonic()
         produce(self.servers, f"{self.name}-in", values)
         missing = RECORDS
@@ -84,45 +122,95 @@ class World:
             missing -= record is not None and record.error() is None
             if time.monotonic() - began > _DEADLINE_S or run.exit_code is not None:
                 raise RuntimeError(f"{missing} rows are missing\n{run.stderr}\n{run.app.log_tail()}")
-        return time.monotonic() - began
+        seconds = time.monotonic() - began
+        with run.app.log_file.open() as log:
+            log.seek(read)
+            return Cost(seconds, restart_of(log.read()), cpu_of(run) - spent)
 
 
 _NUMBERS = count(1)
 
 
+def restart_of(log: str) -> float:
+    """Seconds from each schema that was told until the query ran."""
+    found = 0.0
+    for told in _TOLD.finditer(log):
+        runs = _RUNS.search(log, told.end())
+        if runs is not None:
+            found += (_time(runs[1]) - _time(told[1])).total_seconds()
+    return found
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - only differences are of use
+
+
+def cpu_of(run: Run) -> float:
+    """Of all its processes that live."""
+    found = 0.0
+    driver = psutil.Process(run.pid)
+    for each in (driver, *driver.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            found += times.user + times.system
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="new_schemas", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help=f"a plan takes {MAX_WRITERS} schemas")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--beside", type=Path, help="the spark_app of another commit")
+    given = parser.parse_args()
+    rounds: int = given.rounds
     if 1 + (rounds + 1) * sum(NEW.values()) > MAX_WRITERS:
         parser.error(f"--rounds {rounds} needs more than {MAX_WRITERS} schemas")
-    found: dict[str, list[float]] = {variant: [] for variant in NEW}
+    packages: dict[str, Path | None] = {OURS: None}
+    if given.beside is not None:
+        packages[BESIDE] = given.beside.absolute()
+    found: dict[tuple[str, str], list[Cost]] = {(variant, who): [] for variant in NEW for who in packages}
     with (
-        recording("new_schemas", parser.parse_args()) as record,
+        recording("new_schemas", given) as record,
         LocalKafka() as kafka,
         LocalRegistry() as registry,
         tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        ExitStack() as ends,
     ):
-        world = World(kafka.bootstrap_servers, registry)
-        record.ran("all", manifest=world.document)
-        app = App(Path(directory), world.document)
-        with app.start() as run:
+        sides: dict[str, tuple[World, Run, Consumer]] = {}
+        for who, package in packages.items():
+            world = World(kafka.bootstrap_servers, registry)
+            record.ran(who, manifest=world.document)
+            app = Beside(Path(directory) / who, world.document)
+            app.package = package
+            run = ends.enter_context(app.start())
             run.until_state("Running")
-            with rows_of(world.servers, f"{world.name}-out") as consumer:
-                # The first round warms up.
-                for number in range(rounds + 1):
-                    for variant, new in NEW.items():
-                        one = world.seconds(run, consumer, new)
-                        print("  ", number, variant, f"{one:.2f}", flush=True)
-                        if number:
-                            found[variant].append(one)
-        cells = [
-            (variant, *(f"{pick(each):.2f}" for pick in (statistics.median, min, max)))
-            for variant, each in found.items()
-        ]
-        record.table(f"seconds from record to row, {rounds} rounds", ("schemas", "median", "least", "most"), cells)
-        for variant, each in found.items():
-            record.bar("from record to row", "s", "local[2]", variant, each)
+            sides[who] = world, run, ends.enter_context(rows_of(world.servers, f"{world.name}-out"))
+        # The first round warms up.
+        for number in range(rounds + 1):
+            for variant, new in NEW.items():
+                for who in [*packages][:: 1 if number % 2 else -1]:
+                    world, run, consumer = sides[who]
+                    cost = world.cost(run, consumer, new)
+                    print("  ", number, variant, who, cost, f"load {os.getloadavg()[0]:.1f}", flush=True)
+                    if number:
+                        found[variant, who].append(cost)
+        record.table(
+            f"from records to rows, {rounds} rounds: medians, least and most",
+            ("schemas", "driver", "seconds", "of these the restart", "CPU s"),
+            [(*key, *_cells(costs)) for key, costs in found.items()],
+            texts=2,
+        )
+        for (variant, who), costs in found.items():
+            record.bar("from record to row", "s", who, variant, [each.seconds for each in costs])
+
+
+def _cells(costs: list[Cost]) -> Iterator[str]:
+    parts: Mapping[str, list[float]] = {
+        "seconds": [each.seconds for each in costs],
+        "restart": [each.restart for each in costs],
+        "cpu": [each.cpu for each in costs],
+    }
+    for each in parts.values():
+        yield f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 if __name__ == "__main__":

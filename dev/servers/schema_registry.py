@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -28,6 +29,9 @@ class LocalRegistry:
         [self._port] = free_ports(1)
         self._scratch = tempfile.TemporaryDirectory(prefix="local-registry-")
         self._process: LocalProcess | None = None
+        self._headers: dict[str, str] = {}
+        self._context: ssl.SSLContext | None = None
+        """How this process itself asks it."""
 
     @property
     def url(self) -> str:
@@ -36,7 +40,7 @@ class LocalRegistry:
     def __enter__(self) -> Self:
         log = Path(self._scratch.name) / "registry.log"
         settings = {"quarkus.http.host": HOST, "quarkus.http.port": self._port, "java.io.tmpdir": self._scratch.name}
-        options = [f"-D{name}={value}" for name, value in settings.items()]
+        options = [f"-D{name}={value}" for name, value in {**settings, **self._settings()}.items()]
         argv = [java_executable(), *FAST_START, "-Xmx256m", *options, "-jar", str(_jar())]
         self._process = LocalProcess(argv, log, cwd=Path(self._scratch.name))
         try:
@@ -50,6 +54,10 @@ class LocalRegistry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+    def _settings(self) -> dict[str, str]:
+        """What it is told beyond its address."""
+        return {}
 
     def stop(self) -> None:
         """It no longer answers, and forgets nothing."""
@@ -87,8 +95,9 @@ class LocalRegistry:
 
     def _ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": _CONTENT}, method=method)  # noqa: S310 - our own
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - likewise
+        headers = {"Content-Type": _CONTENT, **self._headers}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=10, context=self._context) as answer:  # noqa: S310 - likewise
             return json.load(answer)
 
     def _end(self) -> None:

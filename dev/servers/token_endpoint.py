@@ -42,6 +42,8 @@ class TokenEndpoint:
 
     def __init__(self, certificate: Path, *, host: str = HOST) -> None:
         self.secrets: dict[str, str] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}
+        """What a client's tokens say of it, by its id."""
         self.scopes: frozenset[str] = frozenset()
         """Of what may be asked for; empty lets everything pass."""
         self.lifetime_s = 3600.0
@@ -57,6 +59,10 @@ class TokenEndpoint:
     @property
     def url(self) -> str:
         return f"https://{self._host}:{self._port}/realms/shop/token"
+
+    @property
+    def issuer(self) -> str:
+        return f"https://{self._host}:{self._port}/realms/shop"
 
     @property
     def keys_url(self) -> str:
@@ -116,6 +122,9 @@ class TokenEndpoint:
         """Status and body."""
         kind, _, encoded = authorization.partition(" ")
         client, _, secret = base64.b64decode(encoded).decode().partition(":") if kind == "Basic" else ("", "", "")
+        if not authorization:
+            # The other way of RFC 6749, 2.3.1.
+            client, secret = (form.get(name, [""])[0] for name in ("client_id", "client_secret"))
         scope = form.get("scope", [""])[0]
         if client not in self.secrets or self.secrets[client] != secret:
             return 401, b'{"error": "invalid_client", "error_description": "Invalid client or client credentials"}'
@@ -133,16 +142,17 @@ class TokenEndpoint:
         modulus, exponent = (_base64(n.to_bytes((n.bit_length() + 7) // 8, "big")) for n in (numbers.n, numbers.e))
         return {"kty": "RSA", "kid": KEY_ID, "use": "sig", "alg": "RS256", "n": modulus, "e": exponent}
 
-    def token(self, client: str, scope: str, life_s: float | None = None) -> str:
+    def token(self, client: str, scope: str = "", life_s: float | None = None) -> str:
         """Signed; it lives as long as all others do, unless that is said."""
         now = time.time()
         claims = {
             "sub": client,
             "aud": self.audience,
-            "iss": f"https://{self._host}:{self._port}/realms/shop",
+            "iss": self.issuer,
             "iat": int(now),
             "exp": int(now + (self.lifetime_s if life_s is None else life_s)),
             "scope": scope,
+            "groups": list(self.groups.get(client, ())),
         }
         header = {"alg": "RS256", "kid": KEY_ID, "typ": "JWT"}
         signed = ".".join(_base64(json.dumps(part).encode()) for part in (header, claims))

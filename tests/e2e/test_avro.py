@@ -16,6 +16,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.deadletter import parse
+from sinkpipeline.core.schemas import MAX_WRITERS
 from support import avro, protobuf
 from support.app.command import BY_TASKS, App, manifest, sink
 from support.kafka import topics
@@ -297,3 +298,41 @@ def test_without_the_registry_known_schemas_go_on_and_another_waits(kafka: Local
             run.until_state("Running")
             assert run.terminate() == 0
     assert sorted(json.loads(each.text) for each in topics.read_committed(servers, f"{name}-out")) == [1, 2, 3, 4]
+
+
+@pytest.mark.long("three starts of Spark and a redrive; tests/spark/test_avro shows it without the command")
+def test_letters_of_more_schemas_than_a_plan_takes_are_redriven(
+    kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path
+) -> None:
+    """Two runs of a pipeline have met more than one may; the redrive meets all of them at once."""
+    name, servers, count = topics.unique("avro"), kafka.bootstrap_servers, MAX_WRITERS + 6
+    source, record = f"{name}-in", name.replace("-", "_")
+    topics.create_topic(servers, source)
+    of_each = [avro.record(("id", "long"), (f"of{number}", "int"), name=record) for number in range(count)]
+    first = avro.record(("id", "long"), name=record)
+    registry.register(f"{source}-value", first)
+    ids = [registry.register(f"{source}-others", schema) for schema in of_each]
+
+    def document(value: str) -> dict[str, Any]:
+        letters = {"topic": {"name": f"{name}-dead", "partitions": 1, "replicationFactor": 1}}
+        return manifest(
+            servers,
+            name,
+            [source],
+            decode={"format": "avro", "schemaRegistry": {"url": registry.url}},
+            transform={"select": {"value": value}},
+            sinks=[{**sink(name), "deadLetter": letters}],
+        )
+
+    app = App(tmp_path, document("CAST(CAST(CONCAT('x', id) AS INT) AS STRING)"))
+    for half in (range(count // 2), range(count // 2, count)):
+        values = [avro.framed(ids[each], of_each[each], {"id": each, f"of{each}": 7}) for each in half]
+        topics.produce(servers, source, values)
+        app.run_until_idle()
+    assert len(topics.read_committed(servers, f"{name}-dead")) == count
+
+    app.write(document("CAST(id AS STRING)"))
+    done = app.call("dlq", "redrive", "-f", str(app.manifest), "--log-file", str(app.log_file), "-o", "json")
+    assert done.returncode == 0, f"{done.stderr}\n{app.log_tail()}"
+    assert json.loads(done.stdout)["delivered"] == count
+    assert sorted(int(each.text) for each in topics.read_committed(servers, f"{name}-out")) == [*range(count)]

@@ -447,6 +447,8 @@ def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
     server.verify_mode = ssl.CERT_REQUIRED
     ours = authority.issue_cert("us@example.org")
     contents = {"ca": authority.cert_pem, "other": other.cert_pem, "key": ours.private_key_pem}
+    theirs = other.issue_cert("them@example.org")
+    contents |= {"stranger": theirs.cert_chain_pems[0], "stranger key": theirs.private_key_pem}
     for name, content in {**contents, "certificate": ours.cert_chain_pems[0]}.items():
         content.write_to_path(str(tmp_path / name))
     url, _ = served((200, '{"schema": "\\"long\\""}'), server)
@@ -457,8 +459,12 @@ def test_both_show_certificates(served: Serve, tmp_path: Path) -> None:
         return Registry(RegistrySettings(url=url, tls=tls)).writers([avro.frame(1)])
 
     assert ask("ca", "certificate", "key") == Answers({avro.frame(1): FOUND})
-    for wrong in (("ca",), ("other", "certificate", "key")):
+    for wrong, remedy in {
+        ("ca",): "certSecretRef",
+        ("other", "certificate", "key"): "caSecretRef",
+        ("ca", "stranger", "stranger key"): "certSecretRef a certificate that it trusts",
+    }.items():
         error = ask(*wrong).error
         assert error is not None
-        assert "does not answer" in error.message
-        assert error.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+        assert error.reason is Reason.AUTHENTICATION_FAILED
+        assert f"give decode.schemaRegistry.auth.tls.{remedy}" in error.remedy

@@ -25,6 +25,7 @@ from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
 from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import Worker
 from sinkpipeline.spark import task
+from sinkpipeline.spark.collect import Found
 
 MAX_FAILURES = 4
 """spark.task.maxFailures."""
@@ -378,7 +379,7 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
     return grouped(rows) if batch.several else rows
 
 
-def collected(frame: Frame, _plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]]:
+def collected(frame: Frame, _plan: BatchPlan) -> Found:
     """The rows of a batch that the driver delivers: a job whose tasks only read."""
 
     def failed(_fate: object) -> None:
@@ -392,7 +393,7 @@ def collected(frame: Frame, _plan: BatchPlan) -> list[tuple[SourcePartition, Row
             for each, offsets in ranges.items()
             for batch in _read(frame.spark, each, offsets, counted=frame.counted)
         ]
-        return [(batch.partition, to_rows(batch, batch.partition)) for batch in batches]
+        return Found([(batch.partition, to_rows(batch, batch.partition)) for batch in batches])
     except LookupError as error:
         raise PySparkException(message=str(error)) from error
     except task.Oversized as oversized:

@@ -596,7 +596,7 @@ def small_batch_while_uncertain() -> list[Patch]:
         try:
             told = wire.mapInArrow(spark_query.make_task(plan), "").collect()
         except PySparkException:
-            self.delivery.deliver(plan, spark_query.collected(wire, plan))
+            self.delivery.deliver(plan, spark_query.collected(wire, plan).rows)
         else:
             self.delivery.end(plan, [Receipt.from_json(row.receipt) for row in told])
 

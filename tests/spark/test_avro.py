@@ -349,6 +349,27 @@ def test_letters_end_however_many_schemas_they_name(
     assert len(fake.asked) == 3
 
 
+def test_letters_of_more_schemas_than_a_plan_takes_are_all_decoded(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting again would help nobody: a chunk of letters is delivered whole."""
+    monkeypatch.setattr("sinkpipeline.core.schemas.MAX_WRITERS", 3)
+    of_each = {number: avro.record(("id", "long"), (f"of{number}", "int")) for number in range(1, 9)}
+    registry = avro.Registry(
+        {avro.frame(number): Found(avro.text(schema), "AVRO") for number, schema in of_each.items()}, latest=V1
+    )
+    schemas = Schemas(spark, registry, RegistrySettings(url="", subject="orders-value", version="7"))
+    rows_of = RowPlan("avro", known=Known(), select=RowSelect(value="CAST(id AS STRING)"))
+    transform = LetterTransform(spark, rows_of, schemas)
+    named = [*of_each, *reversed(of_each)]
+    values = [avro.framed(number, of_each[number], {"id": number, f"of{number}": 7}) for number in named]
+
+    for _ in range(2):
+        found = transform([letter(offset, value) for offset, value in enumerate(values)])
+        assert found is not None
+        assert (found.errors, found.values) == (None, [b"%d" % number for number in named])
+
+
 def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)

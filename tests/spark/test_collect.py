@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import expr
 
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.contract import OversizedRecord
-from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.collect import Found, collected
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, to_wire
 
@@ -47,10 +49,23 @@ def rows(spark: SparkSession, count: int, size: int = 3) -> DataFrame:
 def test_rows_come_by_partition_and_in_order(spark: SparkSession, several: bool) -> None:
     wire = to_wire(rows(spark, 4), several_topics=several, targets=False, counted=True)
     found = collected(wire, PLAN)
-    assert [(at, batch.offsets, batch.keys) for at, batch in found] == [
+    assert found is not None
+    assert [(at, batch.offsets, batch.keys) for at, batch in found.rows] == [
         (SourcePartition("in", number), [0, 1, 2, 3], [b"0", b"1", b"2", b"3"]) for number in range(2)
     ]
-    assert collected(wire.where("partition = 2"), PLAN) == []
+    assert collected(wire.where("partition = 2"), PLAN) == Found([])
+
+
+def test_the_rows_of_a_partition_end_before_a_record_of_an_unknown_schema(spark: SparkSession) -> None:
+    at = {(0, 2): "0000000007", (0, 3): "0000000008", (1, 0): "0000000009"}
+    cases = " ".join(f"WHEN partition = {p} AND offset = {o} THEN '{PENDING}{frame}'" for (p, o), frame in at.items())
+    unknown = rows(spark, 5).withColumn("error", expr(f"CASE {cases} END"))
+    wire = to_wire(unknown, several_topics=False, targets=False, counted=True)
+    found = collected(wire, PLAN)
+    assert found is not None
+    assert [(each.partition, batch.offsets) for each, batch in found.rows] == [(0, [0, 1])]
+    frames = {(each.partition, stop.offset): [frame[-1] for frame in stop.frames] for each, stop in found.stops.items()}
+    assert frames == {(0, 2): [7, 8], (1, 0): [9]}
 
 
 def test_a_large_record_is_for_a_start_that_measures(spark: SparkSession) -> None:

@@ -60,7 +60,7 @@ def records(wire: DataFrame) -> list[tuple[int, list[bytes | None], str | None]]
     found = collected(wire, BATCH)
     assert found is not None
     whole, told = WholeRecords(), []
-    for _, batch in found:
+    for _, batch in found.rows:
         told += list(whole.add(batch))
     told += list(whole.rest())
     return [
@@ -106,7 +106,9 @@ def test_one_bad_element_is_a_bad_record(spark: SparkSession) -> None:
 
 def test_of_a_bad_record_the_letter_is_the_record(spark: SparkSession) -> None:
     value = order(1, 1, 0, 3)
-    [(_, batch)] = collected(wire_of(spark, replace(PLAN, where=None), value), BATCH) or []
+    found = collected(wire_of(spark, replace(PLAN, where=None), value), BATCH)
+    assert found is not None
+    [(_, batch)] = found.rows
     own = batch.source_record(AT, 0)
     assert own is not None
     assert (own.offset, own.key, own.value) == (0, b"k", value)

@@ -65,6 +65,14 @@ def test_writers_are_learnt_in_the_order_in_which_they_are_needed() -> None:
     assert Known().learnt(needed).writers == tuple(needed[:MAX_WRITERS])
 
 
+def test_writers_make_room_where_each_row_is_decoded_once() -> None:
+    known, later = Known().learnt(writers(MAX_WRITERS)), writers(2, MAX_WRITERS)
+    assert known.learnt(later, forgets=True).writers == (*known.writers[2:], *later)
+    many = writers(MAX_WRITERS + 1, MAX_WRITERS)
+    assert known.learnt(many, forgets=True).writers == tuple(many[:MAX_WRITERS])
+    assert Known().learnt(later, forgets=True).writers == tuple(later)
+
+
 def test_schemas_that_nothing_can_be_decoded_with_hold_nobody_up() -> None:
     unusable = [replace(each, schema="", misfit="it is PROTOBUF") for each in writers(MAX_UNUSABLE + 2)[::-1]]
     known = Known().learnt([], unusable)

@@ -71,16 +71,26 @@ class Known:
         return tuple(dict.fromkeys(each for each in frames if each not in known))[:MAX_MISSING]
 
     def learnt(
-        self, writers: Iterable[Writer] = (), unusable: Iterable[Writer] = (), missing: Iterable[bytes] = ()
+        self,
+        writers: Iterable[Writer] = (),
+        unusable: Iterable[Writer] = (),
+        missing: Iterable[bytes] = (),
+        *,
+        forgets: bool = False,
     ) -> Known:
         """With these, each kind in the order in which tasks need them; of writers as many as there is room for.
 
         Unusable and missing ones of earlier are forgotten where they are too many with these: one that is needed again
         is asked for again, and what a task needs first is learnt first. So no number of broken records holds a sink up.
+
+        `forgets`: so are writers, for who decodes each row once and goes on with the others.
         """
+        first = tuple(writers)[:MAX_WRITERS]
+        room = MAX_WRITERS - len(first) if forgets else MAX_WRITERS
+        known = self.writers[-room:] if room else ()
         return replace(
             self,
-            writers=(*self.writers, *writers)[:MAX_WRITERS],
+            writers=(*known, *first)[:MAX_WRITERS],
             unusable=(*self.unusable, *tuple(unusable)[:MAX_UNUSABLE])[-MAX_UNUSABLE:],
             missing=(*self.missing, *tuple(missing)[:MAX_MISSING])[-MAX_MISSING:],
         )

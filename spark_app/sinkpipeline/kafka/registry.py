@@ -25,6 +25,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import guid_of, name_of, number_of
 from sinkpipeline.kafka.bounded import bounded
 from sinkpipeline.kafka.connection import read_password, read_token
+from sinkpipeline.kafka.registry_faults import refusal, words
 from sinkpipeline.kafka.settings import RegistrySettings
 
 _TIMEOUT_S = 3.0
@@ -185,10 +186,10 @@ class Registry:
                 raise self._schema_refused(subject, str(error.error_message)) from error
             raise
 
-    def _schema_refused(self, subject: str, words: str) -> SinkPipelineError:
+    def _schema_refused(self, subject: str, told: str) -> SinkPipelineError:
         return SinkPipelineError(
             Reason.SCHEMA_REFUSED,
-            f"{self.settings.path}: the registry refuses the schema for subject {subject}: {reason_of(words)}",
+            f"{self.settings.path}: the registry refuses the schema for subject {subject}: {reason_of(told)}",
             "change what select gives so that it fits the subject's versions, name another subject, or change the "
             "subject's compatibility in the registry",
         )
@@ -261,6 +262,8 @@ class Registry:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             if self._is_late:
                 raise _unreachable(f"the schema registry takes too long to answer for {what}", check) from error
+            if (told := refusal(error, what, self.settings.path, self.settings.tls)) is not None:
+                raise told from error
             text = type(error).__name__ + (f": {error}" if str(error) else "")
             fact = f"the schema registry does not answer when asked for {what}: {reason_of(text)}"
             raise _unreachable(fact, check) from error
@@ -271,8 +274,8 @@ class Registry:
             raise _unreachable(f"the schema registry takes too long to answer for {what}", check) from error
 
     def _refused(self, what: str, to_do: str, error: SchemaRegistryError) -> SinkPipelineError:
-        words, path = reason_of(str(error.error_message)), self.settings.path
-        fact = f"the schema registry refused to {to_do} {what}: {words} (HTTP {error.http_status_code})"
+        path = self.settings.path
+        fact = f"the schema registry refused to {to_do} {what}: {words(error)} (HTTP {error.http_status_code})"
         match error.http_status_code:
             case 401:
                 remedy = f"check {path}.auth, and the Secrets it names"
@@ -300,8 +303,7 @@ class Registry:
             yield client
 
     def _configuration(self) -> dict[str, Any]:
-        settings = self.settings
-        tls = settings.tls
+        settings, tls = self.settings, self.settings.tls
         files = {
             # Else the client trusts the authorities that came with it, and not those of the image.
             "ssl.ca.location": (None if tls is None else tls.ca_file) or system_authorities(),

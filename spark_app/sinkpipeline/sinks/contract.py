@@ -49,6 +49,16 @@ class UnknownSchemas(Restart):
         self.frames = frames
 
 
+@dataclass(frozen=True)
+class Stop:
+    """Where the rows of a partition end, as the schema of the next record is not known."""
+
+    offset: int
+    """Of that record."""
+    frames: tuple[bytes, ...]
+    """Of it, and of those behind it that are not known either."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
     """What the driver tells every task of a batch. Pickles, and holds no secret."""

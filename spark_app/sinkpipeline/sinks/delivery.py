@@ -35,9 +35,9 @@ from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
 from sinkpipeline.core.schemas import in_turns
 from sinkpipeline.core.starting import check_run, partition_counts
-from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, UnknownSchemas
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, Stop, UnknownSchemas
 from sinkpipeline.sinks.failpoints import failpoint
-from sinkpipeline.sinks.small_batches import Collected, SmallBatches
+from sinkpipeline.sinks.small_batches import NO_STOPS, Collected, SmallBatches, before_stops
 from sinkpipeline.sinks.starting import SinkStarter, StartedSink, now_ms
 from sinkpipeline.sinks.world import World
 
@@ -156,16 +156,29 @@ class SinkDelivery:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
         return self._hold.delivers and self._small.takes(plan)
 
-    def deliver(self, plan: BatchPlan, collected: Collected) -> bool:
-        """Delivers a batch that it takes.
+    def deliver(self, plan: BatchPlan, collected: Collected, stops: Mapping[SourcePartition, Stop] = NO_STOPS) -> bool:
+        """Delivers a batch that it takes; of a partition with a stop, what comes before that.
 
         Returns:
             False where it is for the tasks after all; nothing of it was written then.
 
         Raises:
+            UnknownSchemas: what comes before the stops counts, and all is certain.
             SinkPipelineError: a row is not of the batch, the dead-letter topic can't be looked at, or the cluster does
                 not answer.
         """
+        plan = before_stops(plan, stops)
+        if not plan.ranges:
+            # Nothing was written, and nothing was in doubt before.
+            self.exact = plan.certain
+        elif not self._deliver(plan, collected):
+            return False
+        if stops:
+            raise UnknownSchemas(in_turns(each.frames for each in stops.values()))
+        self._ended()
+        return True
+
+    def _deliver(self, plan: BatchPlan, collected: Collected) -> bool:
         try:
             prepared = self._small.prepared(plan, collected, at=now_ms())
         except SinkPipelineError as error:
@@ -192,7 +205,6 @@ class SinkDelivery:
         self.exact = True
         self._records_since_snapshot += len(prepared.progress)
         self._on_progress(self.progress, prepared.delivered)
-        self._ended()
         return True
 
     def take_costs(self) -> CommitCounts:

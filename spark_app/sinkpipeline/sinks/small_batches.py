@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from sinkpipeline.core.batch import (
     SMALL_OFFSETS,
@@ -39,7 +40,7 @@ from sinkpipeline.core.order import ascend, is_before, reaches
 from sinkpipeline.core.ports import NoDeadLetter, Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch, Stop
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.whole_records import WholeRecords
 from sinkpipeline.sinks.worker import Worker
@@ -53,6 +54,7 @@ what is too much at once for a slow cluster. Each further failure doubles it."""
 
 Collected = Iterable[tuple[SourcePartition, RowBatch]]
 """All rows of a batch; those of a partition in offset order."""
+NO_STOPS: Mapping[SourcePartition, Stop] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +158,13 @@ class SmallBatches:
             return None
         finally:
             letters.close()
+
+
+def before_stops(plan: BatchPlan, stops: Mapping[SourcePartition, Stop]) -> BatchPlan:
+    """The batch as far as it can be delivered: ranges in which nothing comes before the stop are not in it."""
+    ends = {each: replace(offsets, end=stops[each].offset) for each, offsets in plan.ranges.items() if each in stops}
+    ranges = {each: offsets for each, offsets in {**plan.ranges, **ends}.items() if not offsets.is_empty}
+    return replace(plan, ranges=ranges)
 
 
 def _whole(collected: Collected) -> Collected:

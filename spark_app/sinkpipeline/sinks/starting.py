@@ -66,6 +66,23 @@ class StartedSink:
         """At most so many rows may be duplicated, as progress was once restored; None where it is certain."""
         return None if self.progress.meta is None else self.progress.meta.restored
 
+    def warn(self, sink: str, log: logging.Logger) -> None:
+        """Tells what a person should know of this start."""
+        if self.recreated_progress_topic:
+            log.warning(
+                "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
+                sink,
+                extra={"reason": "ProgressTopicRecreated"},
+            )
+        if self.may_duplicate is not None:
+            log.warning(
+                "%s: ProgressRestored: the progress was restored from an earlier status; at most %d rows may be "
+                "duplicated since",
+                sink,
+                self.may_duplicate,
+                extra={"reason": "ProgressRestored"},
+            )
+
 
 @dataclass(kw_only=True)
 class SinkStarter(SinkTakeover):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
+from sinkpipeline.spark.java import java_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -21,10 +23,10 @@ RESULT = "result"
 
 def attempt(spark: SparkSession, expression: Column) -> Column:
     """STRUCT of the expression's value, which may be null; null itself where the expression raises for the row."""
-    jvm = spark._jvm  # noqa: SLF001 - there is no other way to Spark's own expressions
-    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
+    utils = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    tried = java_class(spark, "org.apache.spark.sql.catalyst.expressions.TryEval")
     inner = utils.expression(F.struct(expression.alias(RESULT))._jc)  # noqa: SLF001
-    return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)))  # type: ignore[union-attr]
+    return Column(utils.column(tried(inner)))
 
 
 def result(attempted: Column) -> Column:

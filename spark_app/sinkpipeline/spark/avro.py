@@ -6,6 +6,7 @@ the same nulls as a record of nulls. So each writer has a branch, and each decod
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from py4j.java_gateway import JavaPackage
@@ -17,11 +18,11 @@ from pyspark.sql.types import StructField, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass, reason_of
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.schemas import Known
+from sinkpipeline.core.schemas import MAX_WRITERS, Known
 from sinkpipeline.spark.attempt import RESULT, attempt
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, source_frame
-from sinkpipeline.spark.framing import frame_error, incompatible, literal, pending_error, undecodable
-from sinkpipeline.spark.java import AVRO_LIMITS
+from sinkpipeline.spark.framing import among, frame_error, incompatible, literal, pending_error, undecodable
+from sinkpipeline.spark.java import AVRO_LIMITS, java_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _STRICT = {"mode": "FAILFAST"}
 _A_RECORD = "give an Avro record that is not recursive as the reader's schema"
+_PARSER = "org.apache.avro.Schema$Parser"
+"""Of Spark's own Avro library, which decodes."""
 _DEEPEST = 100
 """Of causes: Java does not forbid a circle."""
 _MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's schema")
@@ -82,15 +85,27 @@ def alone_error(parsed: Column) -> Column:
 
 
 def parse_framed(
-    spark: SparkSession, framed: Column, content: Column, reader: str, columns: StructType, known: Known
+    spark: SparkSession, framed: str, content: str, reader: str, columns: StructType, known: Known
 ) -> Column:
-    """STRUCT<result> of framed values, a branch for each writer; null where one doesn't fit, or isn't known."""
+    """STRUCT<result> of framed values, a branch for each writer; null where one doesn't fit, or isn't known.
+
+    `framed` and `content` are columns by their names.
+    """
+    branches: Column | None = None
+    for each in known.writers:
+        named, decoded = _branch(spark, framed, content, reader, each.frame, each.schema)
+        branches = F.when(named, decoded) if branches is None else branches.when(named, decoded)
     nothing = F.lit(None).cast(StructType([StructField(RESULT, columns)]))
-    branches = nothing
-    for each in reversed(known.writers):
-        decoded = attempt(spark, from_avro(content, each.schema, {**_STRICT, "avroSchema": reader}))
-        branches = F.when(framed == literal(each.frame), decoded).otherwise(branches)
-    return branches
+    return nothing if branches is None else branches.otherwise(nothing)
+
+
+@lru_cache(maxsize=4 * MAX_WRITERS)
+def _branch(
+    spark: SparkSession, framed: str, content: str, reader: str, frame: bytes, writer: str
+) -> tuple[Column, Column]:
+    """Whether a value names this writer, and what it decodes to: kept, so that a new plan costs its new writers."""
+    decoded = attempt(spark, from_avro(F.col(content), writer, {**_STRICT, "avroSchema": reader}))
+    return F.col(framed) == literal(frame), decoded
 
 
 def framed_error(framed: Column, parsed: Column, known: Known) -> Column:
@@ -101,8 +116,8 @@ def framed_error(framed: Column, parsed: Column, known: Known) -> Column:
             bad = parsed.isNull() & (framed == literal(each.frame))
             error = error.when(bad, incompatible(each.frame, each.misfit))
     if known.writers:
-        writers = [literal(each.frame) for each in known.writers]
-        error = error.when(parsed.isNull() & framed.isin(*writers), F.lit(_MALFORMED))
+        written = among(framed, [each.frame for each in known.writers])
+        error = error.when(parsed.isNull() & written, F.lit(_MALFORMED))
     return error.when(parsed.isNull(), pending_error(framed))
 
 
@@ -112,8 +127,7 @@ def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ())
     Raises:
         SinkPipelineError: SchemaUnsupported.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark's own Avro library, which decodes with it
-    parser = jvm.org.apache.avro.Schema.Parser()
+    parser = java_class(spark, _PARSER)()
     try:
         for each in references:
             parser.parse(each)
@@ -141,9 +155,9 @@ def given_schema(spark: SparkSession, text: str, path: str) -> str:
 
 def misfit(spark: SparkSession, reader: str, writer: str) -> str | None:
     """Why not every record of the writer's schema can be read by the reader's, by Avro's rules; None where each can."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - likewise
-    schemas = [jvm.org.apache.avro.Schema.Parser().parse(each) for each in (reader, writer)]
-    found = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(*schemas)
+    parser = java_class(spark, _PARSER)
+    schemas = [parser().parse(each) for each in (reader, writer)]
+    found = java_class(spark, "org.apache.avro.SchemaCompatibility").checkReaderWriterCompatibility(*schemas)
     if found.getType().name() == "COMPATIBLE":
         return None
     found = found.getResult().getIncompatibilities()

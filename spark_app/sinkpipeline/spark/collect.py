@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch, Stop
 from sinkpipeline.spark.task import Oversized, decoded_part, partition_of, to_rows
 from sinkpipeline.spark.wire import ROW
 
@@ -20,15 +22,21 @@ MOST_ROWS = SMALL_OFFSETS
 _PLACE = "(monotonically_increasing_id() & 8589934591L)"
 """Of a row in its task: the lower 33 bits."""
 
-Found = list[tuple[SourcePartition, RowBatch]]
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a batch."""
+
+    rows: list[tuple[SourcePartition, RowBatch]]
+    stops: Mapping[SourcePartition, Stop] = field(default_factory=dict)
+    """Where a partition's rows end before its range does, as the next record's schema is not known."""
 
 
 def collected(wire: DataFrame, plan: BatchPlan) -> Found | None:
     """All rows as `wire.to_wire` gives them; those of a partition come from one task, in offset order.
 
     Returns:
-        None where a record's schema is not known, or where records gave more rows than the driver has room for: tasks
-        deliver.
+        None where records gave more rows than the driver has room for: tasks deliver.
 
     Raises:
         OversizedRecord: a record is too large for how rows travel.
@@ -36,20 +44,26 @@ def collected(wire: DataFrame, plan: BatchPlan) -> Found | None:
     """
     if ROW in wire.columns:
         wire = wire.where(f"{_PLACE} <= {MOST_ROWS}")
-    found: Found = []
+    rows: list[tuple[SourcePartition, RowBatch]] = []
+    stops: dict[SourcePartition, Stop] = {}
     for batch in wire.toArrow().to_batches():
-        if batch.num_rows:
-            if decoded_part(batch)[1]:
-                return None
-            partition = partition_of(plan, batch)
+        if not batch.num_rows:
+            continue
+        partition = partition_of(plan, batch)
+        known, unknown = decoded_part(batch)
+        stopped = stops.get(partition)
+        if unknown:
+            at = batch["offset"][known.num_rows].as_py() if stopped is None else stopped.offset
+            stops[partition] = Stop(at, (*(() if stopped is None else stopped.frames), *unknown))
+        if stopped is None and known.num_rows:
             try:
-                found.append((partition, to_rows(batch, partition)))
+                rows.append((partition, to_rows(known, partition)))
             except Oversized as oversized:
                 raise OversizedRecord from oversized
-    return None if _are_too_many(found) else found
+    return None if _are_too_many(rows) else Found(rows, stops)
 
 
-def _are_too_many(found: Found) -> bool:
+def _are_too_many(found: list[tuple[SourcePartition, RowBatch]]) -> bool:
     rows: Counter[SourcePartition] = Counter()
     for partition, batch in found:
         rows[partition] += batch.count(0, len(batch))

@@ -10,6 +10,8 @@ from sinkpipeline.core.deadletter import ErrorClass, reason_of
 from sinkpipeline.core.schemas import GUID_FRAME, HEADER, PENDING, Known, name_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import Column
 
 _REST = 2**31 - 1
@@ -74,7 +76,16 @@ def known_error(framed: Column, known: Known) -> Column:
 
 
 def literal(content: bytes) -> Column:
-    return F.expr(f"X'{content.hex()}'")
+    return F.expr(_text(content))
+
+
+def _text(content: bytes) -> str:
+    return f"X'{content.hex()}'"
+
+
+def among(framed: Column, frames: Iterable[bytes]) -> Column:
+    """BOOLEAN: whether it is one of these; for what is rarely asked, and made by one call however many they are."""
+    return F.array_contains(F.expr(f"array({', '.join(map(_text, frames))})"), framed)
 
 
 def _given(headers: Column) -> Column:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 EXECUTORS_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
@@ -28,6 +32,14 @@ here has room for: the executor would end, and so would the next one. No value i
 def java_options(*options: str | None) -> str:
     """Those that are given, as one text: of two that say the same, the last one counts."""
     return " ".join(filter(None, options))
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class of the driver's JVM, by its whole name.
+
+    Of a name that is given part by part py4j asks the JVM twice for each part, which costs more than the call itself.
+    """
+    return getattr(spark._jvm, name)  # noqa: SLF001 - there is no other way to Spark's own classes
 
 
 def java_of(environment: Mapping[str, str]) -> Path | None:

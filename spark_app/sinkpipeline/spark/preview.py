@@ -91,7 +91,7 @@ def settled(taken: Callable[[], list[Row]], schemas: Schemas | None) -> list[Row
         unknown = [frame for source, frame in pending.items() if frame and source not in done]
         if not unknown:
             break
-        schemas.learn(unknown)
+        schemas.learn(unknown, forgets=True)
         found = _by_source(taken())
     return [row for source, rows in found.items() for row in done.get(source, rows)]
 

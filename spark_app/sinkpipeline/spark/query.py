@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,14 +19,10 @@ from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import NO_TOKEN, of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import log_fields
-from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.rowplan import rows_of
-from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, Restart
 from sinkpipeline.sinks.delivery import SinkDelivery
-from sinkpipeline.sinks.small_batches import SmallBatches
-from sinkpipeline.sinks.starting import SinkStarter, StartedSink
-from sinkpipeline.spark.collect import collected
+from sinkpipeline.spark.collect import Found, collected
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
@@ -40,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from sinkpipeline.core.manifest import SinkPipeline
+    from sinkpipeline.core.ports import Settings
     from sinkpipeline.core.rowplan import RowPlan
     from sinkpipeline.kinds.resolve import SinkSettings
     from sinkpipeline.spark.schemas import Schemas
@@ -102,12 +98,11 @@ class SinkQuery:
         self,
         spark: SparkSession,
         query: QuerySettings,
-        starter: SinkStarter,
-        started: StartedSink,
-        on_progress: Callable[[Progress, int], None],
+        settings: Settings,
+        delivery: SinkDelivery,
         *,
         on_trigger: OnTrigger,
-        small: SmallBatches | None,
+        counted: bool,
         patience_s: float,
     ) -> None:
         """Makes no query yet.
@@ -115,21 +110,19 @@ class SinkQuery:
         Args:
             spark: the driver's session.
             query: what the manifest says beyond the sink.
-            starter: of the sink.
-            started: the start that it goes on from.
-            on_progress: is given the progress, and how many rows were delivered with it.
+            settings: of the sink.
+            delivery: of its start, which may have had queries before this one; it outlives them.
             on_trigger: is called when a trigger is done with all that it found.
-            small: which batches the driver delivers itself, where Arrow batches are counted; None where they are
-                measured, see `wire`.
+            counted: whether Arrow batches are counted, or measured, see `wire`.
             patience_s: how long a task waits for the source.
         """
         self._spark = spark
         self._query_settings = query
         self._on_trigger = on_trigger
-        self._counted = small is not None
+        self._counted = counted
         self._patience_s = patience_s
-        self._settings = starter.settings
-        self.delivery = SinkDelivery(starter, started, on_progress, small)
+        self._settings = settings
+        self.delivery = delivery
         self.error: Exception | None = None
         """Why the query ended by itself."""
         self.counts = BatchCounts()
@@ -238,7 +231,6 @@ class SinkQuery:
 
     def close(self) -> None:
         """After `stop`, or after the query ended by itself."""
-        self.delivery.close()
         shutil.rmtree(self._checkpoint.directory, ignore_errors=True)
 
     def _on_batch(self, wire: DataFrame, batch_id: int) -> None:
@@ -272,8 +264,8 @@ class SinkQuery:
         if batch_id == 0 and self._counted:
             count_batches(wire)
         receipts: list[Receipt] = []
-        rows = self._collected(wire, plan) if self.delivery.takes(plan) else None
-        if rows is None or not self.delivery.deliver(plan, rows):
+        found = self._collected(wire, plan) if self.delivery.takes(plan) else None
+        if found is None or not self.delivery.deliver(plan, found.rows, found.stops):
             told = wire.mapInArrow(make_task(plan), RECEIPT_SCHEMA).collect()
             receipts = [Receipt.from_json(row.receipt) for row in told]
             self.delivery.end(plan, receipts)
@@ -281,7 +273,7 @@ class SinkQuery:
         self.counts = self.counts.with_batch(took, receipts, self.delivery.take_costs())
         self._on_trigger(found_records=bool(plan.ranges))
 
-    def _collected(self, wire: DataFrame, plan: BatchPlan) -> list[tuple[SourcePartition, RowBatch]] | None:
+    def _collected(self, wire: DataFrame, plan: BatchPlan) -> Found | None:
         try:
             return collected(wire, plan)
         except (PySparkException, Py4JError) as error:

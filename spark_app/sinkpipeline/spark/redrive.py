@@ -74,7 +74,7 @@ class LetterTransform:
         found = self._decoded(letters)
         done = []
         while self._schemas is not None and (unknown := undecoded(found["notes"])):
-            self._schemas.learn(unknown.values())
+            self._schemas.learn(unknown.values(), forgets=True)
             waiting = np.zeros(found.num_rows, dtype=bool)
             waiting[list(unknown)] = True
             done.append(found.filter(pa.array(~waiting)))

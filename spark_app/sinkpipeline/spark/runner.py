@@ -5,6 +5,7 @@ Each sink has a thread of its own, so a broken one holds up no other.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -16,7 +17,6 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from sinkpipeline.core.arrivals import Arrivals
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy, Failures, Health, fetch_patience_s
@@ -24,15 +24,17 @@ from sinkpipeline.core.first_report import first_report
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.order import between, reaches
+from sinkpipeline.core.order import reaches
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.resume import OpenCircuit
 from sinkpipeline.core.served import RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.work import proves
 from sinkpipeline.sinks.contract import OversizedRecord, Restart, UnknownSchemas
+from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
+from sinkpipeline.spark.beyond import Beyond
 from sinkpipeline.spark.query import QuerySettings, SinkQuery
 from sinkpipeline.spark.session import jvm_is_gone
 from sinkpipeline.spark.source import broker_waits_s
@@ -71,16 +73,15 @@ class SinkRunner:
         self._started = False
         self._owes_a_start = False
         """Whether a stop has to wait for one more start, which settles what the last one left open."""
+        self._learning_since: float | None = None
+        """When schemas were asked for that were learnt, and with which no query runs yet."""
         self._counted = True
         """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
         self._small = SmallBatches(starter.settings, query.small_offsets)
         self._parked = False
         self._broker_waits_s = broker_waits_s(starter.settings.source)
         self._patience_s = fetch_patience_s(self._broker_waits_s)
-        self._ends: Mapping[SourcePartition, int] | None = None
-        self._held_back: HeldBack | None = None
-        self._arrivals = Arrivals()
-        self._waits_s: float | None = None
+        self._beyond = Beyond()
         self._on_change = on_change
         self._executors: int | None = None
         self._idled = False
@@ -104,12 +105,7 @@ class SinkRunner:
     def report(self) -> SinkReport:
         """Lag is of this frontier: reckoned when it is asked for, from the end offsets as last seen."""
         with self._lock:
-            report, ends = replace(self._report, held_back=self._held_back), self._ends
-        if ends is None or report.progress is None:
-            return report
-        states = report.progress.partitions
-        lag = sum(between(states[each].next, end) for each, end in ends.items() if each in states)
-        return replace(report, lag=lag)
+            return self._beyond.of(self._report)
 
     @property
     def frontier(self) -> Mapping[SourcePartition, int]:
@@ -122,9 +118,8 @@ class SinkRunner:
         """What this sink did since the driver began."""
         with self._lock:
             batches = self._batches if self._query is None else self._batches + self._query.counts
-            return RunCounts(
-                rows=self.rows_this_run, batches=batches, failures=dict(self._failed), waits_s=self._waits_s
-            )
+            waits_s = self._beyond.waits_s
+            return RunCounts(rows=self.rows_this_run, batches=batches, failures=dict(self._failed), waits_s=waits_s)
 
     @property
     def ended(self) -> bool:
@@ -168,11 +163,7 @@ class SinkRunner:
     def set_ends(self, ends: Mapping[SourcePartition, int] | None, held_back: HeldBack | None) -> None:
         """The source's end offsets as last seen, and what is held back beyond; None where they are unknown."""
         with self._lock:
-            self._ends, self._held_back, self._waits_s = ends, held_back, None
-            progress = self._report.progress
-            if ends is not None and progress is not None:
-                frontier = {each: state.next for each, state in progress.partitions.items()}
-                self._waits_s = self._arrivals.look(ends, frontier, time.monotonic())
+            self._beyond.see(ends, held_back, self._report.progress)
 
     def set_executors(self, registered: int | None) -> None:
         """How many there are; None where that can't be known."""
@@ -193,10 +184,7 @@ class SinkRunner:
                 try:
                     self._start_and_run()
                 except Restart as restart:
-                    if isinstance(restart, OversizedRecord):
-                        self._counted = False
-                    go_on = self._learn(restart) if isinstance(restart, UnknownSchemas) else self._start_again(restart)
-                    if not go_on:
+                    if not self._start_again(restart):
                         return
                 except SinkPipelineError as error:
                     in_vain = error.reason is Reason.SOURCE_SLOW and not self._health.was_seen
@@ -222,6 +210,10 @@ class SinkRunner:
         """At once and uncounted; but a start that has not proved to work before counts as a failure."""
         # Also before a stop: nobody after this driver knows its frontier for certain, if the progress topic is lost.
         self._owes_a_start = True
+        if isinstance(restart, UnknownSchemas):
+            return True  # They are learnt; what is in doubt is for the start.
+        if isinstance(restart, OversizedRecord):
+            self._counted = False
         if not self._works and not self._stop.is_set():
             return self._may_try_again(SinkPipelineError(Reason.TOPICS_CHANGED, str(restart), "it is started again"))
         _LOG.info("%s: starting again: %s", self.id.sink, restart)
@@ -229,65 +221,70 @@ class SinkRunner:
         self._stop.wait(_RESTART_DELAY_S)
         return True
 
-    def _learn(self, unknown: UnknownSchemas) -> bool:
-        """At once and uncounted, as each schema is learnt once; where the registry can't tell, it is tried again."""
-        self._owes_a_start = True
-        _LOG.info("%s: starting again: %s", self.id.sink, unknown)
+    def _learn(self, unknown: UnknownSchemas) -> None:
+        """At once and uncounted, as each schema is learnt once; an error where the registry can't tell."""
+        self._owes_a_start, began = True, time.monotonic()
+        _LOG.info("%s: a new query: %s", self.id.sink, unknown)
         self._change(state=SinkState.STARTING)
-        schemas = self._query_settings.schemas
-        try:
-            if schemas is not None:
-                schemas.learn(unknown.frames)
-        except SinkPipelineError as error:
-            return self._may_try_again(error)
-        return True
+        if self._query_settings.schemas is not None:
+            self._query_settings.schemas.learn(unknown.frames)
+        self._learning_since = began
 
     def _start_and_run(self) -> None:
         self._health, self._works, self._idled = Health(), False, False
         self._owes_a_start = False
         started = self._starter.start()
-        if started.recreated_progress_topic:
-            _LOG.warning(
-                "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
-                self.id.sink,
-                extra={"reason": "ProgressTopicRecreated"},
-            )
-        if started.may_duplicate is not None:
-            _LOG.warning(
-                "%s: ProgressRestored: the progress was restored from an earlier status; at most %d rows may be "
-                "duplicated since",
-                self.id.sink,
-                started.may_duplicate,
-                extra={"reason": "ProgressRestored"},
-            )
+        started.warn(self.id.sink, _LOG)
         self._change(progress=started.progress, drift=started.drift, durability=self._starter.durability())
         self._started = True
         if self._stop.is_set():
             started.hold.close()
             self._change(error=None)
             return
+        delivery = SinkDelivery(self._starter, started, self._progressed, self._small if self._counted else None)
+        with contextlib.closing(delivery):
+            while self._run_query(delivery):
+                pass
+
+    def _run_query(self, delivery: SinkDelivery) -> bool:
+        """Until it ends; whether another one follows at once, with schemas that this one has met.
+
+        That one goes on like the next batch would: nothing is open, so there is nothing to fence, and nothing to read.
+        """
         query = SinkQuery(
             self._spark,
             self._query_settings,
-            self._starter,
-            started,
-            self._progressed,
+            self._starter.settings,
+            delivery,
             on_trigger=self._triggered,
-            small=self._small if self._counted else None,
+            counted=self._counted,
             patience_s=self._patience_s,
         )
         with self._lock:
             self._query = query
         try:
             query.start()
-            self._change(state=SinkState.RUNNING, error=None)
+            self._runs()
             self._follow(query)
+        except UnknownSchemas as unknown:
+            self._learn(unknown)
+            if not delivery.exact:
+                raise
+            return True
         finally:
             query.stop()
             query.close()
             with self._lock:
                 self._batches += query.counts
                 self._query = None
+        return False
+
+    def _runs(self) -> None:
+        self._owes_a_start = False
+        if self._learning_since is not None:
+            took, self._learning_since = time.monotonic() - self._learning_since, None
+            _LOG.info("%s: runs with the schemas it learnt, after %.2f s", self.id.sink, took)
+        self._change(state=SinkState.RUNNING, error=None)
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""

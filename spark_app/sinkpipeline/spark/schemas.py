@@ -212,10 +212,12 @@ class Schemas:
         except ExpressionsInvalid as error:
             raise (misfit_of_latest(error, self.reader.info) if self._is_latest else error) from error
 
-    def learn(self, frames: Iterable[bytes]) -> None:
+    def learn(self, frames: Iterable[bytes], *, forgets: bool = False) -> None:
         """Asks for the schemas of these frames, if they are not known yet; the first ones are needed first.
 
         There may be more to learn than one round takes; the first one is known then.
+
+        `forgets`: earlier ones make room for these, and there are never too many.
 
         Raises:
             SinkPipelineError: TooManySchemas, SchemaRegistryUnreachable, ...
@@ -234,9 +236,9 @@ class Schemas:
                     continue
                 writer = self._format.writer(frame, found, self.reader.schema)
                 (writers if writer.schema else unusable).append(writer)
-            refused = self._known.no_room(writers) or answers.error
+            refused = (None if forgets else self._known.no_room(writers)) or answers.error
             # What was found before is kept, whatever comes of the rest.
-            self._known = self._known.learnt(writers, unusable, missing)
+            self._known = self._known.learnt(writers, unusable, missing, forgets=forgets)
         _LOG.info("schemas learnt: %s", names_of(tuple(answers.found)))
         if refused is not None:
             raise refused

@@ -201,7 +201,8 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     if plan.known is None:
         found = df.select("*", avro.parse_alone(spark, content, reader).alias(parsed))
         return found, result(F.col(parsed)), avro.alone_error(F.col(parsed))
-    decoded = avro.parse_framed(spark, framed, content, reader, schema, plan.known)
+    names = _hidden("frame", schema), _hidden("body", schema)
+    decoded = avro.parse_framed(spark, *names, reader, schema, plan.known)
     found = df.select("*", decoded.alias(parsed))
     return found, result(F.col(parsed)), avro.framed_error(framed, F.col(parsed), plan.known)
 
