@@ -89,6 +89,10 @@ class Follower(Protocol):
     def poll(self) -> Progress:
         """What has been written since it began; it never waits."""
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether the last poll told what stands there by now, whenever it was written."""
+
     def close(self) -> None: ...
 
 
