@@ -22,15 +22,16 @@ from record import Record
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
-from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.ledger_ports import Ports
+from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import plain_config, transactional_config
-from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds import kafka_alone, ports
-from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
@@ -160,16 +161,25 @@ class Lab:
             producer = plain_config(settings.connection, settings.properties)
         self._note(guarantee, settings, most, producer, self._document("any", guarantee))
         admin = Admin(settings.connection)
+        with self.running(pipeline, settings, ports(settings, admin, admin)) as found:
+            yield found
+
+    @contextmanager
+    def running(
+        self, pipeline: SinkPipeline, settings: SinkSettings, its_ports: Ports
+    ) -> Iterator[tuple[SinkRunner, Mapping[SourcePartition, int]]]:
+        """The sink of a pipeline, of any kind, started; with the source's end offsets."""
         trigger = pipeline.spec.trigger
+        query = QuerySettings(
+            rows=row_plan(pipeline),
+            trigger_ms=trigger.interval.milliseconds,
+            max_offsets_per_trigger=trigger.max_offsets_per_trigger,
+            small_offsets=self.small_offsets,
+        )
         runner = SinkRunner(
             spark=self.spark,
-            query=QuerySettings(
-                rows=row_plan(pipeline),
-                trigger_ms=trigger.interval.milliseconds,
-                max_offsets_per_trigger=trigger.max_offsets_per_trigger,
-                small_offsets=self.small_offsets,
-            ),
-            starter=SinkStarter(ports=ports(settings, admin, admin)),
+            query=query.of_sink(self.spark, pipeline, settings),
+            starter=SinkStarter(ports=its_ports),
             policy=FailurePolicy(max_consecutive_failures=1),
             on_change=lambda: None,
         )
@@ -190,7 +200,7 @@ class Lab:
             self.spark.conf.set(CHECKPOINT_FILES, manager)
 
     def _note(
-        self, variant: str, settings: SinkSettings, most: int, producer: Mapping[str, Any], document: Mapping[str, Any]
+        self, variant: str, settings: KafkaSettings, most: int, producer: Mapping[str, Any], document: Mapping[str, Any]
     ) -> None:
         conf = self.effective_conf()
         consumer = source_options(settings.source, "bench", {}, most, fetch_patience_s(broker_waits_s(settings.source)))

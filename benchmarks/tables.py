@@ -39,15 +39,12 @@ from lab import Lab, Stretch, cpu_of, laboratory
 from record import Record, recording
 from servers.local_process import HOST, cache_directory
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
-from sinkpipeline.core.failure import FailurePolicy, fetch_patience_s
+from sinkpipeline.core.failure import fetch_patience_s
 from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.core.rowplan import row_plan
 from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import resolve_sinks
-from sinkpipeline.sinks.starting import SinkStarter
-from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import plain_files
 from sinkpipeline.spark.source import broker_waits_s, read_stream, source_options
@@ -114,29 +111,9 @@ class Tables(Lab):
         pipeline = self._pipeline(variant)
         self._set_checkpoint_files(plain_files(pyspark.__version__))
         [settings] = resolve_sinks(pipeline, None)
-        trigger = pipeline.spec.trigger
         self._tell(variant, pipeline, {})
-        with Clients() as clients:
-            query = QuerySettings(
-                rows=row_plan(pipeline),
-                trigger_ms=trigger.interval.milliseconds,
-                max_offsets_per_trigger=trigger.max_offsets_per_trigger,
-            )
-            runner = SinkRunner(
-                spark=self.spark,
-                query=query.of_sink(self.spark, pipeline, settings),
-                starter=SinkStarter(ports=clients.later(settings)),
-                policy=FailurePolicy(max_consecutive_failures=1),
-                on_change=lambda: None,
-            )
-            ends = self._ends()
-            runner.start()
-            try:
-                self.until(runner, lambda: runner.report.state.value == "Running")
-                yield runner, ends
-            finally:
-                runner.stop()
-                runner.join(60)
+        with Clients() as clients, self.running(pipeline, settings, clients.later(settings)) as found:
+            yield found
 
     def _jdbc(self, variant: str) -> Stretch:
         """As a user of Spark writes it, with the same source; its checkpoint is Spark's own."""

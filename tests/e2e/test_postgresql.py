@@ -9,75 +9,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from servers.local_kafka import LocalKafka
-from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from servers.postgresql import DATABASE, LocalPostgresql
 from support.app.command import BY_TASKS, App, manifest, sink
 from support.cookbook import feed, recipe, typed
-from support.kafka.topics import create_topic, produce, read_committed, unique
+from support.kafka.topics import produce, read_committed, unique
+from support.tables import DECODE, PARTITIONS, Orders, rows_of, session_of, table
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
-
-Row = tuple[int, str, Decimal | None]
-PARTITIONS = 2
-TEXTS = ("plain", "tab\there", "line\nbreak\r", "back\\slash \\N", "ünï ✓", "")
-
-
-def table(server: LocalPostgresql, name: str, **postgresql: Any) -> dict[str, Any]:
-    """A sink whose rows are `Row`."""
-    return {
-        "name": f"{name}-table",
-        "transform": {"select": {"columns": {"said": "note", "amount": "CAST(amount / 100 AS DECIMAL(10,2))"}}},
-        "postgresql": {
-            "servers": server.address,
-            "database": DATABASE,
-            "auth": {"username": SUPERUSER},
-            "table": {
-                "name": name.replace("-", "_"),
-                "columns": {"id": "bigint", "said": "text", "amount": "numeric(10,2)"},
-            },
-            "progressSchema": f"{name.replace('-', '_')}_progress",
-            **postgresql,
-        },
-    }
-
-
-class Orders:
-    """A source of JSON whose every record is known."""
-
-    def __init__(self, kafka: LocalKafka, name: str) -> None:
-        self.servers, self.topic = kafka.bootstrap_servers, f"{name}-in"
-        self.rows: list[Row] = []
-        create_topic(self.servers, self.topic, partitions=PARTITIONS)
-
-    def feed(self, rows: int) -> None:
-        """Into each partition."""
-        for partition in range(PARTITIONS):
-            documents = []
-            for _ in range(rows):
-                number = len(self.rows)
-                amount = None if number % 7 == 0 else number
-                text = f"{number} {TEXTS[number % len(TEXTS)]}"
-                documents.append(json.dumps({"id": number, "note": text, "amount": amount}).encode())
-                self.rows.append((number, text, None if amount is None else Decimal(amount) / 100))
-            produce(self.servers, self.topic, documents, partition=partition)
-
-
-def session_of(server: LocalPostgresql) -> psycopg.Connection[Any]:
-    return psycopg.connect(host="127.0.0.1", port=server.port, user=SUPERUSER, dbname=DATABASE)
-
-
-def rows_of(server: LocalPostgresql, name: str) -> list[Row]:
-    with session_of(server) as session:
-        found: list[Row] = session.execute(
-            f"SELECT id, said, amount FROM {name.replace('-', '_')} ORDER BY id".encode()
-        ).fetchall()
-    return found
-
-
-DECODE = {"format": "json", "schema": "id BIGINT NOT NULL, note STRING, amount BIGINT"}
 
 
 def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(

@@ -14,6 +14,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.records import Row
+from sinkpipeline.postgresql import cells
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.kind import PostgresqlClaim, PostgresqlKind
@@ -186,8 +187,19 @@ def test_rows_that_are_refused_by_a_merge(sink: SqlSink) -> None:
     assert len(sink.delivered()[P0]) == 9
 
 
-def test_two_partitions_that_would_deadlock_come_through(sink: SqlSink, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_partitions_that_would_deadlock_come_through(
+    sink: SqlSink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each changes, in every commit, the keys that the other one changes, in another order."""
+    both, met = threading.Barrier(2), threading.local()
+
+    def together(reached: str) -> None:
+        """Their first commits begin so; what follows a deadlock is for one of them alone."""
+        if reached == "sql-after-cell" and not hasattr(met, "other"):
+            met.other = True
+            both.wait(30)
+
+    monkeypatch.setattr(cells, "failpoint", together)
     sink.upsert = Upsert(key=("off",), deletes=True)
     sink.ends = {P0: 40, P1: 40}
     driver = sink.driver(step=40)

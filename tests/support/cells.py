@@ -50,6 +50,7 @@ class Store:
     cells: dict[str, Cell] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     commits: int = 0
+    connections: int = 0
     _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _late: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
 

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sinkpipeline.cells import ledger
-from sinkpipeline.cells.store import Puts, Version
+from sinkpipeline.cells.store import Cell, Puts, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.redrive import redrive_of
+from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.sinks import delivery, takeover, transactional
 from sinkpipeline.sinks.contract import Restart
@@ -66,6 +67,55 @@ def test_a_first_start_and_its_batches_and_a_resume() -> None:
     assert (meta.data, meta.partitions) == ("t1", {TOPIC: 2})
     assert refusal(first.batch, Reason.SUPERSEDED)
     assert delivered(store) == ONCE
+
+
+def went_back(store: Store, before: Mapping[str, Cell]) -> None:
+    """As a standby that took over without the last commits."""
+    store.cells = dict(before)
+    store.connections += 1
+
+
+def test_a_store_that_went_back_is_noticed_where_no_record_comes() -> None:
+    """No commit finds it out."""
+    store = Store()
+    driver = Driver(ports_on(store), ENDS, remembered=Remembered())
+    driver.batch()
+    before = dict(store.cells)
+    driver.drain()
+    store.connections += 1
+    driver.delivery.check_world()
+    went_back(store, before)
+    with pytest.raises(Restart, match="went back"):
+        driver.delivery.check_world()
+    driver.delivery.close()
+    refusal(driver.start, Reason.PROGRESS_REGRESSED)
+
+
+def test_an_earlier_driver_of_a_store_that_went_back_is_no_newer_one() -> None:
+    """Also where a task finds it, which knows of nothing else than another run."""
+    store, remembered = Store(), Remembered()
+    first = Driver(ports_on(store), ENDS, remembered=remembered)
+    first.batch()
+    before = dict(store.cells)
+    first.delivery.close()
+    driver = Driver(first.ports, ENDS, remembered=Remembered(remembered.memory))
+    driver.batch()
+    writer, offsets = next(driver.writers())
+    went_back(store, before)
+    told = refusal(lambda: driver.write(writer, offsets), Reason.SUPERSEDED)
+    assert isinstance(driver.delivery.explained(told), Restart)
+    driver.delivery.close()
+    refusal(driver.start, Reason.PROGRESS_REGRESSED)
+
+
+def test_a_newer_driver_is_one_also_on_another_connection() -> None:
+    store = Store()
+    driver = Driver(ports_on(store), ENDS)
+    driver.batch()
+    Driver(driver.ports, ENDS).batch()
+    store.connections += 1
+    told = refusal(driver.delivery.check_world, Reason.SUPERSEDED)
+    assert driver.delivery.explained(told) is told
 
 
 Told = dict[str, list[Fate]]

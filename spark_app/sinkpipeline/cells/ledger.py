@@ -305,17 +305,29 @@ class Place(Protocol):
 
 
 class CellFollower:
-    """Sees a newer driver in `meta`."""
+    """Sees a newer driver in `meta`, and a store that went back in all cells."""
 
     def __init__(self, cells: Cells, sink: SinkId, position: int) -> None:
         self._cells = cells
         self._sink = sink
+        self._connections = cells.connections
         self.position = position
+        self.tells_all = False
 
     def poll(self) -> Progress:
-        """One cell: who writes another one without having announced himself finds it moved, or we do."""
+        """One cell: who writes another one without having announced himself finds it moved, or we do.
+
+        All of them on another connection than before: a store that was restored, or a standby that took over, may be
+        without the last commits, and of a partition that gets no records nobody else would learn it.
+        """
         key = self._sink.meta_key
-        return Progress(meta=meta_in(self._cells.read([key])[key], self._sink))
+        meta = meta_in(self._cells.read([key])[key], self._sink)
+        self.tells_all = self._cells.connections != self._connections
+        if not self.tells_all:
+            return Progress(meta=meta)
+        seen = _Reading(self._cells, self._sink, tells_faults=False).all().progress
+        self._connections = self._cells.connections
+        return seen
 
     def close(self) -> None:
         pass

@@ -123,7 +123,9 @@ def passing_outages() -> Iterator[None]:
     except SinkPipelineError as error:
         if error.reason.counted:
             raise
-        raise InDoubt(str(error), aborted=True, told=error) from error
+        doubt = error.__cause__
+        silent = isinstance(doubt, InDoubt) and doubt.silent
+        raise InDoubt(str(error), aborted=True, told=error, silent=silent) from error
 
 
 class CellClaim:

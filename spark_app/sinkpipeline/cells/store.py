@@ -51,6 +51,10 @@ class Cells(Protocol):
         SinkPipelineError: SinkUnreachable, SinkRefused, ...
     """
 
+    @property
+    def connections(self) -> int:
+        """How many were made so far: on the other end of another one may be a store that went back."""
+
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         """For certain: what this tells was committed, and nothing that was committed before is missing."""
 

@@ -90,6 +90,10 @@ class Follower(Protocol):
     def poll(self) -> Progress:
         """Returns what was written since the follower began; it never waits."""
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether the last poll told what stands there by now, whenever it was written."""
+
     def close(self) -> None: ...
 
 

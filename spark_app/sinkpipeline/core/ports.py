@@ -38,16 +38,23 @@ class InDoubt(Exception):
 
     `aborted` where it does not count, for certain. `told` is what the table of causes says of it, where it has a cause.
     `share` tells how much of it was acknowledged, 0 to 1, where that is known: what came through in part was too much
-    at once.
+    at once. `silent` where the server answers nobody: each further attempt would wait as long for nothing.
     """
 
     def __init__(
-        self, text: str, *, aborted: bool = False, told: SinkPipelineError | None = None, share: float | None = None
+        self,
+        text: str,
+        *,
+        aborted: bool = False,
+        told: SinkPipelineError | None = None,
+        share: float | None = None,
+        silent: bool = False,
     ) -> None:
         super().__init__(text)
         self.aborted = aborted
         self.told = told
         self.share = share
+        self.silent = silent
 
     @property
     def outage(self) -> SinkPipelineError | None:

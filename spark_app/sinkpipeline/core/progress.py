@@ -152,6 +152,11 @@ def check_not_removed(progress: Progress, partitions: Iterable[SourcePartition])
         raise corrupt(f"the progress of {partition} was removed by a tombstone")
 
 
+def is_behind(state: PartitionProgress, known: PartitionProgress | None) -> bool:
+    """Whether it is of an earlier time than what is known, and no reset's."""
+    return known is not None and state.epoch <= known.epoch and is_before(state.next, known.next)
+
+
 def check(progress: Progress) -> None:
     """Refuses progress that contradicts itself.
 

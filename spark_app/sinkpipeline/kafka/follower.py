@@ -19,6 +19,8 @@ class ProgressFollower:
     It never waits: `poll` takes what has been committed since. Not for several threads at a time.
     """
 
+    tells_all = False
+
     def __init__(
         self, connection: Connection, topic: str, group_id: str, sink: SinkId, start: int | None = None
     ) -> None:

@@ -18,7 +18,7 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.lines import text
 from sinkpipeline.postgresql.settings import Upsert
-from sinkpipeline.postgresql.statements import STAGED, CellStatements, Keep, Merge, TableStatements
+from sinkpipeline.postgresql.statements import OLD_XIDS, STAGED, CellStatements, Keep, Merge, TableStatements
 from sinkpipeline.sinks.failpoints import failpoint
 
 _VERSION_BITS = 63
@@ -31,6 +31,10 @@ class PostgresqlCells:
         self._client = client
         self._cells = cells
         self._rows = rows
+
+    @property
+    def connections(self) -> int:
+        return self._client.made
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         with self._client.reading() as work:
@@ -129,10 +133,10 @@ class PostgresqlCells:
         """A temporary table goes with its session, and with the transaction that made it and did not count."""
         if to.table.upsert is None:
             return
-        [(there, differs)] = work.rows(STAGED, (to.staging, to.oid, to.staging))
-        if there and differs:
+        [(there, is_spent)] = work.rows(STAGED, (to.staging, to.oid, to.staging, OLD_XIDS, to.staging))
+        if there and is_spent:
             work.run(f"DROP TABLE {to.staging}")
-        if not there or differs:
+        if not there or is_spent:
             for statement in to.stage(to.table.upsert):
                 work.run(statement)
 

@@ -25,6 +25,7 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.postgresql.settings import Connection
+from sinkpipeline.postgresql.silence import answers, watched
 from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
 
 _LOG = logging.getLogger("sinkpipeline.postgresql")
@@ -46,6 +47,9 @@ _ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
 
 _BEGIN = (
     "BEGIN; SET LOCAL lock_timeout = {lock}; SET LOCAL idle_in_transaction_session_timeout = {idle}; "
+    # Of a machine that is gone within a COPY the server waits for rows, and by default asks after two hours.
+    "SET LOCAL tcp_keepalives_idle = {silence}; SET LOCAL tcp_keepalives_interval = {silence}; "
+    "SET LOCAL tcp_keepalives_count = 2; "
     # What a text means, and which rows are there, is not for a role's defaults to say.
     "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL intervalstyle = 'postgres'; "
     "SET LOCAL row_security = off; "
@@ -58,17 +62,25 @@ _REACH = "check that the server runs and that servers names it as this machine r
 
 
 class _Session(psycopg.Connection[Any]):
-    """A connection that waits for no answer for ever; it is closed then."""
+    """A connection that waits for no answer for ever, nor for a server that answers nobody; it is closed then."""
+
+    is_silent = False
 
     @override
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
-            return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
+            return super().wait(watched(gen, self._ask), interval, ANSWER_S if timeout is None else timeout)
         except psycopg.Error as error:
             if error.sqlstate is None and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 # Nothing that it may still say is an answer to what is asked next.
                 self.pgconn.finish()
             raise
+
+    def _ask(self) -> None:
+        info = self.info
+        if info.hostaddr and not answers(info.hostaddr, info.port):
+            self.is_silent = True
+            raise psycopg.OperationalError(f"{info.host} says nothing any more")
 
 
 class AlreadyThere(Exception):
@@ -124,7 +136,7 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._session: psycopg.Connection[Any] | None = None
+        self._session: _Session | None = None
         self.made = 0
         """How many sessions: what belongs to one is gone with it."""
 
@@ -177,16 +189,16 @@ class Client:
 
     def _begun(self) -> psycopg.Cursor[Any]:
         """In a transaction. What was kept may have ended meanwhile, and nothing was asked of it yet."""
-        begin = _BEGIN.format(lock=LOCK_TIMEOUT_MS, idle=IDLE_TIMEOUT_MS).encode()
+        begin = _BEGIN.format(lock=LOCK_TIMEOUT_MS, idle=IDLE_TIMEOUT_MS, silence=SILENCE_S // 3).encode()
         is_new = self._session is None
         try:
             return self._connected().execute(begin)
         except psycopg.OperationalError:
-            if is_new or self._session is None or not self._session.closed:
+            if is_new or self._session is None or not self._session.closed or self._session.is_silent:
                 raise
             return self._connected().execute(begin)
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> _Session:
         if self._session is None or self._session.closed:
             # One that can't be made leaves none.
             self._session = None
@@ -223,7 +235,8 @@ class Client:
             "sslmode": "disable" if connection.tls is None else "verify-full",
             # Neither is asked for by anything that we say.
             "gssencmode": "disable",
-            "passfile": "/dev/null",
+            # No file: libpq warns of one that is none.
+            "passfile": "/dev/null/none",
         }
         if connection.password_file is not None:
             found["password"] = _secret(connection.password_file)
@@ -246,11 +259,13 @@ class Client:
             self._roll_back()
         what = meaning_of_connecting(str(error)) if session is None else meaning(error.sqlstate)
         told = self._as_error(error, what)
+        silent = isinstance(error, errors.ConnectionTimeout) or (session is not None and session.is_silent)
         # A pooler answers too, where it has lost the server: only what a server says of its own work ends a doubt.
         unknown = committing and (lost or what in (Meaning.OUTAGE, Meaning.UNKNOWN))
-        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not unknown, told=told)
+        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not unknown, told=told, silent=silent)
         if lost and what not in (Meaning.CREDENTIALS, Meaning.REFUSED):
-            return InDoubt(str(doubt), aborted=doubt.aborted, told=told or self._unreachable(error))
+            doubt.told = told or self._unreachable(error)
+            return doubt
         match what:
             case Meaning.RECORD:
                 return RecordRefused(_verdict(error))

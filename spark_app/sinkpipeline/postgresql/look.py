@@ -10,6 +10,7 @@ from sinkpipeline.core.topics import Topic
 from sinkpipeline.postgresql.client import Client, Work
 from sinkpipeline.postgresql.kind import PostgresqlPorts
 from sinkpipeline.postgresql.settings import SinkSettings
+from sinkpipeline.postgresql.soundness import check_table
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements, quoted
 from sinkpipeline.postgresql.target import oid_of, unsafe_settings
 
@@ -87,6 +88,7 @@ def check_rights(ports: PostgresqlPorts, data: Topic | None, place: Topic | None
     # Each as a commit runs it: the server says what is missing.
     with ports.client.reading() as work:
         if data is not None:
+            check_table(work, settings, oid_of(data.id))
             for statement in TableStatements(settings.table, settings.progress_schema, oid_of(data.id)).checks:
                 work.rows(statement)
         if place is not None:

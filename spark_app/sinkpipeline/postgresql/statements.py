@@ -20,13 +20,19 @@ NUMBER, DELETED, ORDER, WON = "sinkpipeline_n", "sinkpipeline_deleted", "sinkpip
 KEPT, WAVE = "sinkpipeline_kept", "sinkpipeline_wave"
 """Columns of the temporary table, behind those of the target."""
 
+OLD_XIDS = 50_000_000
+IDLE_SESSION = "1h"
+"""A temporary table that stays keeps the whole database from forgetting old transactions: nobody else can vacuum it. So
+one is made anew after so many, and the session of one that is not used ends. A server stops at two thousand million."""
+
 STAGED = (
     "SELECT to_regclass(%s) IS NOT NULL, EXISTS (SELECT FROM pg_attribute AS s"
     " LEFT JOIN pg_attribute AS t ON t.attrelid = %s::oid AND t.attname = s.attname AND NOT t.attisdropped"
     " WHERE s.attrelid = to_regclass(%s) AND s.attnum > 0 AND s.attname NOT LIKE 'sinkpipeline\\_%%'"
     " AND (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (s.atttypid, s.atttypmod, s.attcollation))"
+    " OR (SELECT age(relfrozenxid) > %s FROM pg_class WHERE oid = to_regclass(%s))"
 )
-"""Whether a temporary table is there, and whether its columns are others than those of the target by now."""
+"""Whether a temporary table is there, and whether it is old, or has other columns than the target by now."""
 _MAY_BE_NAN = re.compile(r"\s*(real|float|double|numeric|decimal)", re.IGNORECASE)
 
 
@@ -243,6 +249,11 @@ class TableStatements:
                 "WITH NO DATA"
             ),
             f"ALTER TABLE {self.staging} {constraints}, ALTER COLUMN {WON} SET DEFAULT false",
+            # Servers before 14 have no such setting.
+            (
+                f"SELECT set_config('idle_session_timeout', '{IDLE_SESSION}', false)"
+                " WHERE current_setting('idle_session_timeout', true) = '0'"
+            ),
         )
 
     def fill(self, upsert: Upsert) -> str:

@@ -18,6 +18,7 @@ from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
 from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
 from sinkpipeline.postgresql.settings import SinkSettings
+from sinkpipeline.postgresql.soundness import check_kept, check_table
 from sinkpipeline.postgresql.statements import ORDER, CellStatements, TableStatements
 
 _ID = (
@@ -31,12 +32,10 @@ _COLUMNS = (
 )
 # Who may only insert may not look at a row: then a table that takes up room is one that holds data.
 _MAY_SELECT = "SELECT has_table_privilege(%s::oid, 'SELECT')"
-_TAKES_ROOM = "SELECT coalesce(sum(pg_relation_size(relid)), 0) > 0 FROM pg_partition_tree(%s::oid::regclass)"
-# Of a table and its partitions: r and p are tables, u is emptied by a crash, and what is elsewhere commits elsewhere.
-_UNSOUND = (
-    "SELECT c.oid::regclass::text, c.relkind IN ('r', 'p') FROM pg_class AS c"
-    " WHERE (c.oid = %s::oid OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass)))"
-    " AND (c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p') ORDER BY 1 LIMIT 1"
+_TAKES_ROOM = (
+    "SELECT sum(pg_relation_size(oid)) > 0 FROM (SELECT %s::oid::regclass AS oid"
+    # Nothing, of a table that is not partitioned.
+    " UNION SELECT relid FROM pg_partition_tree(%s::oid::regclass)) AS parts"
 )
 _ORDER_DIFFERS = (
     "SELECT o.attname, format_type(o.atttypid, o.atttypmod) FROM pg_attribute AS o"
@@ -45,14 +44,6 @@ _ORDER_DIFFERS = (
     " THEN o.atttypid IS DISTINCT FROM to_regtype(%s)::oid"
     " ELSE o.attname <> ALL(%s::text[])"
     " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
-)
-# Of a column, or of what its domain is made of.
-_BYTES = (
-    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), m.type"
-    " FROM unnest(%s::text[], %s::text[]) AS m (name, type) JOIN pg_attribute AS a"
-    " ON a.attname = m.name AND a.attrelid = %s::oid AND NOT a.attisdropped"
-    " JOIN pg_type AS t ON t.oid = a.atttypid"
-    " WHERE (lower(m.type) = 'bytea') <> ('bytea'::regtype IN (t.oid, t.typbasetype)) ORDER BY 1 LIMIT 1"
 )
 _ORDERED_BY = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
 # That a commit waits for the disk, each transaction asks for itself.
@@ -112,7 +103,7 @@ class PostgresqlTarget:
             if readable:
                 [(holds_data,)] = work.rows(self._statements.any_row)
             else:
-                [(holds_data,)] = work.rows(_TAKES_ROOM, (oid_of(found),))
+                [(holds_data,)] = work.rows(_TAKES_ROOM, (oid_of(found), oid_of(found)))
         return Topic(
             name=table.label,
             id=found,
@@ -140,25 +131,12 @@ class PostgresqlTarget:
             self.letters.take(letters)
         statements = TableStatements(self.settings.table, self.settings.progress_schema, oid_of(target.id))
         with self.client.reading() as work:
-            for name, oid in ((target.name, oid_of(target.id)), (place.name, oid_of(place.id))):
-                _check_sound(work, name, oid)
-            self._check_bytes(work, statements.oid)
+            check_kept(work, place.name, oid_of(place.id))
+            check_table(work, self.settings, statements.oid)
         self._take_order(statements)
         with self.client.reading() as work:
             for statement in statements.checks:
                 work.rows(statement)
-
-    def _check_bytes(self, work: Work, oid: str) -> None:
-        """What is a text here and bytes there is read as something else, and not refused."""
-        columns = self.settings.table.columns
-        asked = ([each.name for each in columns], [each.type for each in columns], oid)
-        for name, is_there, said in work.rows(_BYTES, asked):
-            raise SinkPipelineError(
-                Reason.SINK_REFUSED,
-                f'table {self.settings.table.label} has column "{name}" {is_there}, and the manifest says {said}: '
-                "bytes would be read as a text, or a text as bytes",
-                f"give table.columns.{name} the type of the column, and let its expression be of that type",
-            )
 
     def _take_order(self, statements: TableStatements) -> None:
         order, upsert = statements.create_order, self.settings.table.upsert
@@ -228,19 +206,6 @@ class PostgresqlTarget:
 def unsafe_settings(work: Work) -> list[str]:
     """The server's settings by which a crash of its machine takes what it has acknowledged, or damages it."""
     return [name for (name,) in work.rows(_UNSAFE)]
-
-
-def _check_sound(work: Work, name: str, oid: str) -> None:
-    """That what is committed there stays, and is committed with the rest."""
-    for found, is_table in work.rows(_UNSOUND, (oid, oid)):
-        fact = "is UNLOGGED: a server that crashes empties it" if is_table else "is no table of this server"
-        raise SinkPipelineError(
-            Reason.SINK_REFUSED,
-            f"{name}: {found} {fact}",
-            f"make it a table that keeps what it has: ALTER TABLE {found} SET LOGGED"
-            if is_table
-            else "name a table, of which no partition is a foreign one",
-        )
 
 
 @dataclass(frozen=True)

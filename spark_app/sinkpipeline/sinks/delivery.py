@@ -32,7 +32,7 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
-from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed
+from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed, is_behind
 from sinkpipeline.core.schemas import in_turns
 from sinkpipeline.core.starting import check_run, partition_counts
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, Stop, UnknownSchemas
@@ -54,6 +54,10 @@ _ANNOUNCED_S = 10.0
 _ANNOUNCED_STEP_S = 0.2
 _LIMITS_HOLD_S = 10.0
 """How long the limits of topics are believed; a task that finds a row beyond them looks itself."""
+
+
+class _WentBack(Restart):
+    """A store is as it was at an earlier time."""
 
 
 class SinkDelivery:
@@ -252,6 +256,12 @@ class SinkDelivery:
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
         if error.reason is Reason.SUPERSEDED:
+            try:
+                self._observe()
+            except _WentBack as back:
+                return back
+            except (Restart, SinkPipelineError):
+                pass
             return error
         try:
             self._world.check(delivered=self.progress.rows > 0)
@@ -338,9 +348,13 @@ class SinkDelivery:
 
     def _observe(self) -> None:
         """Reads on in the progress topic, so that tasks need not read far; a newer driver shows here first."""
-        seen = self._follower.poll()
+        seen, known = self._follower.poll(), self.progress.partitions
+        # First: the `meta` of an earlier time looks like a newer driver's, who leaves no partition behind us.
+        if self._follower.tells_all and any(
+            is_behind(state, known.get(each)) for each, state in seen.partitions.items()
+        ):
+            raise _WentBack("the sink has lost what it acknowledged: its store went back")
         check_run(self._settings.id, seen.meta, self._started.run)
-        known = self.progress.partitions
         check_not_removed(seen, known)
         if any(each not in known or is_before(known[each].next, state.next) for each, state in seen.partitions.items()):
             raise Restart("the progress topic knows more than this driver")

@@ -31,7 +31,7 @@ from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between
 from sinkpipeline.core.positions import describe as describe_positions
-from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, is_behind
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
@@ -293,8 +293,16 @@ class SinkStarter(SinkTakeover):
     def _meet(self, meta: Meta | None) -> None:
         super()._meet(meta)
         # A driver that has been superseded doesn't come back.
-        if self.remembered.is_ours and meta is not None and meta.run not in self._runs:
+        is_ours = self.remembered.is_ours and not self._went_back
+        if is_ours and meta is not None and meta.run not in self._runs:
             raise starting.superseded(self.settings.id, meta.run)
+
+    @override
+    def _is_behind(self, progress: Progress) -> bool:
+        memory = self.remembered.memory
+        if memory is None or not self.remembered.is_ours:
+            return False
+        return any(is_behind(state, memory.partitions.get(each)) for each, state in progress.partitions.items())
 
     @override
     def _believe(self, progress: Progress, topic: Topic) -> Progress:

@@ -43,6 +43,8 @@ class SinkTakeover:
     """The run that the newest attempt found, in step 2 if it came so far."""
     _topics_seen: int = field(default=0, init=False)
     """How many source topics its `meta` lists, those that are gone included."""
+    _went_back: bool = field(default=False, init=False)
+    """Whether the sink is as it was at an earlier time than this driver knows: then its `meta` is no newer driver's."""
     _interrupted: bool = field(default=False, init=False)
     """Whether an attempt may have been fenced: then whoever has announced itself since is newer than we are."""
 
@@ -121,12 +123,16 @@ class SinkTakeover:
         ends. What can be seen must do here; step 2 reads for certain.
         """
         progress, is_exact = self._ledger.look(topic, lambda found: self._believe(found, topic))
+        self._went_back = is_exact and self._is_behind(progress)
         self._meet(progress.meta)
         return self._believe(progress, topic) if is_exact else None
 
     def _believe(self, progress: Progress, topic: Topic) -> Progress:  # noqa: ARG002 - a start's depends on it
         """What counts of the progress that was found in a topic."""
         return progress
+
+    def _is_behind(self, progress: Progress) -> bool:  # noqa: ARG002 - only a driver that goes on knows anything
+        return False
 
     @contextmanager
     def _hold(self, *, source_topics: int = 0) -> Iterator[Hold]:

@@ -86,7 +86,7 @@ class TransactionalWriter(PartitionWriter):
             now = time.monotonic()
             self._troubles = self._troubles.met(now)
             self._costs = self._costs.with_retry(_why(trouble))
-            if self._troubles.are_enough(now, outage=_is_outage(trouble)):
+            if self._troubles.are_enough(now, outage=_is_outage(trouble)) or _is_silent(trouble):
                 raise self._given_up(trouble) from trouble
             _LOG.warning("%s: %s: %s; reading the truth", self._partition, type(trouble).__name__, trouble)
             self._give_up()
@@ -153,6 +153,11 @@ def _why(trouble: Fenced | InDoubt) -> str:
     if trouble.told is not None:
         return trouble.told.reason.value
     return "Aborted" if trouble.aborted else "InDoubt"
+
+
+def _is_silent(trouble: Fenced | InDoubt) -> bool:
+    """A task that waits holds a core that other sinks need; the driver, which goes on, holds none."""
+    return isinstance(trouble, InDoubt) and trouble.silent
 
 
 def _is_outage(trouble: Fenced | InDoubt) -> bool:
