@@ -18,9 +18,17 @@ import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import START_S, SYSTEM, TOKEN_S, Installation, Pipeline, documented_commands
+from support.cluster.installed import (
+    START_S,
+    SYSTEM,
+    TOKEN_S,
+    Installation,
+    Pipeline,
+    documented_commands,
+)
 from support.cluster.recording import unlike
 from support.kafka import topics
+from support.resource.truthful import APPLICATION, PIPELINE, untrue
 from support.waiting import wait_until
 from support.worlds.secure import Door, SecureKafka, documented
 
@@ -240,10 +248,8 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
     words = f"an operator whose tokens are good for {TOKEN_S} s works on"
     installed.report.tell("tokens", installed.operator_age_s(), words)
     helm = "helm {} sinkpipeline-operator --namespace sinkpipeline-system"
-    upgrade = (
-        helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
-    )
-    installed.type(upgrade)
+    upgrade = helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag={} --wait"
+    installed.type(upgrade.format("absent"))
     pipeline.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
     assert pipeline.told("Ready").startswith("False")
     pipeline.stream.feed(ROWS)
@@ -253,14 +259,27 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
 
 def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation) -> None:
     """In all that came before: so what dev/kubeflow plays for the quick tests is what happens."""
-    lines = list(installed.recorder.lines)
-    recording = ROOT / "build" / "e2e" / "kubeflow.json"
-    recording.parent.mkdir(parents=True, exist_ok=True)
-    recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = [line for line in list(installed.recorder.lines) if line["kind"] != PIPELINE]
+    _keep(lines, "kubeflow.json")
     replayed, strange = unlike(lines)
     assert strange == []
     installed.report.tell("the stand-in replays Kubeflow's changes of state", 0, f"{replayed} of {replayed}")
     installed.report.tell("the operator's memory", 0, installed.operator_memory())
+
+
+def test_no_status_ever_said_what_was_not_so(installed: Installation) -> None:
+    """In all that came before."""
+    lines = [line for line in list(installed.recorder.lines) if line["kind"] in (PIPELINE, APPLICATION)]
+    _keep(lines, "told.json")
+    statuses = [line for line in lines if line["kind"] == PIPELINE]
+    assert untrue(lines) == []
+    installed.report.tell("what statuses said", 0, f"{len(statuses)} of {len(statuses)} were true in themselves")
+
+
+def _keep(lines: Sequence[dict[str, Any]], name: str) -> None:
+    recording = ROOT / "build" / "e2e" / name
+    recording.parent.mkdir(parents=True, exist_ok=True)
+    recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 @contextlib.contextmanager
