@@ -19,6 +19,7 @@ import pytest
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
 from support.cluster.installed import (
+    APPLICATIONS,
     START_S,
     SYSTEM,
     TOKEN_S,
@@ -150,7 +151,7 @@ def _astray(row: str) -> dict[str, Any]:
     return {"select": {"partition": f"CASE CAST(value AS STRING) WHEN '{row}' THEN 99 END"}}
 
 
-def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None:
+def test_kubeflow_is_away_while_a_pipeline_is_edited_and_we_are_while_a_driver_ends(pipeline: Pipeline) -> None:
     case = "Kubeflow's operator is away during an edit"
     begin(pipeline, case)
     with pipeline.installed.kubeflow_away():
@@ -160,6 +161,30 @@ def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None
         pipeline.until(lambda: pipeline.told("Ready").startswith("False"), "it is not Ready", 30)
         pipeline.until_told(case, "SparkApplicationReady", "False NEW", deadline_s=60)
     pipeline.until_delivered(f"{case}, and comes back")
+    a_driver_ends_while_no_operator_runs(pipeline)
+
+
+def a_driver_ends_while_no_operator_runs(pipeline: Pipeline) -> None:
+    """In order: somebody has drained its node, or was done with it; that is no failure."""
+    case, installed = "a driver ends while our operator is away", pipeline.installed
+    before = pipeline.status["restarts"]
+    assert before["consecutive"] == 0
+    application = f"{APPLICATIONS.format(pipeline.namespace)}/{pipeline.name}"
+
+    def state() -> str:
+        told = installed.api.get(application).get("status") or {}
+        return str((told.get("applicationState") or {}).get("state"))
+
+    with installed.operator_away():
+        pipeline.kubectl("delete", "pod", f"{pipeline.name}-driver", "--timeout=90s")
+        pipeline.until(lambda: state() in ("COMPLETED", "FAILED"), "Kubeflow has seen the end", 90)
+        # It may miss how a pod has ended that is gone within the second: nobody knows that then.
+        known = state() == "COMPLETED"
+    seconds = pipeline.until(lambda: pipeline.status["restarts"]["total"] > before["total"], "the end is noted", 90)
+    found = pipeline.status["restarts"]
+    installed.report.tell(case, seconds, f"{found['lastReason']}, {found['consecutive']} failures", pipeline.line)
+    assert (found["total"], found["consecutive"]) == (before["total"] + 1, 0 if known else 1)
+    assert found.get("lastExitCode") == (0 if known else None)
 
 
 def test_secrets_open_a_secured_cluster(installed: Installation, target: Target, tmp_path: Path) -> None:
