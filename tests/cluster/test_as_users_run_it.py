@@ -35,6 +35,8 @@ from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
+LONGER_S = 35.0
+"""Than the 30 s for which a driver may lack executors (docs/design/0023)."""
 ROWS = 5_000
 """For each of four partitions."""
 
@@ -102,6 +104,29 @@ def test_without_room_for_executors_it_is_not_ready_and_says_why(pipeline: Pipel
     pipeline.installed.report.tell(f"{case}, and the manifest is mended", seconds, "the old driver has ended")
     pipeline.until_delivered(f"{case}, and the manifest is mended")
     pipeline.until_told(f"{case}, and the manifest is mended", "Ready", "True Running")
+    never_ready_without_executors(pipeline)
+
+
+def never_ready_without_executors(pipeline: Pipeline) -> None:
+    """Of a pipeline that was ready: records wait, no executor can come, and the operator is another one meanwhile."""
+    case, installed = "no node has room for the executors of an edit", pipeline.installed
+    pipeline.stream.feed(ROWS)
+    pipeline.set_conf(spark_kubernetes_executor_request_cores="64")
+    edited = installed.api.get(pipeline.path)["metadata"]["generation"]
+    told = pipeline.until_told(case, "SparkApplicationReady", "False Unschedulable", "Insufficient cpu", START_S)
+    assert told.startswith("no executor runs: pod "), told
+    begun = time.monotonic()
+    installed.restart_operator()
+    pipeline.until(lambda: time.monotonic() - begun > LONGER_S, "it goes on for a while", LONGER_S + 60)
+    assert pipeline.told("SparkApplicationReady") == "False Unschedulable"
+    since = [each for each in pipeline.statuses() if each.get("observedGeneration", 0) >= edited]
+    ready = [
+        each for each in since for found in each["conditions"] if found["type"] == "Ready" and found["status"] == "True"
+    ]
+    assert since
+    assert ready == []
+    words = "no status said Ready, not of another operator either"
+    installed.report.tell(case, time.monotonic() - begun, words, pipeline.line)
 
 
 def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, brokers: LocalKafka) -> None:
