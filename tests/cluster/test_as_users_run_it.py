@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from cluster.target import ROOT, Target
+from cluster.target import DIRECTORY, ROOT, Target
+from node.images import another_name
 from servers.local_kafka import LocalKafka
 from support.cluster.installed import (
     APPLICATIONS,
@@ -305,6 +306,26 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
     pipeline.stream.feed(ROWS)
     installed.type(helm.format("rollback") + " --wait")
     pipeline.until_delivered(f"{case}, and is rolled back")
+    if installed.target.kind == "local":
+        an_upgrade_names_another_image(pipeline, upgrade)
+
+
+def an_upgrade_names_another_image(pipeline: Pipeline, upgrade: str) -> None:
+    """That works: the same one by another name, which no registry has to have."""
+    case, another = "an upgrade names another image", "localhost/sinkpipeline-spark:another"
+    driver = pipeline.driver
+    assert driver is not None
+    image = image_of(driver)
+    with another_name(DIRECTORY, image, another):
+        pipeline.installed.type(upgrade.format("another"))
+        pipeline.stream.feed(ROWS)
+        pipeline.until(lambda: image_of(pipeline.driver) == another, "its driver has the other image", START_S)
+        pipeline.until_delivered(case)
+
+
+def image_of(pod: dict[str, Any] | None) -> str:
+    containers = [] if pod is None else pod["spec"]["containers"]
+    return next((each["image"] for each in containers if each["name"] == "spark-kubernetes-driver"), "")
 
 
 def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation) -> None:
