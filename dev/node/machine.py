@@ -30,6 +30,16 @@ _DOWN_S: Final = 20.0
 _POLL_S: Final = 0.1
 _CUT: Final = "sinkpipeline_cut"
 _NUMBERS: Final = range(1, 100)
+_ASK: Final = """
+import sys, urllib.error, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+try:
+    print(opener.open(sys.argv[1], timeout=5).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError:
+    print(0)
+"""
 
 
 def up(directory: Path, images: Path) -> Cluster:
@@ -132,11 +142,18 @@ def cut(directory: Path, addresses: Sequence[str]) -> Iterator[None]:
         _in_network(state, "nft", "delete", "table", "inet", _CUT)
 
 
-def _in_network(state: State, *argv: str) -> None:
+def http_status(directory: Path, url: str) -> int:
+    """What answers there, as the kubelet asks a pod: this machine knows no way to one. 0 where nobody does."""
+    state = State.load(directory)
+    return int(_in_network(state, sys.executable, "-c", _ASK, url))
+
+
+def _in_network(state: State, *argv: str) -> str:
     command = ["nsenter", f"--net=/proc/{state.pid.read_text()}/ns/net", "--", *argv]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise NodeError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout
 
 
 def _start(state: State) -> State:

@@ -16,16 +16,28 @@ from typing import Any
 
 import pytest
 
-from cluster.target import ROOT, Target
+from cluster.target import DIRECTORY, ROOT, Target
+from node.images import another_name
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import START_S, SYSTEM, TOKEN_S, Installation, Pipeline, documented_commands
+from support.cluster.installed import (
+    APPLICATIONS,
+    START_S,
+    SYSTEM,
+    TOKEN_S,
+    Installation,
+    Pipeline,
+    documented_commands,
+)
 from support.cluster.recording import unlike
 from support.kafka import topics
+from support.resource.truthful import APPLICATION, PIPELINE, untrue
 from support.waiting import wait_until
 from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
+LONGER_S = 35.0
+"""Than the 30 s for which a driver may lack executors (docs/design/0023)."""
 ROWS = 5_000
 """For each of four partitions."""
 
@@ -93,6 +105,29 @@ def test_without_room_for_executors_it_is_not_ready_and_says_why(pipeline: Pipel
     pipeline.installed.report.tell(f"{case}, and the manifest is mended", seconds, "the old driver has ended")
     pipeline.until_delivered(f"{case}, and the manifest is mended")
     pipeline.until_told(f"{case}, and the manifest is mended", "Ready", "True Running")
+    never_ready_without_executors(pipeline)
+
+
+def never_ready_without_executors(pipeline: Pipeline) -> None:
+    """Of a pipeline that was ready: records wait, no executor can come, and the operator is another one meanwhile."""
+    case, installed = "no node has room for the executors of an edit", pipeline.installed
+    pipeline.stream.feed(ROWS)
+    pipeline.set_conf(spark_kubernetes_executor_request_cores="64")
+    edited = installed.api.get(pipeline.path)["metadata"]["generation"]
+    told = pipeline.until_told(case, "SparkApplicationReady", "False Unschedulable", "Insufficient cpu", START_S)
+    assert told.startswith("no executor runs: pod "), told
+    begun = time.monotonic()
+    installed.restart_operator()
+    pipeline.until(lambda: time.monotonic() - begun > LONGER_S, "it goes on for a while", LONGER_S + 60)
+    assert pipeline.told("SparkApplicationReady") == "False Unschedulable"
+    since = [each for each in pipeline.statuses() if each.get("observedGeneration", 0) >= edited]
+    ready = [
+        each for each in since for found in each["conditions"] if found["type"] == "Ready" and found["status"] == "True"
+    ]
+    assert since
+    assert ready == []
+    words = "no status said Ready, not of another operator either"
+    installed.report.tell(case, time.monotonic() - begun, words, pipeline.line)
 
 
 def test_a_namespace_that_kubeflow_does_not_serve(installed: Installation, brokers: LocalKafka) -> None:
@@ -142,7 +177,7 @@ def _astray(row: str) -> dict[str, Any]:
     return {"select": {"partition": f"CASE CAST(value AS STRING) WHEN '{row}' THEN 99 END"}}
 
 
-def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None:
+def test_kubeflow_is_away_while_a_pipeline_is_edited_and_we_are_while_a_driver_ends(pipeline: Pipeline) -> None:
     case = "Kubeflow's operator is away during an edit"
     begin(pipeline, case)
     with pipeline.installed.kubeflow_away():
@@ -152,6 +187,30 @@ def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None
         pipeline.until(lambda: pipeline.told("Ready").startswith("False"), "it is not Ready", 30)
         pipeline.until_told(case, "SparkApplicationReady", "False NEW", deadline_s=60)
     pipeline.until_delivered(f"{case}, and comes back")
+    a_driver_ends_while_no_operator_runs(pipeline)
+
+
+def a_driver_ends_while_no_operator_runs(pipeline: Pipeline) -> None:
+    """In order: somebody has drained its node, or was done with it; that is no failure."""
+    case, installed = "a driver ends while our operator is away", pipeline.installed
+    before = pipeline.status["restarts"]
+    assert before["consecutive"] == 0
+    application = f"{APPLICATIONS.format(pipeline.namespace)}/{pipeline.name}"
+
+    def state() -> str:
+        told = installed.api.get(application).get("status") or {}
+        return str((told.get("applicationState") or {}).get("state"))
+
+    with installed.operator_away():
+        pipeline.kubectl("delete", "pod", f"{pipeline.name}-driver", "--timeout=90s")
+        pipeline.until(lambda: state() in ("COMPLETED", "FAILED"), "Kubeflow has seen the end", 90)
+        # It may miss how a pod has ended that is gone within the second: nobody knows that then.
+        known = state() == "COMPLETED"
+    seconds = pipeline.until(lambda: pipeline.status["restarts"]["total"] > before["total"], "the end is noted", 90)
+    found = pipeline.status["restarts"]
+    installed.report.tell(case, seconds, f"{found['lastReason']}, {found['consecutive']} failures", pipeline.line)
+    assert (found["total"], found["consecutive"]) == (before["total"] + 1, 0 if known else 1)
+    assert found.get("lastExitCode") == (0 if known else None)
 
 
 def test_secrets_open_a_secured_cluster(installed: Installation, target: Target, tmp_path: Path) -> None:
@@ -240,27 +299,58 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back(pipeline: Pipeline) 
     words = f"an operator whose tokens are good for {TOKEN_S} s works on"
     installed.report.tell("tokens", installed.operator_age_s(), words)
     helm = "helm {} sinkpipeline-operator --namespace sinkpipeline-system"
-    upgrade = (
-        helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag=absent --wait"
-    )
-    installed.type(upgrade)
+    upgrade = helm.format("upgrade") + " charts/sinkpipeline-operator --reuse-values --set spark.image.tag={} --wait"
+    installed.type(upgrade.format("absent"))
     pipeline.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
     assert pipeline.told("Ready").startswith("False")
     pipeline.stream.feed(ROWS)
     installed.type(helm.format("rollback") + " --wait")
     pipeline.until_delivered(f"{case}, and is rolled back")
+    if installed.target.kind == "local":
+        an_upgrade_names_another_image(pipeline, upgrade)
+
+
+def an_upgrade_names_another_image(pipeline: Pipeline, upgrade: str) -> None:
+    """That works: the same one by another name, which no registry has to have."""
+    case, another = "an upgrade names another image", "localhost/sinkpipeline-spark:another"
+    driver = pipeline.driver
+    assert driver is not None
+    image = image_of(driver)
+    with another_name(DIRECTORY, image, another):
+        pipeline.installed.type(upgrade.format("another"))
+        pipeline.stream.feed(ROWS)
+        pipeline.until(lambda: image_of(pipeline.driver) == another, "its driver has the other image", START_S)
+        pipeline.until_delivered(case)
+
+
+def image_of(pod: dict[str, Any] | None) -> str:
+    containers = [] if pod is None else pod["spec"]["containers"]
+    return next((each["image"] for each in containers if each["name"] == "spark-kubernetes-driver"), "")
 
 
 def test_the_stand_in_would_have_done_what_kubeflow_did(installed: Installation) -> None:
     """In all that came before: so what dev/kubeflow plays for the quick tests is what happens."""
-    lines = list(installed.recorder.lines)
-    recording = ROOT / "build" / "e2e" / "kubeflow.json"
-    recording.parent.mkdir(parents=True, exist_ok=True)
-    recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = [line for line in list(installed.recorder.lines) if line["kind"] != PIPELINE]
+    _keep(lines, "kubeflow.json")
     replayed, strange = unlike(lines)
     assert strange == []
     installed.report.tell("the stand-in replays Kubeflow's changes of state", 0, f"{replayed} of {replayed}")
     installed.report.tell("the operator's memory", 0, installed.operator_memory())
+
+
+def test_no_status_ever_said_what_was_not_so(installed: Installation) -> None:
+    """In all that came before."""
+    lines = [line for line in list(installed.recorder.lines) if line["kind"] in (PIPELINE, APPLICATION)]
+    _keep(lines, "told.json")
+    statuses = [line for line in lines if line["kind"] == PIPELINE]
+    assert untrue(lines) == []
+    installed.report.tell("what statuses said", 0, f"{len(statuses)} of {len(statuses)} were true in themselves")
+
+
+def _keep(lines: Sequence[dict[str, Any]], name: str) -> None:
+    recording = ROOT / "build" / "e2e" / name
+    recording.parent.mkdir(parents=True, exist_ok=True)
+    recording.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 @contextlib.contextmanager

@@ -28,11 +28,14 @@ from support.cluster.report import Report
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.resource.seen import REACTION_S, Object, SeenPipeline
+from support.resource.truthful import PIPELINE
 from support.waiting import wait_until
 
 NAMESPACE = "shop"
 SYSTEM = "sinkpipeline-system"
 KUBEFLOW = "spark-operator"
+OPERATOR = "app.kubernetes.io/name=sinkpipeline-operator"
+"""The label of its pods."""
 APPLICATIONS = "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications"
 START_S = 180.0
 ACTION_S = 150.0
@@ -97,7 +100,7 @@ class Installation:
         self.type(f"kubectl --namespace {SYSTEM} rollout status {deployment} --timeout=120s")
 
     def operators(self) -> list[Object]:
-        return self.pods("app.kubernetes.io/name=sinkpipeline-operator", SYSTEM)
+        return self.pods(OPERATOR, SYSTEM)
 
     def operator_age_s(self) -> float:
         """Of its oldest pod."""
@@ -113,14 +116,39 @@ class Installation:
 
     @contextlib.contextmanager
     def kubeflow_away(self) -> Iterator[None]:
-        controller = "deployment/spark-operator-controller"
-        self.kubectl("scale", controller, "--replicas=0", namespace=KUBEFLOW)
-        selector = "app.kubernetes.io/component=controller"
-        wait_until(lambda: not self.pods(selector, KUBEFLOW), "Kubeflow's controller is gone", 60)
+        with self._away("spark-operator-controller", "app.kubernetes.io/component=controller", KUBEFLOW):
+            yield
+
+    @contextlib.contextmanager
+    def webhook_away(self) -> Iterator[None]:
+        """Kubeflow's, which every SparkApplication passes."""
+        with self._away("spark-operator-webhook", "app.kubernetes.io/component=webhook", KUBEFLOW):
+            yield
+
+    @contextlib.contextmanager
+    def operator_away(self) -> Iterator[None]:
+        with self._away("sinkpipeline-operator", OPERATOR, SYSTEM):
+            yield
+        self.until_rolled_out("sinkpipeline-operator", SYSTEM)
+
+    @contextlib.contextmanager
+    def _away(self, deployment: str, selector: str, namespace: str) -> Iterator[None]:
+        """Without any of its pods."""
+        scale = ("scale", f"deployment/{deployment}")
         try:
+            self.kubectl(*scale, "--replicas=0", namespace=namespace)
+            wait_until(lambda: not self.pods(selector, namespace), f"{deployment} is gone", 90)
             yield
         finally:
-            self.kubectl("scale", controller, "--replicas=1", namespace=KUBEFLOW)
+            self.kubectl(*scale, "--replicas=1", namespace=namespace)
+
+    def until_rolled_out(self, deployment: str, namespace: str) -> None:
+        self.type(f"kubectl --namespace {namespace} rollout status deployment/{deployment} --timeout=150s")
+
+    def restart_operator(self) -> None:
+        """Its pod is deleted, and another one is Ready."""
+        self.kubectl("delete", "pod", f"--selector={OPERATOR}", namespace=SYSTEM)
+        self.until_rolled_out("sinkpipeline-operator", SYSTEM)
 
     def type(self, commands: str, **environ: str) -> str:
         """What a person types, in a shell in the root of the repository; what it prints."""
@@ -241,6 +269,14 @@ class Pipeline(SeenPipeline):
         return self.stream.total - self.stream.judge(self.data).missing
 
     # --- waiting ---
+
+    def statuses(self) -> list[Object]:
+        """All that were told since the recording began, in order."""
+        return [
+            line["status"]
+            for line in list(self.installed.recorder.lines)
+            if line["kind"] == PIPELINE and line["metadata"]["name"] == self.name
+        ]
 
     def until_told(self, case: str, kind: str, wanted: str, words: str = "", deadline_s: float = REACTION_S) -> str:
         """Until a condition is `<status> <reason>` with those words; the message, which the report has too."""

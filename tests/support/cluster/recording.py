@@ -1,7 +1,7 @@
 """What Kubeflow's real operator did on a cluster, and whether the stand-in in dev/kubeflow would have done the same.
 
 A recording is a list of lines as a watch saw them, in order: the time in seconds, what became of which object, and
-of the object only what the state machine reads. `unlike` replays it.
+of the object only what the state machine reads. `unlike` replays it. What pipelines tell meanwhile stands beside it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from typing import Any
 
 from kubeflow import states
 from servers.kube_api import KubeApi
+from support.resource.seen import RESOURCES
+from support.resource.truthful import APPLICATION, PIPELINE
 
 Object = dict[str, Any]
 
-APPLICATION, POD = "SparkApplication", "Pod"
+POD = "Pod"
 _PATHS = {
+    PIPELINE: RESOURCES,
     APPLICATION: "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications",
     POD: "/api/v1/namespaces/{}/pods",
 }
+_META = ("name", "uid", "resourceVersion", "deletionTimestamp")
+_TOLD = ("observedGeneration", "phase", "conditions", "restarts", "sparkApplication")
 _LATE_S = 10.0
 """The operator reads a pod from its own cache, and writes later: it may have seen any state of the last seconds."""
 
@@ -108,7 +113,10 @@ def _state(application: Object) -> str:
 
 
 def _read_by_the_operator(kind: str, found: Object) -> Object:
-    meta = {key: found["metadata"][key] for key in ("name", "uid", "deletionTimestamp") if key in found["metadata"]}
+    meta = {key: found["metadata"][key] for key in _META if key in found["metadata"]}
+    if kind == PIPELINE:
+        told = found.get("status") or {}
+        return {"metadata": meta, "status": {key: told[key] for key in _TOLD if key in told}}
     if kind == APPLICATION:
         spec = {key: value for key, value in found["spec"].items() if key in ("suspend", "restartPolicy")}
         status = {key: value for key, value in (found.get("status") or {}).items() if key != "executorState"}
