@@ -1,7 +1,8 @@
-"""What is told while the API server does not answer; no driver runs here."""
+"""What is told while Kafka or the API server does not answer; no driver runs here."""
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from cluster.target import DIRECTORY, Target
 from node import machine
 from servers.control_plane import ControlPlaneError
-from support.cluster.installed import KUBEFLOW, SYSTEM, Installation
+from support.cluster.installed import KUBEFLOW, SYSTEM, Installation, Pipeline
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -19,6 +20,30 @@ Object = dict[str, Any]
 PROBES_S = 11.0
 """Two periods of the chart's readinessProbe, and a second."""
 UNHEALTHY = "Readiness probe failed: HTTP probe failed with statuscode: 503"
+
+
+def test_a_removal_that_kafka_does_not_answer_says_so_and_goes_as_it_is_printed(
+    installed: Installation, target: Target
+) -> None:
+    case = "deleted with its topics, and Kafka does not answer"
+    with socket.create_server((target.kafka_host, 0), backlog=256) as silence:
+        pipeline = Pipeline(installed, f"{target.kafka_host}:{silence.getsockname()[1]}")
+        try:
+            pipeline.apply(suspend=True, deletionPolicy="Delete")
+            pipeline.until(lambda: pipeline.status.get("phase") == "Suspended", "it is suspended")
+            pipeline.until(lambda: installed.api.get(pipeline.path)["metadata"].get("finalizers"), "it is held back")
+            pipeline.delete("--wait=false")
+            told = pipeline.until_told(case, "Reconciling", "True KafkaNotAnswering", pipeline.servers, 45)
+            assert pipeline.condition("Ready")["message"] == told
+            pipeline.until(lambda: pipeline.events("KafkaNotAnswering"), "an event tells it", 30)
+            installed.type(pipeline.printed())
+            seconds = pipeline.until(lambda: installed.api.find(pipeline.path) is None, "the resource is gone")
+            installed.report.tell(case, seconds, "as it is printed: the resource is gone")
+        finally:
+            # Else its finalizer would stand in the way of whoever deletes all.
+            pipeline.kubectl("delete", "sinkpipeline", pipeline.name, "--ignore-not-found", "--wait=false")
+            if installed.api.find(pipeline.path) is not None:
+                pipeline.kubectl("annotate", "sinkpipeline", pipeline.name, "sinkpipeline.io/keep-topics=true")
 
 
 def test_an_operator_is_not_ready_while_the_api_server_is_away(installed: Installation, target: Target) -> None:

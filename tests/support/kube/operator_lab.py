@@ -401,8 +401,8 @@ class OperatorLab:
         state |= {"executionAttempts": 1, "lastSubmissionAttemptTime": None, "terminationTime": None}
         self._api.merge(f"{self._path('sparkapplication')}/{name}/status", {"status": state})
 
-    def make_executor(self, name: str, number: int, status: Mapping[str, Any]) -> None:
-        """A pod as Spark's driver makes it, without a node."""
+    def make_executor(self, name: str, number: int, status: Mapping[str, Any], *, node: str = "") -> None:
+        """A pod as Spark's driver makes it; by default without a node, and on none that would run it."""
         driver = self.pod(name)
         assert driver is not None
         meta = driver["metadata"]
@@ -412,7 +412,7 @@ class OperatorLab:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"{name}-exec-{number}", "labels": labels, "ownerReferences": [owner]},
-            "spec": {"containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
+            "spec": {"nodeName": node, "containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
         }
         self._api.create(self._path("pod"), pod)
         self.set_executor(name, number, status)
