@@ -21,12 +21,14 @@ from node.cgroups import remove_cgroup
 from node.credentials import write_credentials
 from node.images import import_images
 from node.state import INTERFACE, NAME, PODS, PORT, NodeError, State
+from node.traces import Machine, changes, namespace_of, processes_in
 from servers.control_plane import Cluster, ControlPlaneError, control_plane_binaries
 from servers.local_process import cache_directory
 from servers.waiting import InVainError, wait_for
 
 _UP_S: Final = 120.0
 _DOWN_S: Final = 20.0
+_GONE_S: Final = 10.0
 _POLL_S: Final = 0.1
 _CUT: Final = "sinkpipeline_cut"
 _NUMBERS: Final = range(1, 100)
@@ -56,6 +58,7 @@ def up(directory: Path, images: Path) -> Cluster:
     for name in ("logs", "stopped"):
         state.made(name)
     state.images.mkdir(parents=True, exist_ok=True)
+    Machine.look().save(state.before)
     try:
         state = _start(state)
         cluster = Cluster(state.kubeconfig, directory)
@@ -70,13 +73,14 @@ def up(directory: Path, images: Path) -> Cluster:
     return cluster
 
 
-def down(directory: Path) -> None:
-    """Ends it, wherever it stands; nothing is left but containerd's images."""
+def down(directory: Path) -> list[str]:
+    """Ends it, wherever it stands; what of it is left all the same, which should be nothing but containerd's images."""
     if not (directory / "settings.json").exists():
         shutil.rmtree(directory, ignore_errors=True)
-        return
+        return []
     state = State.load(directory)
     pid = _running(state)
+    namespace = None if pid is None else namespace_of(pid)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _DOWN_S
@@ -89,7 +93,22 @@ def down(directory: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         # The kernel removes both ends with the node's namespace, a moment after its last process.
         subprocess.run(["ip", "link", "delete", state.link], capture_output=True, check=False)
+    left = _left(state, namespace)
     shutil.rmtree(directory, ignore_errors=True)
+    return left
+
+
+def _left(state: State, namespace: int | None) -> list[str]:
+    """The kernel takes a moment for what was in its namespaces."""
+    before = Machine.load(state.before) if state.before.exists() else None
+
+    def look() -> list[str]:
+        processes = [] if namespace is None else processes_in(namespace)
+        return processes + ([] if before is None else changes(before, Machine.look()))
+
+    with contextlib.suppress(InVainError):
+        wait_for(lambda: not look(), "nothing is left", _GONE_S)
+    return look()
 
 
 def programs_directory() -> Path:
