@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from typing import Final
 
 from cluster import choice
@@ -55,7 +57,9 @@ def _run(command: list[str]) -> int:
     left: list[str] = []
     try:
         _up()
-        code = subprocess.run(command, check=False).returncode
+        # All that it starts is one run: the first process installs, and the others add to its report.
+        environ = os.environ | {"SINKPIPELINE_E2E": uuid.uuid4().hex}
+        code = subprocess.run(command, check=False, env=environ).returncode
     finally:
         if not was_up:
             left = [*choice.down(), *_children()]

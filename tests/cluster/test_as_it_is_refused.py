@@ -103,7 +103,7 @@ def said_by_spark_submit(pipeline: Pipeline) -> str:
     """The whole of it, as Kubeflow's operator has it in the SparkApplication, which is gone by now."""
     found = [
         line["status"]["applicationState"]["errorMessage"]
-        for line in list(pipeline.installed.recorder.lines)
+        for line in pipeline.installed.recorder.lines
         if line["kind"] == APPLICATION
         and line["metadata"]["name"] == pipeline.name
         and (line["status"].get("applicationState") or {}).get("errorMessage")

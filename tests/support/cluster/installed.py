@@ -62,13 +62,20 @@ def documented_commands(section: str, page: str = "install.md", block: int = 0) 
 class Installation:
     """A cluster on which the operator is, or will be, installed."""
 
-    def __init__(self, target: Target, directory: Path, report: Report) -> None:
+    def __init__(self, target: Target, directory: Path, report: Report, recorded: Path | None = None) -> None:
+        """`recorded`: the folder for what is seen, where other processes write too."""
         self.target = target
         self.cluster: Cluster = target.cluster
         self.api = KubeApi(Path(target.kubeconfig))
         self.report = report
-        self.recorder = Recorder(self.api, NAMESPACE)
+        self.recorder = Recorder(self.api, NAMESPACE, recorded or directory / "recorded")
         self._directory = directory
+        self._leaving: list[Pipeline] = []
+
+    def leave(self, pipeline: Pipeline) -> None:
+        """It is deleted, and ends while something else begins."""
+        pipeline.delete("--wait=false")
+        self._leaving.append(pipeline)
 
     def install(self) -> None:
         """By the commands of docs/install.md."""
@@ -82,7 +89,7 @@ class Installation:
         assert not_now in commands
         self.type(commands.replace(not_now, ""))
 
-    def shorten_tokens(self, seconds: int) -> None:
+    def shorten_tokens(self, seconds: int, release: str = "sinkpipeline-operator", namespace: str = SYSTEM) -> None:
         """The operator's pod gets tokens of the API server for so long; the kubelet renews them meanwhile."""
         token = {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}}
         authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
@@ -94,17 +101,16 @@ class Installation:
             "volumes": [{"name": "token", "projected": {"sources": sources}}],
             "containers": [{"name": "operator", "volumeMounts": [mount]}],
         }
-        deployment = "deployment/sinkpipeline-operator"
         patch = json.dumps({"spec": {"template": {"spec": spec}}})
-        self.kubectl("patch", deployment, "--type=strategic", "-p", patch, namespace=SYSTEM)
-        self.type(f"kubectl --namespace {SYSTEM} rollout status {deployment} --timeout=120s")
+        self.kubectl("patch", f"deployment/{release}", "--type=strategic", "-p", patch, namespace=namespace)
+        self.until_rolled_out(release, namespace)
 
-    def operators(self) -> list[Object]:
-        return self.pods(OPERATOR, SYSTEM)
+    def operators(self, namespace: str = SYSTEM) -> list[Object]:
+        return self.pods(OPERATOR, namespace)
 
-    def operator_age_s(self) -> float:
+    def operator_age_s(self, namespace: str = SYSTEM) -> float:
         """Of its oldest pod."""
-        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators()]
+        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators(namespace)]
         return (dt.datetime.now(dt.timezone.utc) - min(begun)).total_seconds()
 
     def operator_memory(self) -> str:
@@ -191,6 +197,9 @@ class Installation:
             return str(error)
 
     def close(self) -> None:
+        """Once what was left to end has ended."""
+        for pipeline in self._leaving:
+            pipeline.delete("--timeout=90s")
         self.api.close()
 
 
@@ -274,7 +283,7 @@ class Pipeline(SeenPipeline):
         """All that were told since the recording began, in order."""
         return [
             line["status"]
-            for line in list(self.installed.recorder.lines)
+            for line in self.installed.recorder.lines
             if line["kind"] == PIPELINE and line["metadata"]["name"] == self.name
         ]
 

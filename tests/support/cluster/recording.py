@@ -7,9 +7,12 @@ of the object only what the state machine reads. `unlike` replays it. What pipel
 from __future__ import annotations
 
 import datetime as dt
+import json
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from kubeflow import states
@@ -32,21 +35,48 @@ _LATE_S = 10.0
 
 
 class Recorder:
-    """Follows a namespace from its making until `close`."""
+    """Follows a namespace from its making on, into a file of a folder that several processes of a run write to."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
+    def __init__(self, api: KubeApi, namespace: str, directory: Path) -> None:
         self._api = api
-        self.lines: list[Object] = []
-        self._began = time.monotonic()
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._out = (directory / f"{os.getpid()}.jsonl").open("a", buffering=1)
+        self._lock = threading.Lock()
         for kind, path in _PATHS.items():
             threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True).start()
+
+    @property
+    def lines(self) -> list[Object]:
+        """Of all processes of the run so far."""
+        texts = [path.read_text() for path in sorted(self._directory.glob("*.jsonl"))]
+        # The last line may be half written.
+        return merged(json.loads(line) for text in texts for line in text[: text.rfind("\n") + 1].splitlines())
 
     def _follow(self, kind: str, path: str) -> None:
         for change in self._api.follow(path):
             if kind == POD and not change.new["metadata"]["name"].endswith("-driver"):
                 continue
-            line = {"at": round(time.monotonic() - self._began, 2), "kind": kind, "event": change.kind}
-            self.lines.append({**line, **_read_by_the_operator(kind, change.new)})
+            line = {"at": round(time.time(), 2), "kind": kind, "event": change.kind}
+            with self._lock:
+                self._out.write(f"{json.dumps({**line, **_read_by_the_operator(kind, change.new)})}\n")
+
+
+def merged(lines: Iterable[Object]) -> list[Object]:
+    """In order, each once: several processes saw the same, and who begins late calls added what was there before."""
+    seen: set[tuple[str, str, bool]] = set()
+    known: set[str] = set()
+    found = []
+    for line in sorted(lines, key=lambda each: float(each["at"])):
+        meta, is_end = line["metadata"], line["event"] == "DELETED"
+        version = (meta["uid"], meta.get("resourceVersion", ""), is_end)
+        if version not in seen:
+            late = line["event"] == "ADDED" and meta["uid"] in known
+            found.append({**line, "event": "MODIFIED"} if late else line)
+        seen.add(version)
+        known.add(meta["uid"])
+    began = found[0]["at"] if found else 0.0
+    return [{**line, "at": round(line["at"] - began, 2)} for line in found]
 
 
 def unlike(recording: list[Object]) -> tuple[int, list[str]]:
