@@ -271,6 +271,14 @@ class Pipeline(SeenPipeline):
         lines = self.installed.kubectl("get", "sinkpipelines", self.name, namespace=self.namespace).splitlines()
         return " ".join(lines[-1].split())
 
+    @property
+    def last_event(self) -> str:
+        """As `kubectl describe` shows it, last."""
+        found = self.cluster.get("events", f"--namespace={self.namespace}")["items"]
+        ours = [each for each in found if each["involvedObject"]["name"] == self.name]
+        last = max(ours, key=lambda each: str(each.get("lastTimestamp")), default=None)
+        return "" if last is None else f"{last['type']} {last['reason']}: {last['message']}"
+
     def delivered(self) -> int:
         """By an independent consumer."""
         if topics.topic_id(self.servers, self.data) is None:
@@ -295,7 +303,7 @@ class Pipeline(SeenPipeline):
 
         seconds = self.until(look, f"{kind} is {wanted} {words!r}", deadline_s)
         message: str = self.condition(kind)["message"]
-        self.installed.report.tell(case, seconds, f"{kind} {wanted}: {message}", self.line)
+        self.installed.report.tell(case, seconds, f"{kind} {wanted}: {message}", self.line, self.last_event)
         return message
 
     def printed(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-_HEAD = ("case", "seconds", "what was told", "`kubectl get sinkpipelines`")
+_HEAD = ("case", "seconds", "what was told", "`kubectl get sinkpipelines`", "the last event")
 
 
 class Report:
@@ -19,8 +19,9 @@ class Report:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text("".join(_row(each) for each in (_HEAD, ("---",) * len(_HEAD))))
 
-    def tell(self, case: str, seconds: float, words: str, line: str = "") -> None:
-        row = _row((case, f"{seconds:.0f}", words.replace("|", "\\|").replace("\n", " "), line))
+    def tell(self, case: str, seconds: float, words: str, line: str = "", event: str = "") -> None:
+        cells = (each.replace("|", "\\|").replace("\n", " ") for each in (words, line, event))
+        row = _row((case, f"{seconds:.0f}", *cells))
         with self._path.open("a") as out:
             out.write(row)
 

@@ -47,5 +47,5 @@ class Unserved:
             dt.datetime.fromisoformat(each) for each in (told["lastTransitionTime"], made["creationTimestamp"])
         )
         words = f"Stalled {pipeline.told('Stalled')}: {told['message']}"
-        self._installed.report.tell(_CASE, (at - since).total_seconds(), words, pipeline.line)
+        self._installed.report.tell(_CASE, (at - since).total_seconds(), words, pipeline.line, pipeline.last_event)
         return str(told["message"])
