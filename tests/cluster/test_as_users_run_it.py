@@ -6,6 +6,7 @@ What these tests hold, the stand-ins in dev/kubeflow play, so that the quick tes
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline_operator.child import remedies
+from sinkpipeline_operator.kube.client import Ref
 from support.cluster.beginning import ROWS, begin
 from support.cluster.installed import START_S, Pipeline, documented_commands
 from support.kafka import topics
@@ -52,6 +55,9 @@ def test_what_a_person_decides_is_done_as_it_is_printed(pipeline: Pipeline) -> N
     begin(pipeline, case, sinks=[sink], transform=_astray(bad))
     pipeline.until(lambda: pipeline.status["totals"].get("deadLettered") == 1, "the status counts a dead letter", 90)
     assert pipeline.delivered() == pipeline.stream.total - 1
+    ours = Ref(pipeline.namespace, pipeline.name)
+    [look] = re.findall(r"`(kubectl .*?)`", remedies.in_cluster("`sinkpipeline dlq list`", ours, sink["name"]))
+    assert "pending" in pipeline.installed.type(look).lower()
     pipeline.apply(transform=_astray("nobody"))
     asked = {"pipeline": pipeline.name, "sink": sink["name"], "action": "Redrive"}
     action = {"apiVersion": "sinkpipeline.io/v1alpha1", "kind": "SinkPipelineAction"}

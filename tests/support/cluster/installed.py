@@ -201,6 +201,7 @@ class Installation:
         for pipeline in self._leaving:
             pipeline.delete("--timeout=90s")
         self.api.close()
+        self.recorder.close()
 
 
 class Pipeline(SeenPipeline):

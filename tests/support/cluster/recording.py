@@ -43,8 +43,18 @@ class Recorder:
         directory.mkdir(parents=True, exist_ok=True)
         self._out = (directory / f"{os.getpid()}.jsonl").open("a", buffering=1)
         self._lock = threading.Lock()
-        for kind, path in _PATHS.items():
-            threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True)
+            for kind, path in _PATHS.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """After the API client is closed, which ends the watches."""
+        for thread in self._threads:
+            thread.join()
+        self._out.close()
 
     @property
     def lines(self) -> list[Object]:

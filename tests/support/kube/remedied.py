@@ -133,7 +133,7 @@ BY_THE_OPERATOR: Final[Mapping[str, Typed]] = {
         1, "tests/kube/test_remedies.py::test_what_was_delivered_or_not_is_looked_at_as_it_is_printed"
     ),
     "kubectl -n x exec x-driver -- sinkpipeline dlq list x": Typed(
-        1, "tests/kube/test_remedies.py::test_what_was_delivered_or_not_is_looked_at_as_it_is_printed"
+        1, "tests/cluster/test_as_users_run_it.py::test_what_a_person_decides_is_done_as_it_is_printed"
     ),
     "kubectl -n x annotate --overwrite sinkpipeline x x=true": Typed(
         1,
