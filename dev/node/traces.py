@@ -89,10 +89,10 @@ def changes(before: Machine, now: Machine) -> list[str]:
 
 
 def namespace_of(pid: int) -> int | None:
-    """Of its processes; None where it runs no more."""
+    """Of its processes; None where it runs no more, or nobody may look."""
     try:
         return (_PROC / str(pid) / "ns/pid").stat().st_ino
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
         return None
 
 
