@@ -101,9 +101,15 @@ cluster: install helm ## A cluster with our images and Kubeflow's operator: KUBE
 cluster-down: install ## End it; nothing of it is left but what the next one would build again
 	@PYTHONPATH=dev $(RUN) -m cluster down
 
-# What is up already stays up, for the next run; what this run brought up ends with it.
+# What is up already stays up, for the next run; what this run brought up ends with it. What others would notice is alone, the
+# rest two at a time: a start of Spark computes with one core most of its time.
+E2E = $(RUN) -m pytest --costs build/costs/e2e-$(1).json $(2)
 e2e: install helm ## All of it as users run it, on that cluster: installed as the docs say, robbed and killed, and counted
-	@PYTHONPATH=dev $(RUN) -m cluster run $(RUN) -m pytest --costs build/costs/e2e.json tests/cluster
+	@PYTHONPATH=dev $(RUN) -m cluster run sh -c '\
+	  $(call E2E,first,tests/cluster/test_as_the_operator_ends.py); first=$$?; \
+	  $(call E2E,two,--numprocesses 2 --dist loadfile tests/cluster/test_as_users_run_it.py tests/cluster/test_as_it_waits.py); two=$$?; \
+	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
+	  exit $$((first | two | $$?))'
 
 # SINK=postgresql: into a table, whose server is killed too.
 demo: servers $(filter postgresql,$(SINK)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics

@@ -186,7 +186,9 @@ def _running(seed: int, sink: str, console: Console) -> Iterator[Run]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         kafka = stack.enter_context(LocalKafka(brokers=3, host=target.kafka_host))
-        installed = Installation(target, directory, Report(OUT[sink] / "told.md"))
+        report = Report(OUT[sink] / "told.md")
+        report.begin()
+        installed = Installation(target, directory, report)
         stack.callback(installed.close)
         installed.install()
         pipeline: Subject

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
+from typing import Final
 
 from cluster import choice
 from cluster.target import Target
 from deployed.chart import ChartError
 from node.state import NodeError
+from node.traces import adopt_orphans, children
 from servers.control_plane import ControlPlaneError
+from servers.waiting import InVainError, wait_for
+
+_ENDED_S: Final = 10.0
 
 
 def main() -> None:
@@ -21,7 +29,7 @@ def main() -> None:
         case ["up"]:
             _tell(_up())
         case ["down"]:
-            choice.down()
+            sys.exit(_say(choice.down()))
         case ["run", *command] if command:
             sys.exit(_run(command))
         case _:
@@ -43,14 +51,33 @@ def _tell(target: Target) -> None:
 
 
 def _run(command: list[str]) -> int:
-    """The command's exit code. What was up before stays up."""
+    """The command's exit code. What was up before stays up; of the rest nothing may be left."""
     was_up = choice.is_up()
+    adopt_orphans()
+    left: list[str] = []
     try:
         _up()
-        return subprocess.run(command, check=False).returncode
+        # All that it starts is one run: the first process installs, and the others add to its report.
+        environ = os.environ | {"SINKPIPELINE_E2E": uuid.uuid4().hex}
+        code = subprocess.run(command, check=False, env=environ).returncode
     finally:
         if not was_up:
-            choice.down()
+            left = [*choice.down(), *_children()]
+    return code or _say(left)
+
+
+def _children() -> list[str]:
+    """What the command has left running; who was told to end may take a moment."""
+    with contextlib.suppress(InVainError):
+        wait_for(lambda: not children(), "nothing runs", _ENDED_S)
+    return children()
+
+
+def _say(left: list[str]) -> int:
+    """The exit code."""
+    for each in left:
+        print(f"cluster: left behind: {each}", file=sys.stderr)
+    return 1 if left else 0
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def is_up() -> bool:
     return running is not None and _answers(running)
 
 
-def down() -> None:
-    """Ends what `up` has made; a cluster of KUBECONFIG stays as it is."""
+def down() -> list[str]:
+    """Ends what `up` has made; a cluster of KUBECONFIG stays as it is. What is left on this machine all the same."""
     target = Target.load()
     if target is not None and target.kind == "kind":
         _run("kind", "delete", "cluster", f"--name={_KIND}", f"--kubeconfig={target.kubeconfig}", deadline_s=_KIND_S)
     # Also what an `up` that was killed has left.
-    machine.down(DIRECTORY)
+    return machine.down(DIRECTORY)
 
 
 def _given() -> Target:

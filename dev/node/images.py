@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import subprocess
@@ -31,6 +32,18 @@ def import_images(state: State, layout: Path) -> None:
         if there.get(name) != manifest["digest"]:
             _import(state, layout, manifest, set(_ctr(state, "content", "list", "-q").split()))
     drop_unreferenced(layout)
+
+
+@contextlib.contextmanager
+def another_name(directory: Path, image: str, name: str) -> Iterator[None]:
+    """The node in that directory knows one of its images by another name too, meanwhile."""
+    state = State.load(directory)
+    _ctr(state, "images", "tag", "--force", image, name)
+    try:
+        yield
+    finally:
+        # Containers of it go on: its content has the first name still.
+        _ctr(state, "images", "rm", name)
 
 
 def write_archive(layout: Path, manifest: dict[str, Any], held: Collection[str], out: IO[bytes]) -> None:

@@ -21,15 +21,27 @@ from node.cgroups import remove_cgroup
 from node.credentials import write_credentials
 from node.images import import_images
 from node.state import INTERFACE, NAME, PODS, PORT, NodeError, State
+from node.traces import Machine, changes, namespace_of, processes_in
 from servers.control_plane import Cluster, ControlPlaneError, control_plane_binaries
 from servers.local_process import cache_directory
 from servers.waiting import InVainError, wait_for
 
 _UP_S: Final = 120.0
 _DOWN_S: Final = 20.0
+_GONE_S: Final = 10.0
 _POLL_S: Final = 0.1
 _CUT: Final = "sinkpipeline_cut"
 _NUMBERS: Final = range(1, 100)
+_ASK: Final = """
+import sys, urllib.error, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+try:
+    print(opener.open(sys.argv[1], timeout=5).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError:
+    print(0)
+"""
 
 
 def up(directory: Path, images: Path) -> Cluster:
@@ -46,6 +58,7 @@ def up(directory: Path, images: Path) -> Cluster:
     for name in ("logs", "stopped"):
         state.made(name)
     state.images.mkdir(parents=True, exist_ok=True)
+    Machine.look().save(state.before)
     try:
         state = _start(state)
         cluster = Cluster(state.kubeconfig, directory)
@@ -60,13 +73,14 @@ def up(directory: Path, images: Path) -> Cluster:
     return cluster
 
 
-def down(directory: Path) -> None:
-    """Ends it, wherever it stands; nothing is left but containerd's images."""
+def down(directory: Path) -> list[str]:
+    """Ends it, wherever it stands; what of it is left all the same, which should be nothing but containerd's images."""
     if not (directory / "settings.json").exists():
         shutil.rmtree(directory, ignore_errors=True)
-        return
+        return []
     state = State.load(directory)
     pid = _running(state)
+    namespace = None if pid is None else namespace_of(pid)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _DOWN_S
@@ -79,7 +93,22 @@ def down(directory: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         # The kernel removes both ends with the node's namespace, a moment after its last process.
         subprocess.run(["ip", "link", "delete", state.link], capture_output=True, check=False)
+    left = _left(state, namespace)
     shutil.rmtree(directory, ignore_errors=True)
+    return left
+
+
+def _left(state: State, namespace: int | None) -> list[str]:
+    """The kernel takes a moment for what was in its namespaces."""
+    before = Machine.load(state.before) if state.before.exists() else None
+
+    def look() -> list[str]:
+        processes = [] if namespace is None else processes_in(namespace)
+        return processes + ([] if before is None else changes(before, Machine.look()))
+
+    with contextlib.suppress(InVainError):
+        wait_for(lambda: not look(), "nothing is left", _GONE_S)
+    return look()
 
 
 def programs_directory() -> Path:
@@ -132,11 +161,18 @@ def cut(directory: Path, addresses: Sequence[str]) -> Iterator[None]:
         _in_network(state, "nft", "delete", "table", "inet", _CUT)
 
 
-def _in_network(state: State, *argv: str) -> None:
+def http_status(directory: Path, url: str) -> int:
+    """What answers there, as the kubelet asks a pod: this machine knows no way to one. 0 where nobody does."""
+    state = State.load(directory)
+    return int(_in_network(state, sys.executable, "-c", _ASK, url))
+
+
+def _in_network(state: State, *argv: str) -> str:
     command = ["nsenter", f"--net=/proc/{state.pid.read_text()}/ns/net", "--", *argv]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise NodeError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout
 
 
 def _start(state: State) -> State:

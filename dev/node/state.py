@@ -80,6 +80,11 @@ class State:
         return self.directory / "pid"
 
     @property
+    def before(self) -> Path:
+        """What this machine was like."""
+        return self.directory / "before.json"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 

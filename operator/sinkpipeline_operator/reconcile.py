@@ -187,7 +187,8 @@ class Reconciler:
         known = self._known(seen, decision, self._hear(seen, memory.hearing), memory)
         if removal is not None:
             kafka = None if seen.pipeline is None else seen.pipeline.spec.source.kafka
-            known = replace(known, wait=wait_of(removal, None if kafka is None else kafka.connection.bootstrap_servers))
+            servers = None if kafka is None else kafka.connection.bootstrap_servers
+            known = replace(known, wait=wait_of(removal, seen.ref, servers))
             if removal.error is not None:
                 # What was seen before may be so no more.
                 memory.announced = None

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from cluster.target import ROOT, Target
 from servers.local_kafka import LocalKafka
-from support.cluster.installed import TOKEN_S, Installation, Pipeline
+from support.cluster import witness
+from support.cluster.installed import Installation, Pipeline
 from support.cluster.report import Report
+from support.cluster.shared import Shared
+from support.cluster.unserved import Unserved
 
 
 @pytest.fixture(scope="session")
@@ -20,18 +24,23 @@ def target() -> Target:
 
 @pytest.fixture(scope="session")
 def brokers(target: Target) -> Iterator[LocalKafka]:
-    """Three of them, which pods reach."""
-    with LocalKafka(brokers=3, host=target.kafka_host) as ours:
+    """Three of them, which pods reach; one for a process beside another one, which has three."""
+    number = 3 if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" else 1
+    with LocalKafka(brokers=number, host=target.kafka_host) as ours:
         yield ours
 
 
 @pytest.fixture(scope="session")
 def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The operator, by the commands of docs/install.md."""
-    report = Report(ROOT / "build" / "e2e" / "report.md")
-    ours = Installation(target, tmp_path_factory.mktemp("installed"), report)
-    ours.install()
-    ours.shorten_tokens(TOKEN_S)
+    """The operator, by the commands of docs/install.md; by the first process of a run."""
+    shared = Shared(ROOT / "build" / "e2e")
+    report = Report(shared.directory / "report.md")
+    with shared.turn() as first:
+        ours = Installation(target, tmp_path_factory.mktemp("installed"), report, shared.recorded)
+        if first:
+            report.begin()
+            ours.install()
+            witness.install(ours)
     yield ours
     ours.close()
 
@@ -41,5 +50,12 @@ def pipeline(installed: Installation, brokers: LocalKafka) -> Iterator[Pipeline]
     ours = Pipeline(installed, brokers.bootstrap_servers)
     ours.stream.create()
     yield ours
-    # Its pods make room for those of the next test.
-    ours.delete("--timeout=90s")
+    # It ends while the next test begins.
+    installed.leave(ours)
+
+
+@pytest.fixture(scope="module")
+def unserved(installed: Installation, brokers: LocalKafka) -> Iterator[Unserved]:
+    """Of a module whose other tests pass the two minutes that it takes until a person is told."""
+    with Unserved(installed, brokers.bootstrap_servers) as ours:
+        yield ours

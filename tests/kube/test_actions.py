@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
+from kubeflow import pods
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_kafka import LocalKafka
 from sinkpipeline_operator.child import remedies
@@ -16,6 +18,7 @@ from support.kafka import topics
 from support.kube.job_pods import JobPods
 from support.kube.operator_lab import ACCOUNT, IMAGE, Object, OperatorLab
 from support.kube.pod_security import violations
+from support.kube.policies import tight_quota
 from support.kube.suspended import Suspended
 from support.waiting import wait_until
 
@@ -289,19 +292,19 @@ def restricted(
 def test_a_reset_without_access_to_kafka(restricted: Callable[..., Suspended], api_server: Cluster) -> None:
     pipeline = restricted()
     lab = pipeline.lab
-    with JobPods(api_server, lab.namespace) as pods:
+    with JobPods(api_server, lab.namespace) as ran:
         action = ask_for_a_reset(pipeline)
         shown = lab.until_asked(action, "AwaitingConfirmation")
         assert "from 20 to 0" in shown["preview"]
         lab.confirm(action)
         lab.until_asked(action, "Succeeded")
     assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
-    for pod in pods.seen:
+    for pod in ran.seen:
         assert violations(pod["spec"]) == []
         assert (pod["spec"]["serviceAccountName"], pod["spec"]["automountServiceAccountToken"]) == (ACCOUNT, False)
         assert pod["spec"]["containers"][0]["image"] == IMAGE
     jobs = [each["metadata"]["name"] for each in lab.all("jobs")]
-    assert sorted(jobs) == sorted(pod["metadata"]["labels"]["job-name"] for pod in pods.seen)
+    assert sorted(jobs) == sorted(pod["metadata"]["labels"]["job-name"] for pod in ran.seen)
     lab.delete("sinkpipelineaction", action)
     lab.until(lambda: lab.all("jobs") == [], "what it made goes with it")
 
@@ -309,7 +312,7 @@ def test_a_reset_without_access_to_kafka(restricted: Callable[..., Suspended], a
 def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
     pipeline = restricted(bad=[3, 5, 7])
     lab = pipeline.lab
-    with JobPods(api_server, lab.namespace) as pods:
+    with JobPods(api_server, lab.namespace) as ran:
         action = lab.ask(pipeline=name, sink="copy", action="Purge", upTo={"beforeOffsets": ["0:2"]})
         shown = lab.until_asked(action, "AwaitingConfirmation")
         assert "2 PENDING letters" in shown["preview"]
@@ -317,7 +320,7 @@ def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_ser
         lab.confirm(action)
         lab.until_asked(action, "Succeeded")
     assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.dead)) == 1
-    lines = [json.loads(line) for line in pods.log.splitlines()]
+    lines = [json.loads(line) for line in ran.log.splitlines()]
     assert {line["pipeline"] for line in lines} == {f"{lab.namespace}/{name}"}
     assert "2 PENDING letters" in lines[0]["message"]
 
@@ -326,18 +329,40 @@ def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_ser
 def test_a_redrive_whose_pod_is_killed(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
     pipeline = restricted(bad=[3, 5, 7])
     lab = pipeline.lab
-    with JobPods(api_server, lab.namespace) as pods:
+    with JobPods(api_server, lab.namespace) as ran:
         # As the event of dead letters prints it.
         action = lab.type(remedies.redrive(Ref(lab.namespace, name), "copy")).split()[0].rpartition("/")[2]
         shown = lab.until_asked(action, "AwaitingConfirmation")
         assert "3 letters of" in shown["preview"]
-        pods.kill_next = True
+        ran.kill_next = True
         lab.confirm(action)
         lab.until_asked(action, "Succeeded", 150)
         assert "redrove: 3 delivered" in lab.asked(action)["message"]
-    assert len(pods.seen) == 3, "a preview, one that was killed, and one that went on"
+    assert len(ran.seen) == 3, "a preview, one that was killed, and one that went on"
     rows = topics.texts(topics.read_committed(pipeline.sink.servers, pipeline.sink.data))
     assert sorted(map(int, rows)) == list(range(20))
+
+
+@pytest.mark.thorough("an operator of its own, which misses a pod after half a minute")
+def test_where_the_job_of_an_action_is_looked_at_is_typed_as_it_is_printed(
+    restricted: Callable[..., Suspended],
+) -> None:
+    pipeline = restricted()
+    lab = pipeline.lab
+    mute = ask_for_a_reset(pipeline)
+    # Nobody runs its pod, which ends without a word.
+    [pod] = lab.until(lambda: lab.all("pods"), "the pod of the preview is there")
+    now = dt.datetime.now(dt.timezone.utc)
+    status = json.dumps({"status": pods.ended(pod, pods.Ended(2, "Error", "", now, now))})
+    lab.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p", status)
+    [describe] = commands(lab.until_asked(mute, "Failed")["error"]["remedy"])
+    lab.until(lambda: "PodFailurePolicy" in lab.type(describe), "that shows why the Job has ended")
+
+    with tight_quota(lab, {"pods": "0"}):
+        refused = ask_for_a_reset(pipeline)
+        found = lab.until(lambda: commands(lab.asked(refused).get("message", "")), "a pod is missed", 60)
+        assert "there is none" in lab.asked(refused)["message"]
+        assert "exceeded quota: tight" in lab.type(found[0])
 
 
 @pytest.mark.parametrize("point", ["action-after-config", "action-after-job"])
@@ -353,14 +378,14 @@ def test_an_operator_that_is_killed_makes_one_job(
     lab.start()
     lab.until_phase(name, "Suspended")
     lab.kill()
-    with JobPods(api_server, lab.namespace) as pods:
+    with JobPods(api_server, lab.namespace) as ran:
         lab.start(failpoint=point)
         action = ask_for_a_reset(pipeline)
         lab.kill_at(point)
         lab.start()
         lab.confirm(action, lab.until_asked(action, "AwaitingConfirmation")["digest"])
         lab.until_asked(action, "Succeeded")
-        assert len(pods.seen) == 2
+        assert len(ran.seen) == 2
     assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
 
 

@@ -12,13 +12,17 @@ import pytest
 
 from kubeflow import pods
 from sinkpipeline.core.status import condition_of
+from support.kube.kubelet import Kubelet
 from support.kube.operator_lab import OperatorLab
+from support.kube.policies import tight_quota
 from support.kube.scripts import Script, SinkScript
 
 pytestmark = pytest.mark.kube
 
 Object = dict[str, Any]
 AWAY = "WebhookUnavailable"
+ELSEWHERE = "elsewhere"
+"""A node whose pods nobody runs."""
 NODES = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available."
 PULL = 'Back-off pulling image "registry.invalid/sinkpipeline:1": ErrImagePull: no such host'
 PULLS = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": PULL}}, "name": "spark-kubernetes-driver"}
@@ -82,8 +86,7 @@ def test_each_thing_that_a_start_waits_for_is_told(lab: OperatorLab, name: str) 
 
     lab.drivers.keep(pipeline, SETTING_UP)
     told = lab.until_condition(name, "SparkApplicationReady", "False", "StartDeadlineExceeded")
-    [describe] = re.findall(r"`([^`]+)`", told["message"])
-    assert f"{name}-driver" in lab.type(describe)
+    assert f"{name}-driver" in lab.type(command(told))
 
     lab.drivers.keep(pipeline, None)
     lab.until_ready(name)
@@ -126,6 +129,8 @@ def test_executors_that_do_not_come_are_told_without_a_pod_of_theirs(lab: Operat
     assert (
         f"a quota or a webhook may refuse them, which the driver logs, `kubectl -n {lab.namespace}" in told["message"]
     )
+    with kubelets(lab):
+        assert lab.type(command(told)) == f"what {name}-driver logs\n"
     assert lab.condition(name, "Ready")["reason"] == "NoExecutors"
     lab.until(lambda: "NoExecutors: none of 2 executors registered" in lab.told(name), "an event tells it")
     driver.change(executors=2, sinks={})
@@ -147,13 +152,17 @@ def test_executors_that_do_not_come_are_told_without_a_pod_of_theirs(lab: Operat
     lab.until(
         lambda: "1 of their pods are being set up" in lab.condition(name, "Ready")["message"], "a pod is told", 20
     )
+    lab.make_executor(name, 2, {"phase": "Running"}, node=ELSEWHERE)
+    lab.until(lambda: "1 of their pods run: " in lab.condition(name, "Ready")["message"], "another pod is told", 20)
+    with kubelets(lab):
+        assert lab.type(command(lab.condition(name, "Ready"))) == f"what {name}-exec-2 logs\n"
     driver.change(executors=1)
     lab.until_ready(name)
 
 
 def test_a_quota_that_refuses_the_driver_is_the_one_cause_that_is_told(lab: OperatorLab, name: str) -> None:
     """Of several KB of spark-submit's words, in a submission that is FAILED at once."""
-    with quota(lab, {"pods": "0"}):
+    with tight_quota(lab, {"pods": "0"}):
         lab.apply(
             lab.pipeline(name, failurePolicy={"maxConsecutiveFailures": 2, "backoff": {"initial": "1s", "max": "1s"}})
         )
@@ -186,7 +195,7 @@ def test_what_refuses_the_child_is_told(lab: OperatorLab, name: str) -> None:
 
 @pytest.mark.thorough("another refusal of the child, which is beside it")
 def test_a_quota_that_refuses_the_child_needs_a_person(lab: OperatorLab, name: str) -> None:
-    with quota(lab, {"count/sparkapplications.sparkoperator.k8s.io": "0"}):
+    with tight_quota(lab, {"count/sparkapplications.sparkoperator.k8s.io": "0"}):
         lab.apply(lab.pipeline(name))
         told = lab.until_condition(name, "Stalled", "True", "QuotaExceeded")
         assert "raise the quota" in told["message"]
@@ -194,6 +203,23 @@ def test_a_quota_that_refuses_the_child_needs_a_person(lab: OperatorLab, name: s
         lab.stays(lambda: lab.status_writes(name) == writes, "the same refusal is written once", 4)
     lab.until_ready(name)
     assert lab.condition(name, "Stalled")["status"] == "False"
+
+
+def command(told: Object) -> str:
+    """The one that a condition names."""
+    [only] = re.findall(r"`([^`]+)`", told["message"])
+    return str(only)
+
+
+@contextlib.contextmanager
+def kubelets(lab: OperatorLab) -> Iterator[None]:
+    """They answer for the pods of both nodes."""
+
+    def log(_: str, pod: str) -> str:
+        return f"what {pod} logs\n"
+
+    with Kubelet(lab.cluster.kubeconfig, log), Kubelet(lab.cluster.kubeconfig, log, node=ELSEWHERE):
+        yield
 
 
 def needed_at_first(lab: OperatorLab, name: str, reason: str) -> bool:
@@ -205,24 +231,6 @@ def needed_at_first(lab: OperatorLab, name: str, reason: str) -> bool:
 
 def submissions(lab: OperatorLab, name: str) -> list[Object]:
     return [each for each in lab.events(name) if each["message"].startswith("the driver could not be submitted")]
-
-
-@contextlib.contextmanager
-def quota(lab: OperatorLab, hard: Object) -> Iterator[None]:
-    """With the status that the quota controller of a cluster would write."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "tight"},
-        "spec": {"hard": hard},
-    }
-    lab.kubectl("apply", "-f", "-", stdin=json.dumps(document))
-    status = json.dumps({"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
-    lab.kubectl("patch", "resourcequota", "tight", "--subresource=status", "--type=merge", "-p", status)
-    try:
-        yield
-    finally:
-        lab.kubectl("delete", "resourcequota", "tight")
 
 
 @contextlib.contextmanager

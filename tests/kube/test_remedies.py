@@ -6,18 +6,24 @@ script; that the way out is one is shown by another real start.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
+from sinkpipeline.cli.main import cli
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.topics import Memory
+from sinkpipeline_operator.child.remedies import in_cluster
+from sinkpipeline_operator.kube.client import Ref
 from support.kafka import topics
 from support.kube import remedied
 from support.kube.operator_lab import OperatorLab
@@ -160,3 +166,22 @@ def test_a_circuit_is_closed_as_it_is_printed(pipeline: Suspended) -> None:
     lab.drivers.play((lab.namespace, name), Script())
     lab.type(restart)
     lab.until_ready(name)
+
+
+def test_what_was_delivered_or_not_is_looked_at_as_it_is_printed(pipeline: Suspended) -> None:
+    """By remedies of actions."""
+    lab, name = pipeline.lab, pipeline.name
+    ours = Ref(lab.namespace, name)
+    told = {in_cluster(text, ours, "copy") for _, text in remedied.texts() if "`sinkpipeline " in text}
+    looks = {each for text in told for each in COMMAND.findall(text) if each.startswith(f"kubectl -n {ours.namespace}")}
+    [progress] = [each for each in looks if " get " in each]
+    [letters] = [each for each in looks if " exec " in each]
+    pipeline.apply(suspend=False)
+    lab.until_ready(name)
+    [sink] = json.loads(lab.type(progress))
+    assert sink["name"] == "copy"
+    # Kubelets play no `kubectl exec` here: it is typed on a node. It is read, but for the file, which this world lacks.
+    program, *arguments = shlex.split(letters.partition(" -- ")[2])
+    assert program == "sinkpipeline"
+    answer = CliRunner().invoke(cli, arguments)
+    assert "/etc/sinkpipeline/config/pipeline.json can't be read" in str(answer.exception)

@@ -37,6 +37,14 @@ def test_what_is_to_be_typed_is_typed_by_a_test() -> None:
     assert typed - remedied.OF_NO_STATUS - {Reason.SUPERSEDED} <= remedied.WITH_A_COMMAND
 
 
+def test_what_the_operator_itself_prints_is_typed_by_a_test() -> None:
+    printed = {command: typed.places for command, typed in remedied.BY_THE_OPERATOR.items()}
+    assert remedied.commands_of_the_operator() == printed, (
+        "a new command: say here which test types it as it is printed"
+    )
+    assert [typed.by for typed in remedied.BY_THE_OPERATOR.values() if not remedied.types_something(typed.by)] == []
+
+
 def test_no_remedy_on_a_cluster_is_of_the_command() -> None:
     found = [remedy for reason, remedy in remedied.remedies() if reason is not Reason.USAGE_INVALID]
     assert [remedy for remedy in found if OF_THE_COMMAND.search(_without_exec(in_cluster(remedy)))] == []

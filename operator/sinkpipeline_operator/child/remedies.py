@@ -81,6 +81,10 @@ def keep_topics(pipeline: Ref) -> str:
     return f"kubectl -n {pipeline.namespace} annotate --overwrite sinkpipeline {pipeline.name} {KEEP_TOPICS}=true"
 
 
+def without_topics(pipeline: Ref) -> str:
+    return f"to delete the resource alone, and keep its topics: `{keep_topics(pipeline)}`"
+
+
 def removal_barred(pipeline: Ref, trouble: SinkPipelineError | None, *, has_kafka: bool) -> SinkPipelineError:
     """Why a pipeline's topics can't be removed with it, and how to let it go without.
 
@@ -92,8 +96,7 @@ def removal_barred(pipeline: Ref, trouble: SinkPipelineError | None, *, has_kafk
     fact = "the manifest can't be read" if has_kafka else "the operator has no access to Kafka"
     fact = fact if trouble is None else trouble.message
     reason = Reason.MANIFEST_INVALID if trouble is None else trouble.reason
-    remedy = f"to delete the resource alone, and keep its topics: `{keep_topics(pipeline)}`"
-    return SinkPipelineError(reason, f"{fact}, so no topic can be removed", remedy)
+    return SinkPipelineError(reason, f"{fact}, so no topic can be removed", without_topics(pipeline))
 
 
 def _suspend(pipeline: Ref, *, suspend: bool) -> str:

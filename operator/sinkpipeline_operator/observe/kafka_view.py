@@ -97,22 +97,24 @@ class Removal:
     kept: tuple[KeptTopic, ...] = ()
 
 
-def wait_of(removal: Removal, servers: str | None) -> Wait:
-    """What the resource waits for meanwhile.
+def wait_of(removal: Removal, pipeline: Ref, servers: str | None) -> Wait:
+    """What the resource waits for meanwhile, and how it goes without.
 
     Args:
         removal: how it stands.
+        pipeline: whose.
         servers: the brokers; None where nobody knows them.
     """
-    error = removal.error
+    error, alone = removal.error, remedies.without_topics(pipeline)
     if error is not None:
-        return Wait(reason=error.reason.value, message=str(error), alarm=True, needs_person=not error.reason.retry)
+        message = str(error) if alone in str(error) else f"{error}; {alone}"
+        return Wait(reason=error.reason.value, message=message, alarm=True, needs_person=not error.reason.retry)
     doing = "removing the pipeline's progress, and the data topics that it created"
     if not removal.is_slow or servers is None:
         return Wait(reason="RemovingTopics", message=doing)
     return Wait(
         reason="KafkaNotAnswering",
-        message=f"{doing}: {servers} has not answered so far; spec.deletionPolicy: Retain deletes the resource alone",
+        message=f"{doing}: {servers} has not answered so far; {alone}",
         alarm=True,
     )
 

@@ -28,11 +28,14 @@ from support.cluster.report import Report
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.resource.seen import REACTION_S, Object, SeenPipeline
+from support.resource.truthful import PIPELINE
 from support.waiting import wait_until
 
 NAMESPACE = "shop"
 SYSTEM = "sinkpipeline-system"
 KUBEFLOW = "spark-operator"
+OPERATOR = "app.kubernetes.io/name=sinkpipeline-operator"
+"""The label of its pods."""
 APPLICATIONS = "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications"
 START_S = 180.0
 ACTION_S = 150.0
@@ -59,13 +62,20 @@ def documented_commands(section: str, page: str = "install.md", block: int = 0) 
 class Installation:
     """A cluster on which the operator is, or will be, installed."""
 
-    def __init__(self, target: Target, directory: Path, report: Report) -> None:
+    def __init__(self, target: Target, directory: Path, report: Report, recorded: Path | None = None) -> None:
+        """`recorded`: the folder for what is seen, where other processes write too."""
         self.target = target
         self.cluster: Cluster = target.cluster
         self.api = KubeApi(Path(target.kubeconfig))
         self.report = report
-        self.recorder = Recorder(self.api, NAMESPACE)
+        self.recorder = Recorder(self.api, NAMESPACE, recorded or directory / "recorded")
         self._directory = directory
+        self._leaving: list[Pipeline] = []
+
+    def leave(self, pipeline: Pipeline) -> None:
+        """It is deleted, and ends while something else begins."""
+        pipeline.delete("--wait=false")
+        self._leaving.append(pipeline)
 
     def install(self) -> None:
         """By the commands of docs/install.md."""
@@ -79,7 +89,7 @@ class Installation:
         assert not_now in commands
         self.type(commands.replace(not_now, ""))
 
-    def shorten_tokens(self, seconds: int) -> None:
+    def shorten_tokens(self, seconds: int, release: str = "sinkpipeline-operator", namespace: str = SYSTEM) -> None:
         """The operator's pod gets tokens of the API server for so long; the kubelet renews them meanwhile."""
         token = {"serviceAccountToken": {"path": "token", "expirationSeconds": seconds}}
         authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
@@ -91,17 +101,16 @@ class Installation:
             "volumes": [{"name": "token", "projected": {"sources": sources}}],
             "containers": [{"name": "operator", "volumeMounts": [mount]}],
         }
-        deployment = "deployment/sinkpipeline-operator"
         patch = json.dumps({"spec": {"template": {"spec": spec}}})
-        self.kubectl("patch", deployment, "--type=strategic", "-p", patch, namespace=SYSTEM)
-        self.type(f"kubectl --namespace {SYSTEM} rollout status {deployment} --timeout=120s")
+        self.kubectl("patch", f"deployment/{release}", "--type=strategic", "-p", patch, namespace=namespace)
+        self.until_rolled_out(release, namespace)
 
-    def operators(self) -> list[Object]:
-        return self.pods("app.kubernetes.io/name=sinkpipeline-operator", SYSTEM)
+    def operators(self, namespace: str = SYSTEM) -> list[Object]:
+        return self.pods(OPERATOR, namespace)
 
-    def operator_age_s(self) -> float:
+    def operator_age_s(self, namespace: str = SYSTEM) -> float:
         """Of its oldest pod."""
-        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators()]
+        begun = [dt.datetime.fromisoformat(pod["status"]["startTime"]) for pod in self.operators(namespace)]
         return (dt.datetime.now(dt.timezone.utc) - min(begun)).total_seconds()
 
     def operator_memory(self) -> str:
@@ -113,14 +122,39 @@ class Installation:
 
     @contextlib.contextmanager
     def kubeflow_away(self) -> Iterator[None]:
-        controller = "deployment/spark-operator-controller"
-        self.kubectl("scale", controller, "--replicas=0", namespace=KUBEFLOW)
-        selector = "app.kubernetes.io/component=controller"
-        wait_until(lambda: not self.pods(selector, KUBEFLOW), "Kubeflow's controller is gone", 60)
+        with self._away("spark-operator-controller", "app.kubernetes.io/component=controller", KUBEFLOW):
+            yield
+
+    @contextlib.contextmanager
+    def webhook_away(self) -> Iterator[None]:
+        """Kubeflow's, which every SparkApplication passes."""
+        with self._away("spark-operator-webhook", "app.kubernetes.io/component=webhook", KUBEFLOW):
+            yield
+
+    @contextlib.contextmanager
+    def operator_away(self) -> Iterator[None]:
+        with self._away("sinkpipeline-operator", OPERATOR, SYSTEM):
+            yield
+        self.until_rolled_out("sinkpipeline-operator", SYSTEM)
+
+    @contextlib.contextmanager
+    def _away(self, deployment: str, selector: str, namespace: str) -> Iterator[None]:
+        """Without any of its pods."""
+        scale = ("scale", f"deployment/{deployment}")
         try:
+            self.kubectl(*scale, "--replicas=0", namespace=namespace)
+            wait_until(lambda: not self.pods(selector, namespace), f"{deployment} is gone", 90)
             yield
         finally:
-            self.kubectl("scale", controller, "--replicas=1", namespace=KUBEFLOW)
+            self.kubectl(*scale, "--replicas=1", namespace=namespace)
+
+    def until_rolled_out(self, deployment: str, namespace: str) -> None:
+        self.type(f"kubectl --namespace {namespace} rollout status deployment/{deployment} --timeout=150s")
+
+    def restart_operator(self) -> None:
+        """Its pod is deleted, and another one is Ready."""
+        self.kubectl("delete", "pod", f"--selector={OPERATOR}", namespace=SYSTEM)
+        self.until_rolled_out("sinkpipeline-operator", SYSTEM)
 
     def type(self, commands: str, **environ: str) -> str:
         """What a person types, in a shell in the root of the repository; what it prints."""
@@ -163,7 +197,11 @@ class Installation:
             return str(error)
 
     def close(self) -> None:
+        """Once what was left to end has ended."""
+        for pipeline in self._leaving:
+            pipeline.delete("--timeout=90s")
         self.api.close()
+        self.recorder.close()
 
 
 class Pipeline(SeenPipeline):
@@ -234,6 +272,14 @@ class Pipeline(SeenPipeline):
         lines = self.installed.kubectl("get", "sinkpipelines", self.name, namespace=self.namespace).splitlines()
         return " ".join(lines[-1].split())
 
+    @property
+    def last_event(self) -> str:
+        """As `kubectl describe` shows it, last."""
+        found = self.cluster.get("events", f"--namespace={self.namespace}")["items"]
+        ours = [each for each in found if each["involvedObject"]["name"] == self.name]
+        last = max(ours, key=lambda each: str(each.get("lastTimestamp")), default=None)
+        return "" if last is None else f"{last['type']} {last['reason']}: {last['message']}"
+
     def delivered(self) -> int:
         """By an independent consumer."""
         if topics.topic_id(self.servers, self.data) is None:
@@ -241,6 +287,14 @@ class Pipeline(SeenPipeline):
         return self.stream.total - self.stream.judge(self.data).missing
 
     # --- waiting ---
+
+    def statuses(self) -> list[Object]:
+        """All that were told since the recording began, in order."""
+        return [
+            line["status"]
+            for line in self.installed.recorder.lines
+            if line["kind"] == PIPELINE and line["metadata"]["name"] == self.name
+        ]
 
     def until_told(self, case: str, kind: str, wanted: str, words: str = "", deadline_s: float = REACTION_S) -> str:
         """Until a condition is `<status> <reason>` with those words; the message, which the report has too."""
@@ -250,7 +304,7 @@ class Pipeline(SeenPipeline):
 
         seconds = self.until(look, f"{kind} is {wanted} {words!r}", deadline_s)
         message: str = self.condition(kind)["message"]
-        self.installed.report.tell(case, seconds, f"{kind} {wanted}: {message}", self.line)
+        self.installed.report.tell(case, seconds, f"{kind} {wanted}: {message}", self.line, self.last_event)
         return message
 
     def printed(self) -> str:

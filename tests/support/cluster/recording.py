@@ -1,47 +1,92 @@
 """What Kubeflow's real operator did on a cluster, and whether the stand-in in dev/kubeflow would have done the same.
 
 A recording is a list of lines as a watch saw them, in order: the time in seconds, what became of which object, and
-of the object only what the state machine reads. `unlike` replays it.
+of the object only what the state machine reads. `unlike` replays it. What pipelines tell meanwhile stands beside it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from kubeflow import states
 from servers.kube_api import KubeApi
+from support.resource.seen import RESOURCES
+from support.resource.truthful import APPLICATION, PIPELINE
 
 Object = dict[str, Any]
 
-APPLICATION, POD = "SparkApplication", "Pod"
+POD = "Pod"
 _PATHS = {
+    PIPELINE: RESOURCES,
     APPLICATION: "/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications",
     POD: "/api/v1/namespaces/{}/pods",
 }
+_META = ("name", "uid", "resourceVersion", "deletionTimestamp")
+_TOLD = ("observedGeneration", "phase", "conditions", "restarts", "sparkApplication")
 _LATE_S = 10.0
 """The operator reads a pod from its own cache, and writes later: it may have seen any state of the last seconds."""
 
 
 class Recorder:
-    """Follows a namespace from its making until `close`."""
+    """Follows a namespace from its making on, into a file of a folder that several processes of a run write to."""
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
+    def __init__(self, api: KubeApi, namespace: str, directory: Path) -> None:
         self._api = api
-        self.lines: list[Object] = []
-        self._began = time.monotonic()
-        for kind, path in _PATHS.items():
-            threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True).start()
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._out = (directory / f"{os.getpid()}.jsonl").open("a", buffering=1)
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._follow, args=(kind, path.format(namespace)), daemon=True)
+            for kind, path in _PATHS.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """After the API client is closed, which ends the watches."""
+        for thread in self._threads:
+            thread.join()
+        self._out.close()
+
+    @property
+    def lines(self) -> list[Object]:
+        """Of all processes of the run so far."""
+        texts = [path.read_text() for path in sorted(self._directory.glob("*.jsonl"))]
+        # The last line may be half written.
+        return merged(json.loads(line) for text in texts for line in text[: text.rfind("\n") + 1].splitlines())
 
     def _follow(self, kind: str, path: str) -> None:
         for change in self._api.follow(path):
             if kind == POD and not change.new["metadata"]["name"].endswith("-driver"):
                 continue
-            line = {"at": round(time.monotonic() - self._began, 2), "kind": kind, "event": change.kind}
-            self.lines.append({**line, **_read_by_the_operator(kind, change.new)})
+            line = {"at": round(time.time(), 2), "kind": kind, "event": change.kind}
+            with self._lock:
+                self._out.write(f"{json.dumps({**line, **_read_by_the_operator(kind, change.new)})}\n")
+
+
+def merged(lines: Iterable[Object]) -> list[Object]:
+    """In order, each once: several processes saw the same, and who begins late calls added what was there before."""
+    seen: set[tuple[str, str, bool]] = set()
+    known: set[str] = set()
+    found = []
+    for line in sorted(lines, key=lambda each: float(each["at"])):
+        meta, is_end = line["metadata"], line["event"] == "DELETED"
+        version = (meta["uid"], meta.get("resourceVersion", ""), is_end)
+        if version not in seen:
+            late = line["event"] == "ADDED" and meta["uid"] in known
+            found.append({**line, "event": "MODIFIED"} if late else line)
+        seen.add(version)
+        known.add(meta["uid"])
+    began = found[0]["at"] if found else 0.0
+    return [{**line, "at": round(line["at"] - began, 2)} for line in found]
 
 
 def unlike(recording: list[Object]) -> tuple[int, list[str]]:
@@ -108,7 +153,10 @@ def _state(application: Object) -> str:
 
 
 def _read_by_the_operator(kind: str, found: Object) -> Object:
-    meta = {key: found["metadata"][key] for key in ("name", "uid", "deletionTimestamp") if key in found["metadata"]}
+    meta = {key: found["metadata"][key] for key in _META if key in found["metadata"]}
+    if kind == PIPELINE:
+        told = found.get("status") or {}
+        return {"metadata": meta, "status": {key: told[key] for key in _TOLD if key in told}}
     if kind == APPLICATION:
         spec = {key: value for key, value in found["spec"].items() if key in ("suspend", "restartPolicy")}
         status = {key: value for key, value in (found.get("status") or {}).items() if key != "executorState"}

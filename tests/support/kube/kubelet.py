@@ -6,6 +6,7 @@ The stand-in for a node runs the containers; this answers `kubectl logs` and `ku
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import ssl
@@ -21,7 +22,7 @@ import trustme
 from typing_extensions import Self, override
 
 from kubeflow.pods import NODE
-from servers.kube_api import KubeApi
+from servers.kube_api import ConflictError, KubeApi
 from servers.local_process import HOST
 
 Log = Callable[[str, str], str]
@@ -37,11 +38,16 @@ _PIECE = 32_767
 """Bytes; letters of several bytes come in two of them, now and then."""
 
 
-class Kubelet:
-    """Of the stand-in's node; use it in a `with`."""
+def _runs_nothing(_: Sequence[str]) -> tuple[int, str, str]:
+    return 126, "", "nothing is run here"
 
-    def __init__(self, kubeconfig: Path, log: Log, run: Run) -> None:
+
+class Kubelet:
+    """Of the stand-in's node, or of another one for pods that nobody runs; use it in a `with`."""
+
+    def __init__(self, kubeconfig: Path, log: Log, run: Run = _runs_nothing, *, node: str = NODE) -> None:
         self._api = KubeApi(kubeconfig)
+        self._node = node
         handler = type("Handler", (_Handler,), {"log_of": staticmethod(log), "run_in": staticmethod(run)})
         self._server = ThreadingHTTPServer((HOST, 0), handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -55,7 +61,9 @@ class Kubelet:
             "addresses": [{"type": "InternalIP", "address": HOST}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._server.server_address[1]}},
         }
-        self._api.merge(f"/api/v1/nodes/{NODE}/status", {"status": status})
+        with contextlib.suppress(ConflictError):
+            self._api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}})
+        self._api.merge(f"/api/v1/nodes/{self._node}/status", {"status": status})
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -32,6 +32,7 @@ from servers.local_process import HOST, LocalProcess, free_ports
 from sinkpipeline_operator.child.builder import DRIVER_PORT
 from support.kube.drivers import Drivers, Started
 from support.kube.rights import Outside, install, remove
+from support.resource.truthful import contradictions
 from support.waiting import DEADLINE_S, wait_until
 
 Object = dict[str, Any]
@@ -400,8 +401,8 @@ class OperatorLab:
         state |= {"executionAttempts": 1, "lastSubmissionAttemptTime": None, "terminationTime": None}
         self._api.merge(f"{self._path('sparkapplication')}/{name}/status", {"status": state})
 
-    def make_executor(self, name: str, number: int, status: Mapping[str, Any]) -> None:
-        """A pod as Spark's driver makes it, without a node."""
+    def make_executor(self, name: str, number: int, status: Mapping[str, Any], *, node: str = "") -> None:
+        """A pod as Spark's driver makes it; by default without a node, and on none that would run it."""
         driver = self.pod(name)
         assert driver is not None
         meta = driver["metadata"]
@@ -411,7 +412,7 @@ class OperatorLab:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"{name}-exec-{number}", "labels": labels, "ownerReferences": [owner]},
-            "spec": {"containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
+            "spec": {"nodeName": node, "containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
         }
         self._api.create(self._path("pod"), pod)
         self.set_executor(name, number, status)
@@ -580,9 +581,8 @@ class OperatorLab:
         refused = [line for line in self.log.splitlines() if f"system:serviceaccount:{self.namespace}:" in line]
         wrong = [line for line in refused if not may_lack or may_lack not in line]
         assert wrong == [], "the chart does not grant what the operator needs"
-        for change in list(self._history):
-            if change.kind == "sinkpipeline":
-                _check_conditions(change.new)
+        told = [each.new for each in list(self._history) if each.kind == "sinkpipeline"]
+        assert [wrong for resource in told for wrong in contradictions(resource)] == []
 
     def describe(self, about: str = "") -> str:
         """For the message of a test that failed: of the objects whose names begin so."""
@@ -636,20 +636,3 @@ def _silence(port: int) -> Iterator[str]:
         with contextlib.suppress(OSError), socket.create_server((address, port), backlog=256):
             yield address
             return
-
-
-def _check_conditions(resource: Object) -> None:
-    """Who waits for a person waits for nothing else, and nobody waits without a word."""
-    found = {each["type"]: each for each in (resource.get("status") or {}).get("conditions", [])}
-    true = {kind for kind in ("Stalled", "Reconciling") if found.get(kind, {}).get("status") == "True"}
-    assert len(true) < 2, f"{resource['metadata']['name']} is Stalled and Reconciling: {found}"
-    wordless = [
-        kind
-        for kind in ("Reconciling", "SparkApplicationReady", "Stalled")
-        if (each := found.get(kind)) and each["status"] != _GOOD[kind] and not each["message"]
-    ]
-    assert wordless == [], f"{resource['metadata']['name']} says nothing in {wordless}: {found}"
-
-
-_GOOD = {"Reconciling": "False", "SparkApplicationReady": "True", "Stalled": "False"}
-"""What needs no message."""

@@ -1,4 +1,4 @@
-"""Admission policies, as an administrator of the cluster has them: what they refuse, the operator has to live with."""
+"""Admission policies and quotas, as administrators have them: what they refuse, the operator has to live with."""
 
 from __future__ import annotations
 
@@ -46,3 +46,21 @@ def policy(
     finally:
         for kind in reversed(kinds):
             lab.cluster.kubectl("delete", kind, name)
+
+
+@contextlib.contextmanager
+def tight_quota(lab: OperatorLab, hard: dict[str, str]) -> Iterator[None]:
+    """A quota with the status that the controller of a cluster would write."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "tight"},
+        "spec": {"hard": hard},
+    }
+    lab.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    status = json.dumps({"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
+    lab.kubectl("patch", "resourcequota", "tight", "--subresource=status", "--type=merge", "-p", status)
+    try:
+        yield
+    finally:
+        lab.kubectl("delete", "resourcequota", "tight")

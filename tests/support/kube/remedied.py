@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sinkpipeline.core.errors import Reason
 
-_APP = Path(__file__).parents[3] / "spark_app" / "sinkpipeline"
+ROOT: Final = Path(__file__).parents[3]
+_APP = ROOT / "spark_app" / "sinkpipeline"
+_OPERATOR = ROOT / "operator" / "sinkpipeline_operator"
+_OF_A_PERSON = ("plugin", "kube")
+"""What is told to whoever has typed a command: no status prints it."""
 _OF_A_DRIVER = ("core", "kafka", "postgresql", "sinks", "spark")
 """What a driver, or an operator, may say; the command line is a person's own."""
 
@@ -85,6 +93,84 @@ OF_NO_STATUS = frozenset(
     }
 )
 """Reasons that no pipeline of a cluster can have."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """How often the operator's code prints a command, and who types it as it is printed."""
+
+    places: int
+    by: str
+    """A test: `<file>::<function>`."""
+
+
+BY_THE_OPERATOR: Final[Mapping[str, Typed]] = {
+    "kubectl -n x describe pod x": Typed(
+        1, "tests/kube/test_operator_waiting.py::test_each_thing_that_a_start_waits_for_is_told"
+    ),
+    "kubectl -n x logs x": Typed(
+        2, "tests/kube/test_operator_waiting.py::test_executors_that_do_not_come_are_told_without_a_pod_of_theirs"
+    ),
+    "kubectl -n x describe job x": Typed(
+        2, "tests/kube/test_actions.py::test_where_the_job_of_an_action_is_looked_at_is_typed_as_it_is_printed"
+    ),
+    "kubectl -n x create -f -": Typed(
+        1, "tests/kube/test_actions.py::test_the_way_out_of_a_lost_data_topic_is_typed_as_it_is_printed"
+    ),
+    "kubectl -n x patch sinkpipelineaction x --type=merge -p 'x'": Typed(
+        1, "tests/kube/test_actions.py::test_the_way_out_of_a_lost_data_topic_is_typed_as_it_is_printed"
+    ),
+    "kubectl -n x annotate --overwrite sinkpipeline x ": Typed(
+        1, "tests/kube/test_remedies.py::test_an_owner_is_adopted_as_it_is_printed"
+    ),
+    "kubectl -n x patch sinkpipeline x --type=merge -p 'x'": Typed(
+        1, "tests/kube/test_remedies.py::test_a_circuit_is_closed_as_it_is_printed"
+    ),
+    "kubectl -n x wait sinkpipeline x x && x": Typed(
+        1, "tests/kube/test_remedies.py::test_a_circuit_is_closed_as_it_is_printed"
+    ),
+    "kubectl -n x get sinkpipeline x -o jsonpath='{.status.sinks}'": Typed(
+        1, "tests/kube/test_remedies.py::test_what_was_delivered_or_not_is_looked_at_as_it_is_printed"
+    ),
+    "kubectl -n x exec x-driver -- sinkpipeline dlq list x": Typed(
+        1, "tests/cluster/test_as_users_run_it.py::test_what_a_person_decides_is_done_as_it_is_printed"
+    ),
+    "kubectl -n x annotate --overwrite sinkpipeline x x=true": Typed(
+        1,
+        "tests/kube/test_operator.py::test_a_stored_spec_that_is_refused_today_can_be_deleted_as_the_status_says",
+    ),
+}
+"""Commands that only the operator's own code prints, in a status or an event."""
+
+_COMMAND: Final = re.compile(r"(?:(?<=`)kubectl|kubectl -n) [^`]*")
+
+
+def commands_of_the_operator() -> Counter[str]:
+    """In how many places each is printed."""
+    found = Counter[str]()
+    for path in sorted(_OPERATOR.rglob("*.py")):
+        if path.relative_to(_OPERATOR).parts[0] not in _OF_A_PERSON:
+            for text in _whole_texts(ast.parse(path.read_text())):
+                found.update(_COMMAND.findall(text))
+    return found
+
+
+def _whole_texts(tree: ast.AST) -> Iterator[str]:
+    """Of what is said: no docstrings, and no pieces of a longer text."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            yield _text(node, {})
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            yield from _whole_texts(node)
+
+
+def types_something(test: str) -> bool:
+    """Whether there is a test of that name, and it types a command."""
+    file, _, name = test.partition("::")
+    tree = ast.parse((ROOT / file).read_text())
+    body = next((each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+    calls = (node for node in ast.walk(body or ast.Module([], [])) if isinstance(node, ast.Call))
+    return any(isinstance(each.func, ast.Attribute) and each.func.attr == "type" for each in calls)
 
 
 def texts() -> Iterator[tuple[str, str]]:
