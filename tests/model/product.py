@@ -32,7 +32,7 @@ from sinkpipeline.kafka.source import source
 from sinkpipeline.kafka.source.marks import SourceMarks
 from sinkpipeline.sinks import delivery, small_batches
 from sinkpipeline.sinks.looks import VERDICTS
-from sinkpipeline.spark import query, runner, task
+from sinkpipeline.spark import beyond, query, runner, task
 
 _SUFFIX = 4
 _SNAPSHOT_EVERY = 8
@@ -72,7 +72,7 @@ def product_on_the_model() -> Iterator[None]:
         patch(small_batches, _FIRST_PAUSE_S=1.0)
         patch(source, SourceMarks=_Marks)
         threading = SimpleNamespace(Event=Event, Lock=Lock)
-        patch(runner, threading=threading, InheritableThread=_RunnerThread)
+        patch(runner, threading=threading, InheritableThread=_RunnerThread, SinkDelivery=_Delivery)
         patch(
             query,
             threading=threading,
@@ -83,7 +83,6 @@ def product_on_the_model() -> Iterator[None]:
             output_rows=lambda stream, _rows: stream,
             to_wire=little_spark.to_wire,
             collected=little_spark.collected,
-            SinkDelivery=_Delivery,
         )
         patch(
             task,
@@ -105,7 +104,7 @@ def _modules() -> list[types.ModuleType]:
         for name, module in sys.modules.items()
         if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks.", "sinkpipeline.cells."))
     ]
-    return [*found, runner]
+    return [*found, runner, beyond]
 
 
 class _Marks(SourceMarks):
