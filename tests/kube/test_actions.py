@@ -309,6 +309,7 @@ def test_a_reset_without_access_to_kafka(restricted: Callable[..., Suspended], a
     lab.until(lambda: lab.all("jobs") == [], "what it made goes with it")
 
 
+@pytest.mark.thorough("a Job with a real purge; tests/kafka/test_dlq_command purges, test_operator_asking asks")
 def test_a_purge_of_what_was_shown(restricted: Callable[..., Suspended], api_server: Cluster, name: str) -> None:
     pipeline = restricted(bad=[3, 5, 7])
     lab = pipeline.lab

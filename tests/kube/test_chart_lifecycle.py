@@ -157,6 +157,7 @@ def write_newer(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("old_crd")
+@pytest.mark.thorough("an upgrade; test_chart installs, tests/unit has which CRD an operator takes")
 def test_a_release_goes_on_from_the_previous_chart_and_leaves_what_is_the_users(
     api_server: Cluster, drivers: Drivers, namespace: str, name: str
 ) -> None:
