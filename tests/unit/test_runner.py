@@ -163,7 +163,8 @@ def test_a_batch_that_always_fails_opens_the_circuit_however_long_it_takes(
 
 
 def test_a_batch_that_fails_after_each_time_of_health_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(30.0, commits_s=FailurePolicy().reset_after_s + 10, ends_after=3 * FailurePolicy().max_consecutive_failures)
+    policy = FailurePolicy()
+    world = World(30.0, commits_s=policy.reset_after_s + 10, ends_after=3 * policy.max_consecutive_failures)
     assert life(world, monkeypatch).report.state is SinkState.SUSPENDED
     assert world.starts == world.ends_after + 1
 
