@@ -166,9 +166,9 @@ def _network_cut(world: World, _: float) -> Iterator[None]:
 @contextlib.contextmanager
 def _api_server_restarted(world: World, _: float) -> Iterator[None]:
     with machine.stopped(DIRECTORY, "kube-apiserver"):
-        wait_until(lambda: not _answers(world), "the API server is away", GONE_S)
+        wait_until(lambda: not world.cluster.answers(), "the API server is away", GONE_S)
         yield
-    wait_until(lambda: _answers(world), "the API server is back", BACK_S)
+    wait_until(world.cluster.answers, "the API server is back", BACK_S)
 
 
 @contextlib.contextmanager
@@ -229,14 +229,6 @@ def _memory_exhausted(world: World, _: float) -> Iterator[None]:
         world.cluster.kubectl("exec", f"--namespace={meta['namespace']}", meta["name"], "--", "python", "-c", _HOG)
     _until_gone(world, driver)
     yield
-
-
-def _answers(world: World) -> bool:
-    try:
-        world.cluster.kubectl("get", "--raw", "/readyz")
-    except ControlPlaneError:
-        return False
-    return True
 
 
 FAULTS: Final[Mapping[str, Fault]] = {

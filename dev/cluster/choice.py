@@ -31,7 +31,7 @@ def up(namespaces: Sequence[str] = NAMESPACES) -> Target:
         ControlPlaneError, NodeError, ChartError: with what is missing.
     """
     running = Target.load()
-    if running is not None and _answers(running):
+    if running is not None and running.cluster.answers():
         return running
     down()
     if os.environ.get("KUBECONFIG"):
@@ -46,7 +46,7 @@ def up(namespaces: Sequence[str] = NAMESPACES) -> Target:
 
 def is_up() -> bool:
     running = Target.load()
-    return running is not None and _answers(running)
+    return running is not None and running.cluster.answers()
 
 
 def down() -> list[str]:
@@ -106,14 +106,6 @@ def _local(namespaces: Sequence[str]) -> Target:
     image = f"localhost/spark-operator:{kubeflow.version()}"
     kubeflow.install(ours, programs / "spark-operator-chart", image, namespaces)
     return target
-
-
-def _answers(target: Target) -> bool:
-    try:
-        target.cluster.kubectl("get", "--raw", "/readyz")
-    except (ControlPlaneError, subprocess.TimeoutExpired):
-        return False
-    return True
 
 
 def _run(*argv: str, deadline_s: float = 60.0, **environ: str) -> str:

@@ -12,11 +12,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from typing_extensions import Self
 
 _PROC: Final = Path("/proc")
@@ -98,12 +100,13 @@ def namespace_of(pid: int) -> int | None:
 
 def processes_in(namespace: int) -> list[str]:
     """That still run, each with its number and its command."""
-    numbers = (each.name for each in _PROC.glob("[0-9]*"))
-    return [f"the process {each}: {_command(each)}" for each in numbers if namespace_of(int(each)) == namespace]
+    return [_told(number) for number in psutil.pids() if namespace_of(number) == namespace]
 
 
 def adopt_orphans() -> None:
-    """From now on what a child leaves running is a child of this process."""
+    """From now on what a child leaves running is a child of this process. Only Linux can do that."""
+    if sys.platform != "linux":
+        return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process can't be a subreaper")
@@ -114,15 +117,14 @@ def children() -> list[str]:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
-    numbers = (_PROC / f"self/task/{os.getpid()}/children").read_text().split()
-    return [f"the process {number}: {_command(number)}" for number in numbers]
+    return [_told(each.pid) for each in psutil.Process().children()]
 
 
-def _command(number: str) -> str:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        words = (_PROC / number / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        return words[:_SHOWN].strip()
-    return "it has just ended"
+def _told(number: int) -> str:
+    command = "it has just ended"
+    with contextlib.suppress(psutil.Error):
+        command = " ".join(psutil.Process(number).cmdline())[:_SHOWN]
+    return f"the process {number}: {command}"
 
 
 def _filters() -> tuple[str, ...]:

@@ -86,6 +86,14 @@ class Cluster:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
         return result.stdout
 
+    def answers(self) -> bool:
+        """Whether the API server is there, and ready."""
+        try:
+            self.kubectl("get", "--raw", "/readyz")
+        except (ControlPlaneError, subprocess.TimeoutExpired):
+            return False
+        return True
+
     def get(self, *arguments: str) -> Any:
         """What `kubectl get ... -o json` prints, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))

@@ -10,7 +10,6 @@ import pytest
 
 from cluster.target import DIRECTORY, Target
 from node import machine
-from servers.control_plane import ControlPlaneError
 from support.cluster.installed import KUBEFLOW, SYSTEM, Installation, Pipeline
 from support.waiting import wait_until
 
@@ -65,7 +64,7 @@ def test_an_operator_is_not_ready_while_the_api_server_is_away(installed: Instal
         # Nobody can be asked meanwhile what the kubelet has seen.
         wait_until(lambda: time.monotonic() - since > PROBES_S, "the kubelet has probed", 60, poll_s=1.0)
     back = time.monotonic()
-    wait_until(lambda: answers(installed), "the API server is back", 120, poll_s=0.5)
+    wait_until(installed.cluster.answers, "the API server is back", 120, poll_s=0.5)
     wait_until(lambda: machine.http_status(DIRECTORY, url) == 200, "it is ready again", 60, poll_s=1.0)
     installed.report.tell(f"{case}, and comes back", time.monotonic() - back, "/readyz answers 200")
     wait_until(lambda: unready(installed, meta["name"]) > before, "the kubelet tells what it has seen", 150, poll_s=1.0)
@@ -93,11 +92,3 @@ def unready(installed: Installation, pod: str) -> int:
 
 def restarts(pod: Object) -> int:
     return sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
-
-
-def answers(installed: Installation) -> bool:
-    try:
-        installed.cluster.kubectl("get", "--raw", "/readyz")
-    except ControlPlaneError:
-        return False
-    return True

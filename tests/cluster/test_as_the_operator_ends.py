@@ -11,6 +11,7 @@ import pytest
 from cluster.target import DIRECTORY
 from node.images import another_name
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.status import condition_of
 from support.cluster.beginning import ROWS, begin
 from support.cluster.installed import APPLICATIONS, START_S, Installation, Pipeline
 
@@ -85,7 +86,7 @@ def test_without_executors_what_was_ready_is_not_and_no_new_operator_says_so(run
     running.until(lambda: time.monotonic() - begun > LONGER_S, "it goes on for a while", LONGER_S + 60)
     assert running.told("SparkApplicationReady") == "False Unschedulable"
     since = [each for each in running.statuses() if each.get("observedGeneration", 0) >= edited]
-    told_ready = [each for each in since if condition(each, "Ready").get("status") == "True"]
+    told_ready = [each for each in since if condition_of(each, "Ready").get("status") == "True"]
     assert since
     assert told_ready == []
     words = "no status said Ready, not of another operator either"
@@ -122,7 +123,3 @@ def an_upgrade_names_another_image(running: Pipeline) -> None:
 def image_of(pod: Object | None) -> str:
     containers = [] if pod is None else pod["spec"]["containers"]
     return next((each["image"] for each in containers if each["name"] == "spark-kubernetes-driver"), "")
-
-
-def condition(status: Object, kind: str) -> Object:
-    return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from node import traces
 from node.traces import Machine, changes
 from support.waiting import wait_until
 
@@ -70,3 +71,10 @@ def test_a_process_that_a_command_leaves_running_is_found() -> None:
             subprocess.run(["kill", str(left)], check=True)
             process.communicate("\n")
     wait_until(lambda: not Path(f"/proc/{left}").exists(), "it is gone", 30)
+
+
+def test_elsewhere_than_on_linux_there_is_no_adoption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of kind runs on macOS, too, whose C library has no prctl."""
+    monkeypatch.setattr(traces.sys, "platform", "darwin")
+    monkeypatch.setattr(traces.ctypes, "CDLL", None)
+    traces.adopt_orphans()
