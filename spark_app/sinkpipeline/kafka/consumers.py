@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Headers
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.errors import is_bare_refusal, is_refused_log_in, is_refused_token, made, translate
+from sinkpipeline.kafka.errors import is_refused_log_in, is_refused_token, made, translate
 
 
 def make_consumer(
@@ -50,7 +50,7 @@ def uncommitted(connection: Connection, group_id: str) -> Iterator[Consumer]:
 def passes(error: KafkaError) -> bool:
     """Whether an event of a consumer is no reason to stop reading."""
     if error.code() == KafkaError._AUTHENTICATION:
-        return is_refused_token(error) or not is_refused_log_in(error) or is_bare_refusal(error)
+        return is_refused_token(error) or not is_refused_log_in(error)
     return error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, NO_COORDINATOR)
 
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _AGAIN_AFTER_S = 0.1
 _CUT_OFF = "_TRANSPORT"
+_REFUSED_SOMEHOW = "response error: Local: Authentication failure"
 _PASSING = (Reason.BROKER_UNREACHABLE, Reason.KAFKA_ERROR)
 
 _OF_A_SECRET = re.compile(r"\b(ssl|sasl)\.")
@@ -48,7 +49,9 @@ def is_refused_log_in(error: KafkaError) -> bool:
     token = of_token(error.str())
     if token is not None:
         return token[0].reason is Reason.AUTHENTICATION_FAILED
-    return of_kafka(error.name()).reason is Reason.AUTHENTICATION_FAILED and not _was_cut_off(error)
+    refused = of_kafka(error.name()).reason is Reason.AUTHENTICATION_FAILED
+    # A request only says that its connection was refused. Why, another event says: it may be a token that came late.
+    return refused and not _was_cut_off(error) and not error.str().endswith(_REFUSED_SOMEHOW)
 
 
 def is_refused_token(error: KafkaError) -> bool:
@@ -57,11 +60,6 @@ def is_refused_token(error: KafkaError) -> bool:
     Who has had a token for a while can't tell which. A new client can: it has none, or one that is refused.
     """
     return any(words in error.str() for words in REFUSED_TOKEN)
-
-
-def is_bare_refusal(error: KafkaError) -> bool:
-    """Whether a request only says that its connection was refused; why, the client tells by another event."""
-    return error.str().endswith("response error: Local: Authentication failure")
 
 
 def is_without_token(error: KafkaError) -> bool:

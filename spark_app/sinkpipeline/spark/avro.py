@@ -16,13 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import StructField, StructType
 
-from sinkpipeline.core.deadletter import ErrorClass, reason_of
+from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.schemas import MAX_WRITERS, Known
 from sinkpipeline.spark.attempt import RESULT, attempt
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem, source_frame
 from sinkpipeline.spark.framing import among, frame_error, incompatible, literal, pending_error, undecodable
 from sinkpipeline.spark.java import AVRO_LIMITS, java_class
+from sinkpipeline.spark.said import java_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,10 +32,8 @@ if TYPE_CHECKING:
 
 _STRICT = {"mode": "FAILFAST"}
 _A_RECORD = "give an Avro record that is not recursive as the reader's schema"
-_PARSER = "org.apache.avro.Schema$Parser"
+PARSER = "org.apache.avro.Schema$Parser"
 """Of Spark's own Avro library, which decodes."""
-_DEEPEST = 100
-"""Of causes: Java does not forbid a circle."""
 _MALFORMED = ErrorClass.MALFORMED_AVRO.error("the value is not of its writer's schema")
 
 
@@ -127,7 +126,7 @@ def whole_schema(spark: SparkSession, text: str, references: Iterable[str] = ())
     Raises:
         SinkPipelineError: SchemaUnsupported.
     """
-    parser = java_class(spark, _PARSER)()
+    parser = java_class(spark, PARSER)()
     try:
         for each in references:
             parser.parse(each)
@@ -155,7 +154,7 @@ def given_schema(spark: SparkSession, text: str, path: str) -> str:
 
 def misfit(spark: SparkSession, reader: str, writer: str) -> str | None:
     """Why not every record of the writer's schema can be read by the reader's, by Avro's rules; None where each can."""
-    parser = java_class(spark, _PARSER)
+    parser = java_class(spark, PARSER)
     schemas = [parser().parse(each) for each in (reader, writer)]
     found = java_class(spark, "org.apache.avro.SchemaCompatibility").checkReaderWriterCompatibility(*schemas)
     if found.getType().name() == "COMPATIBLE":
@@ -171,20 +170,3 @@ def _unsupported(fact: str) -> SinkPipelineError:
         fact,
         f"{_A_RECORD}, in decode.schema or schemaRegistry.reader",
     )
-
-
-def java_words(error: Exception) -> str:
-    """What Java says, without its class and stack."""
-    cause = getattr(error, "java_exception", None)
-    text = str(error) if cause is None else str(cause.getMessage())
-    return reason_of(text.partition("SQLSTATE")[0].partition("\n\tat ")[0])
-
-
-def innermost_words(error: Py4JJavaError) -> str:
-    """What Java says of the innermost cause: those around it show whole schemas, and name no field."""
-    cause: Any = error.java_exception
-    for _ in range(_DEEPEST):
-        if (inner := cause.getCause()) is None:
-            break
-        cause = inner
-    return reason_of(str(cause.getMessage()).partition("SQLSTATE")[0])

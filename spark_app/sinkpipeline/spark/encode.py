@@ -30,9 +30,11 @@ from pyspark.sql.types import (
 from sinkpipeline.core.avro_fit import misfit
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.encoding import evolvable
-from sinkpipeline.spark.avro import innermost_words, java_words, require_avro
+from sinkpipeline.spark.avro import PARSER, require_avro
 from sinkpipeline.spark.framing import literal
+from sinkpipeline.spark.java import java_class
 from sinkpipeline.spark.json_schema import NoJsonSchema, json_schema
+from sinkpipeline.spark.said import innermost_words, java_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -130,9 +132,8 @@ def own_schema(selected: DataFrame, encoding: Encoding) -> str:
             raise NoSchema(str(error)) from error
     require_avro(selected.sparkSession)
     namespace, _, name = encoding.record.rpartition(".")
-    jvm: Any = selected.sparkSession._jvm  # noqa: SLF001 - Spark's own Avro library, which encodes with it
     try:
-        converters = jvm.org.apache.spark.sql.avro.SchemaConverters
+        converters = java_class(selected.sparkSession, "org.apache.spark.sql.avro.SchemaConverters")
         schema = converters.toAvroType(_kind(selected), False, name, namespace)
     except Py4JJavaError as error:
         raise NoSchema(f"Avro has no schema for it: {java_words(error)}") from error
@@ -157,10 +158,9 @@ def check_avro(selected: DataFrame, encoding: Encoding, schema: str) -> None:
 def _check_writable(selected: DataFrame, schema: str) -> None:
     spark: SparkSession = selected.sparkSession
     require_avro(spark)
-    jvm: Any = spark._jvm  # noqa: SLF001 - likewise
     try:
-        parsed = jvm.org.apache.avro.Schema.Parser().parse(schema)
-        jvm.org.apache.spark.sql.avro.AvroSerializer(_kind(selected), parsed, False)
+        parsed = java_class(spark, PARSER)().parse(schema)
+        java_class(spark, "org.apache.spark.sql.avro.AvroSerializer")(_kind(selected), parsed, False)
     except Py4JJavaError as error:
         raise NoSchema(innermost_words(error)) from error
 

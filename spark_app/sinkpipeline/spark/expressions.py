@@ -34,6 +34,7 @@ from typing_extensions import override
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.spark.columns import TAKEN
+from sinkpipeline.spark.java import java_class
 from sinkpipeline.spark.said import java_says, quiet, sentence
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def parse_schema(spark: SparkSession, ddl: str) -> StructType:
 
     PySpark's own function also takes other notations, by trying one after the other; a manifest has one.
     """
-    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark offers no other way
-    columns: dict[str, Any] = json.loads(jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json())
+    columns: dict[str, Any] = json.loads(java_class(spark, "org.apache.spark.sql.types.StructType").fromDDL(ddl).json())
     return StructType.fromJson(columns)
 
 

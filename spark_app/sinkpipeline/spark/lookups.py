@@ -41,6 +41,7 @@ from sinkpipeline.core.lookups import (
 from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.decode import json_error, parse_json
 from sinkpipeline.spark.expressions import parse_schema
+from sinkpipeline.spark.java import java_class
 from sinkpipeline.spark.lines import csv_error, parse_csv
 
 if TYPE_CHECKING:
@@ -136,13 +137,12 @@ def looked_for(expression: Column, kind: DataType) -> Column:
 def found(spark: SparkSession, lookup: RowLookup, key: Column) -> Column:
     """STRUCT of the row with that key, null where there is none. `key` is as of `looked_for`."""
     table = _table(spark, lookup)
-    jvm: Any = spark._jvm  # noqa: SLF001 - there is no other way to Spark's own expressions
-    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    holder = jvm.org.apache.spark.sql.catalyst.expressions.Literal(
-        table.broadcast, _object(jvm, "org.apache.spark.broadcast.Broadcast")
-    )
-    rows = _invoked(jvm, holder, "value", _object(jvm, "java.util.Map"))
-    return Column(utils.column(_invoked(jvm, rows, "get", table.kind, utils.expression(key._jc))))  # noqa: SLF001
+    utils = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    literal = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Literal")
+    holder = literal(table.broadcast, _object(spark, "org.apache.spark.broadcast.Broadcast"))
+    rows = _invoked(spark, holder, "value", _object(spark, "java.util.Map"))
+    wanted = utils.expression(key._jc)  # noqa: SLF001 - there is no other way to Spark's own expressions
+    return Column(utils.column(_invoked(spark, rows, "get", table.kind, wanted)))
 
 
 def row_type(spark: SparkSession, lookup: RowLookup) -> StructType:
@@ -220,16 +220,18 @@ def _broadcast(spark: SparkSession, entries: DataFrame, count: int) -> _Table:
     return _Table(context.broadcast(rows_of_keys), rows, count)
 
 
-def _object(jvm: Any, name: str) -> Any:
-    return jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName(name))
+def _object(spark: SparkSession, name: str) -> Any:
+    of_java = java_class(spark, "java.lang.Class").forName(name)
+    return java_class(spark, "org.apache.spark.sql.types.ObjectType")(of_java)
 
 
-def _invoked(jvm: Any, target: Any, method: str, kind: Any, *arguments: Any) -> Any:
+def _invoked(spark: SparkSession, target: Any, method: str, kind: Any, *arguments: Any) -> Any:
     """Null where an argument is; deterministic."""
-    given = jvm.java.util.ArrayList()
+    array = java_class(spark, "java.util.ArrayList")
+    given = array()
     for each in arguments:
         given.add(each)
-    to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
-    nothing = to_seq(jvm.java.util.ArrayList())
-    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.Invoke
+    to_seq = java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq
+    nothing = to_seq(array())
+    invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.Invoke")
     return invoke(target, method, kind, to_seq(given), nothing, True, True, True)

@@ -73,8 +73,6 @@ class SinkRunner:
         self._started = False
         self._owes_a_start = False
         """Whether a stop has to wait for one more start, which settles what the last one left open."""
-        self._learning_since: float | None = None
-        """When schemas were asked for that were learnt, and with which no query runs yet."""
         self._counted = True
         """Whether Arrow batches are bounded by a count of small rows; once a large one was met, they are measured."""
         self._small = SmallBatches(starter.settings, query.small_offsets)
@@ -223,12 +221,11 @@ class SinkRunner:
 
     def _learn(self, unknown: UnknownSchemas) -> None:
         """At once and uncounted, as each schema is learnt once; an error where the registry can't tell."""
-        self._owes_a_start, began = True, time.monotonic()
+        self._owes_a_start = True
         _LOG.info("%s: a new query: %s", self.id.sink, unknown)
         self._change(state=SinkState.STARTING)
         if self._query_settings.schemas is not None:
             self._query_settings.schemas.learn(unknown.frames)
-        self._learning_since = began
 
     def _start_and_run(self) -> None:
         self._health, self._works, self._idled = Health(), False, False
@@ -264,7 +261,8 @@ class SinkRunner:
             self._query = query
         try:
             query.start()
-            self._runs()
+            self._owes_a_start = False
+            self._change(state=SinkState.RUNNING, error=None)
             self._follow(query)
         except UnknownSchemas as unknown:
             self._learn(unknown)
@@ -278,13 +276,6 @@ class SinkRunner:
                 self._batches += query.counts
                 self._query = None
         return False
-
-    def _runs(self) -> None:
-        self._owes_a_start = False
-        if self._learning_since is not None:
-            took, self._learning_since = time.monotonic() - self._learning_since, None
-            _LOG.info("%s: runs with the schemas it learnt, after %.2f s", self.id.sink, took)
-        self._change(state=SinkState.RUNNING, error=None)
 
     def _follow(self, query: SinkQuery) -> None:
         """Until the query ends or shall end; raises why it ended."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.logger import PySparkLogger
+
+from sinkpipeline.core.deadletter import reason_of
 
 if TYPE_CHECKING:
     import logging
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
+
+
+_DEEPEST = 100
+"""Of causes: Java does not forbid a circle."""
 
 
 def sentence(error: PySparkException) -> str:
@@ -24,9 +30,26 @@ def sentence(error: PySparkException) -> str:
 
 
 def java_says(error: Py4JJavaError) -> str:
-    """The first line of an exception that PySpark has no word for."""
+    """The first line of an exception that PySpark has no word for, with its class, which may be all that it says."""
     text: str = error.java_exception.toString()
     return (text.splitlines() or [""])[0][:300]
+
+
+def java_words(error: Exception) -> str:
+    """What Java says, without its class and stack."""
+    cause = getattr(error, "java_exception", None)
+    text = str(error) if cause is None else str(cause.getMessage())
+    return reason_of(text.partition("SQLSTATE")[0].partition("\n\tat ")[0])
+
+
+def innermost_words(error: Py4JJavaError) -> str:
+    """What Java says of the innermost cause: those around it show whole schemas, and name no field."""
+    cause: Any = error.java_exception
+    for _ in range(_DEEPEST):
+        if (inner := cause.getCause()) is None:
+            break
+        cause = inner
+    return reason_of(str(cause.getMessage()).partition("SQLSTATE")[0])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing_extensions import Self
 from sinkpipeline.core.manifest.base import INT32_MAX, Bounds, JsonObject, Part, StringMap
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
 from sinkpipeline.core.manifest.names import FunctionName, JavaClass, Memory, SqlType
-from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse, refuse_repeated
 
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
@@ -190,14 +190,7 @@ class JavaFunction(Part):
 
 
 def _distinct_functions(functions: tuple[JavaFunction, ...]) -> tuple[JavaFunction, ...]:
-    names = [function.name.lower() for function in functions]
-    faults = [
-        Fault("give each function its own name", f'repeats "{functions[index].name}"', (index, "name"))
-        for index, name in enumerate(names)
-        if name in names[:index]
-    ]
-    if faults:
-        raise fault_error(faults)
+    refuse_repeated([each.name for each in functions], "give each function its own name", str.lower)
     return functions
 
 

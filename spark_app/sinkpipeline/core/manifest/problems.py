@@ -4,7 +4,7 @@ A rule inside a model raises a `Fault` with `refuse`. It says what is wrong and 
 known only outside, so `translate` turns faults into problems with a path.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -40,6 +40,18 @@ def refuse(right: str, wrong: str | None = None, at: tuple[str | int, ...] = ())
 def fault_error(faults: Sequence[Fault]) -> PydanticCustomError:
     """The error that a pydantic validator raises for several faults at once."""
     return PydanticCustomError(FAULTS, "the manifest breaks a rule", {"faults": tuple(faults)})
+
+
+def refuse_repeated(names: Sequence[str], right: str, key: Callable[[str], str] = str) -> None:
+    """Ends a pydantic validator of a list if two of it have the same name; `key`: by what names are compared."""
+    keys = [key(name) for name in names]
+    faults = [
+        Fault(right, f'repeats "{name}"', (index, "name"))
+        for index, name in enumerate(names)
+        if keys[index] in keys[:index]
+    ]
+    if faults:
+        raise fault_error(faults)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sinkpipeline.core.manifest.encode import Encode, EncodedPart, Encoding
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink
-from sinkpipeline.core.manifest.problems import Fault, fault_error
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse_repeated
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
 
 MAX_SINKS = 32
@@ -206,14 +206,7 @@ _NOT_OF_A_TOPIC = "has no meaning for a kafka sink"
 
 def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
     """Refuses two sinks of one name: they would own the same progress."""
-    names = [sink.name for sink in sinks]
-    faults = [
-        Fault("give each sink its own name", f'repeats "{name}"', (index, "name"))
-        for index, name in enumerate(names)
-        if name in names[:index]
-    ]
-    if faults:
-        raise fault_error(faults)
+    refuse_repeated([sink.name for sink in sinks], "give each sink its own name")
     return sinks
 
 
