@@ -34,6 +34,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from typing_extensions import override
 
+from lab import cpu_of
 from record import recording
 from servers.local_kafka import LocalKafka
 from servers.schema_registry import LocalRegistry
@@ -113,7 +114,7 @@ class World:
         """From the record to its row."""
         named = [*(self._new() for _ in range(new)), *self.known[:1] * (RECORDS - new)]
         values = [avro.framed(number, schema, {"id": number}) for number, schema in named]
-        read, spent = run.app.log_file.stat().st_size, cpu_of(run)
+        read, spent = run.app.log_file.stat().st_size, cpu_of_all(run)
         began = time.monotonic()
         produce(self.servers, f"{self.name}-in", values)
         missing = RECORDS
@@ -125,7 +126,7 @@ class World:
         seconds = time.monotonic() - began
         with run.app.log_file.open() as log:
             log.seek(read)
-            return Cost(seconds, restart_of(log.read()), cpu_of(run) - spent)
+            return Cost(seconds, restart_of(log.read()), cpu_of_all(run) - spent)
 
 
 _NUMBERS = count(1)
@@ -145,14 +146,13 @@ def _time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - only differences are of use
 
 
-def cpu_of(run: Run) -> float:
-    """Of all its processes that live."""
+def cpu_of_all(run: Run) -> float:
+    """CPU seconds of all its processes that live."""
     found = 0.0
     driver = psutil.Process(run.pid)
     for each in (driver, *driver.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            found += times.user + times.system
+            found += cpu_of(each)
     return found
 
 

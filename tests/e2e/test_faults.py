@@ -104,7 +104,7 @@ class Flow:
         assert (relaxed.missing, relaxed.foreign) == (0, 0)
 
 
-@pytest.mark.long("minutes of broken connections; tests/kafka breaks them one by one, test_soak at random")
+@pytest.mark.long("minutes of broken connections; tests/kafka breaks them one by one")
 def test_5000_records_flow_while_connections_break(tmp_path: Path) -> None:
     """Then the broker dies, workers and broker stand still; in the end nothing answers for good, and a stop ends."""
     with faulty_kafka() as faulty:

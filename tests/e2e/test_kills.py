@@ -38,7 +38,7 @@ def small_batches(kafka: LocalKafka, name: str, source: Stream, *, by_driver_up_
     return manifest(kafka.bootstrap_servers, name, [source.topic], trigger=trigger, spark=spark)
 
 
-@pytest.mark.long("ten starts of Spark; a kill is beside it, and test_soak kills for a minute")
+@pytest.mark.long("ten starts of Spark; a kill is beside it")
 def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("drivers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()

@@ -40,7 +40,7 @@ def sink(name: str, **topic: int) -> dict[str, object]:
 
 
 @pytest.mark.long(
-    "three brokers beside Spark; tests/kafka/test_three_brokers has each broker at each step, `make e2e` kills one"
+    "three brokers beside Spark; tests/kafka/test_three_brokers has each broker at each step, `make chaos` kills one"
 )
 def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: LocalKafka, tmp_path: Path) -> None:
     """5,000 of 5,000, each time, in one run of the driver; at last with too few replicas to write to."""

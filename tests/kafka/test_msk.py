@@ -19,6 +19,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection, MskIam
 from sinkpipeline.kafka.producers import TransactionalProducer
 from support.kafka import topics
+from support.kafka.asking import trouble
 from support.waiting import wait_until
 from support.worlds.secure import Door, Right, SecureKafka
 
@@ -112,18 +113,11 @@ def test_credentials_that_go_away_are_no_refusal_and_are_taken_again(
     admin.brokers()
     signer.broken = HTTPClientError("the endpoint")
 
-    def trouble() -> SinkPipelineError | None:
-        try:
-            admin.brokers(2.0)
-        except SinkPipelineError as error:
-            return error
-        return None
-
-    outage = wait_until(trouble, "its token has expired", DEADLINE_S)
+    outage = wait_until(partial(trouble, admin), "its token has expired", DEADLINE_S)
     assert outage is not None
     assert outage.reason is Reason.BROKER_UNREACHABLE
     signer.broken = None
-    wait_until(lambda: trouble() is None, "it comes in again", DEADLINE_S)
+    wait_until(lambda: trouble(admin) is None, "it comes in again", DEADLINE_S)
 
 
 @pytest.mark.parametrize(

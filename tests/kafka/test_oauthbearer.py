@@ -22,6 +22,7 @@ from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.resolve import resolve_source
 from support.app.command import manifest
 from support.kafka import topics
+from support.kafka.asking import trouble
 from support.waiting import wait_until
 from support.worlds.secure import Door, Right, SecureKafka
 
@@ -204,17 +205,10 @@ def test_a_token_that_expired_while_nobody_gave_another_is_no_refusal(client: Cl
         admin = Admin(client.connection())
         admin.brokers()
 
-        def trouble() -> SinkPipelineError | None:
-            try:
-                admin.brokers(2.0)
-            except SinkPipelineError as error:
-                return error
-            return None
-
         with client.endpoint_down(503, b"{}"):
-            outage = wait_until(trouble, "nobody lets it in", DEADLINE_S)
+            outage = wait_until(partial(trouble, admin), "nobody lets it in", DEADLINE_S)
             assert outage is not None
             assert outage.reason is Reason.BROKER_UNREACHABLE
-            again = trouble()
+            again = trouble(admin)
             assert again is None or again.reason is Reason.BROKER_UNREACHABLE
-        wait_until(lambda: trouble() is None, "it comes in again", DEADLINE_S)
+        wait_until(lambda: trouble(admin) is None, "it comes in again", DEADLINE_S)

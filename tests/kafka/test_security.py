@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.source import security_options
 from support.app.command import manifest
 from support.kafka import topics
+from support.kafka.asking import trouble
 from support.waiting import wait_until
 from support.worlds.secure import PLAIN_PASSWORD, PLAIN_USER, Certificates, Door, SecureKafka, pkcs8, traditional
 
@@ -404,16 +406,9 @@ def test_a_log_in_that_was_refused_once_is_forgotten_when_it_succeeds(house: Hou
     house.kafka.add_user(user, PASSWORD)
     assert admin.brokers() == 1
 
-    def trouble() -> SinkPipelineError | None:
-        try:
-            admin.brokers(2.0)
-        except SinkPipelineError as error:
-            return error
-        return None
-
     house.kafka.pause_broker(1)
     try:
-        found = wait_until(trouble, "a broker that is paused answers no more")
+        found = wait_until(partial(trouble, admin), "a broker that is paused answers no more")
     finally:
         house.kafka.resume_broker(1)
 
