@@ -103,6 +103,13 @@ class Cluster:
         for manifest in manifests:
             self.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(manifest))
 
+    def remove_pods(self, namespace: str) -> None:
+        """All at once: no node may be there any more that would see to it.
+
+        One that a Job counts goes when that Job has been looked at, which takes minutes after a quota has refused it.
+        """
+        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false", "--namespace", namespace)
+
     def install_crds(self, *manifests: Path) -> None:
         self.apply(*manifests)
         for manifest in manifests:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from confluent_kafka import KafkaException
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core import troubles
@@ -17,6 +19,7 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import producers, session
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.consumers import extent, make_consumer
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
@@ -28,6 +31,7 @@ from support.sink.one_sink import deliver, plan_of, rows
 from support.sink.starts import refusal
 from support.waiting import wait_until
 from support.worlds.three_brokers import (
+    DEADLINE_S,
     ReplicatedSink,
     coordinator,
     create_topic,
@@ -154,6 +158,27 @@ def test_clients_find_the_brokers_that_are_left(cluster: LocalKafka) -> None:
         assert topics.texts(topics.read_committed(servers, topic)) == ["third"] * len(ids)
     for producer in (*first, *second, *third):
         producer.close()
+
+
+@pytest.mark.thorough("starts three brokers")
+def test_a_client_that_never_knew_a_leader_finds_it_when_it_is_back(cluster: LocalKafka) -> None:
+    """librdkafka alone would look for it again after five minutes."""
+    servers, topic = cluster.bootstrap_servers, topics.unique("alone")
+    create_topic(servers, topic, replicas=1)
+    consumer = make_consumer(Connection(bootstrap_servers=servers), "anybody")
+
+    def asked() -> list[tuple[int, int]]:
+        with contextlib.suppress(KafkaException):
+            return [extent(consumer, topic, 0)]
+        return []
+
+    with restored(cluster):
+        cluster.kill_broker(leaders(servers)[topic, 0])
+        wait_until(lambda: leaders(servers)[topic, 0] == -1, "nobody leads it", DEADLINE_S)
+        assert asked() == []
+    wait_until(lambda: leaders(servers)[topic, 0] != -1, "it has a leader again", DEADLINE_S)
+    assert wait_until(asked, "the client knows it", DEADLINE_S) == [(0, 0)]
+    consumer.close()
 
 
 @pytest.mark.parametrize(

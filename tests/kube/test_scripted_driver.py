@@ -89,7 +89,7 @@ def place(api_server: Cluster, namespace: str, drivers: Drivers) -> Iterator[Pla
     ours = Place(api_server, namespace, drivers)
     yield ours
     ours.kubectl("delete", "sparkapplications", "--all", "--wait=false")
-    ours.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--timeout=30s")
+    api_server.remove_pods(namespace)
     assert drivers.complaints(namespace) == []
 
 

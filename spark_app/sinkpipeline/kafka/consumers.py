@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import methodcaller
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.records import Headers
-from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
 from sinkpipeline.kafka.errors import is_refused_log_in, is_refused_token, made, translate
 
 
@@ -45,6 +45,25 @@ def uncommitted(connection: Connection, group_id: str) -> Iterator[Consumer]:
         yield consumer
     finally:
         consumer.close()
+
+
+def extent(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset of a partition and its end, as its leader tells them now.
+
+    The client keeps "it has no leader" for an answer that holds, and asks no broker again until its next refresh, which
+    is five minutes away (librdkafka's `rd_kafka_topic_partition_list_get_leaders`). So it is made to look.
+
+    Raises:
+        KafkaException: asked again, it may pass.
+    """
+    at = TopicPartition(topic, partition)
+    try:
+        low, high = consumer.get_watermark_offsets(at, timeout=REQUEST_TIMEOUT_S, cached=False)
+    except KafkaException:
+        with suppress(KafkaException):
+            consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
+        raise
+    return low, high
 
 
 def passes(error: KafkaError) -> bool:

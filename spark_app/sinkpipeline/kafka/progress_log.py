@@ -35,7 +35,7 @@ from sinkpipeline.core.progress_records import WRITER_HEADER, ProgressFold, enco
 from sinkpipeline.core.removal import newest_metas
 from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, read_failed, uncommitted
+from sinkpipeline.kafka.consumers import extent, headers_of, make_consumer, offset_of, read_failed, uncommitted
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
@@ -181,12 +181,12 @@ class ProgressLog:
             producer: holds its control id; then all is seen that was committed before. Without it nothing is written.
         """
         nonce = None if producer is None else self._fenced_sentinel(producer)
-        extent = self._extent()
+        bounds = self._extent()
         found = self._read(
             sink,
-            extent.low,
+            bounds.low,
             nonce=nonce,
-            bound=extent.high if nonce is None else None,
+            bound=bounds.high if nonce is None else None,
             holder=None if producer is None else _Holder(producer.transactional_id, lambda _: None),
             wanted=lambda key: is_meta_key(key.decode(errors="replace")),
         )
@@ -246,20 +246,20 @@ class ProgressLog:
 
         A longer one is the shorter one with what stands before it: no record is read twice.
         """
-        extent = self._extent()
+        bounds = self._extent()
         length = _FIRST_SUFFIX
-        start = max(extent.low, extent.high - length)
-        bound = None if nonce is not None else extent.high
+        start = max(bounds.low, bounds.high - length)
+        bound = None if nonce is not None else bounds.high
         found = self._read(sink, start, nonce=nonce, bound=bound, holder=holder, patience_s=patience_s)
-        while not (progress := self._fold(sink, found)).complete and start > extent.low:
+        while not (progress := self._fold(sink, found)).complete and start > bounds.low:
             length *= 2
-            end, start = start, max(extent.low, extent.high - length)
+            end, start = start, max(bounds.low, bounds.high - length)
             before = self._read(sink, start, bound=end, patience_s=patience_s)
             found = _Found([*(each for each in before.records if each.offset < end), *found.records], found.end)
-        if extent.low > 0 and not progress.complete:
+        if bounds.low > 0 and not progress.complete:
             raise SinkPipelineError(
                 Reason.PROGRESS_UNREADABLE,
-                f"progress topic {self.topic} begins at offset {extent.low}: records were deleted, and what is left "
+                f"progress topic {self.topic} begins at offset {bounds.low}: records were deleted, and what is left "
                 f"does not hold the whole progress of {sink}",
                 "a progress topic may only be compacted; name another progress topic for a new sink",
             )
@@ -268,7 +268,7 @@ class ProgressLog:
     @repeated
     def _extent(self) -> _Extent:
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
+            low, high = extent(self._consumer, self.topic, 0)
         except KafkaException as exception:
             doing, needs = f"reading the offsets of {self.topic}", f"Describe on topic {self.topic}"
             check_not_refused(self._connection)
@@ -366,11 +366,11 @@ class ProgressLog:
     def _uncommitted_end(self) -> int:
         with uncommitted(self._connection, self._group_id) as consumer:
             try:
-                _, high = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=10, cached=False)
+                _, high = extent(consumer, self.topic, 0)
             except KafkaException as exception:
                 doing, needs = f"reading the end of {self.topic}", f"Describe on topic {self.topic}"
                 raise translate(exception, doing, self._servers, needs=needs) from exception
-        return int(high)
+        return high
 
     def _writer_at(self, offset: int) -> str | None:
         """The transactional id that wrote the record at an offset, committed or not; None where nothing tells."""

@@ -141,7 +141,7 @@ class OperatorLab:
                 patch = '{"metadata":{"finalizers":null}}'
                 self.kubectl("patch", "sinkpipeline", resource["metadata"]["name"], "--type=merge", "-p", patch)
         self.kubectl("delete", "sinkpipelines,sparkapplications", "--all", "--wait=false")
-        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--timeout=30s")
+        self.cluster.remove_pods(self.namespace)
         self._api.close()
         for watch in self._watches:
             watch.join()

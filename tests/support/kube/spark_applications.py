@@ -40,9 +40,9 @@ class SparkApplications:
         self._watch.start()
 
     def close(self) -> None:
-        """Deletes all, and their pods at once: no node may be there any more that would see to it."""
+        """Deletes all, and their pods."""
         self.kubectl("delete", "sparkapplications", "--all", "--timeout=30s")
-        self.kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--timeout=30s")
+        self.cluster.remove_pods(self.namespace)
         self._api.close()
         self._watch.join()
 

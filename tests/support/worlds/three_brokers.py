@@ -33,8 +33,9 @@ def three_brokers() -> Iterator[LocalKafka]:
         yield cluster
 
 
-def create_topic(servers: str, name: str, *, partitions: int = 1) -> None:
-    new = NewTopic(name, num_partitions=partitions, replication_factor=-1)
+def create_topic(servers: str, name: str, *, partitions: int = 1, replicas: int = -1) -> None:
+    """`replicas`: by default as many as the brokers give a topic by themselves."""
+    new = NewTopic(name, num_partitions=partitions, replication_factor=replicas)
     topics.ask(servers, lambda client: client.create_topics([new]))
     wait_until(lambda: name in _metadata(servers).topics, f"topic {name} is there", DEADLINE_S)
     wait_until_in_sync(servers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from sinkpipeline.core.deadletter import SourceRecord
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -12,8 +12,8 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import HeadersUnreadable
 from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
-from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of
-from sinkpipeline.kafka.errors import translate
+from sinkpipeline.kafka.consumers import extent, headers_of, make_consumer, offset_of
+from sinkpipeline.kafka.errors import error_of, repeated, translate
 from sinkpipeline.kafka.reading import Answers, Reading
 from sinkpipeline.kafka.waiting import Waiting
 
@@ -95,11 +95,18 @@ class SourceReader:
         """Where the source begins that has no such offset."""
         if self._consumer is None or self._reading is None:
             raise self._failed(error)
-        at = TopicPartition(self._partition.topic, self._partition.partition)
-        low, _ = self._consumer.get_watermark_offsets(at, _DEADLINE_S)
+        low = self._low(self._consumer)
         if low <= self._reading.position:
             # Not before its beginning, so behind its end.
             raise self._failed(error)
+        return low
+
+    @repeated
+    def _low(self, consumer: Consumer) -> int:
+        try:
+            low, _ = extent(consumer, self._partition.topic, self._partition.partition)
+        except KafkaException as exception:
+            raise self._failed(error_of(exception)) from exception
         return low
 
     def _failed(self, error: KafkaError) -> SinkPipelineError:
