@@ -97,7 +97,7 @@ class Kubernetes:
         )
 
     def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
 
     def refused(self, manifest: Path) -> str:
         """What the API server says to a manifest that it refuses; empty where it takes it."""

@@ -50,7 +50,7 @@ class Place:
         return wait_until(lambda: self.drivers.starts(self.key), "a driver was started")[0]
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", stdin=stdin)
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
 
     def pod(self) -> Object:
         found: Object = json.loads(self.kubectl("get", "pod", "orders-driver", "-o", "json"))

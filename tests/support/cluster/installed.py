@@ -184,7 +184,7 @@ class Installation:
         return result.stdout
 
     def kubectl(self, *arguments: str, namespace: str = NAMESPACE) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={namespace}")
+        return self.cluster.kubectl(f"--namespace={namespace}", *arguments)
 
     def pods(self, selector: str, namespace: str = NAMESPACE) -> list[Object]:
         items: list[Object] = self.cluster.get("pods", f"--namespace={namespace}", f"--selector={selector}")["items"]

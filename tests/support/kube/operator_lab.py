@@ -276,7 +276,7 @@ class OperatorLab:
     # --- what a person does ---
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", stdin=stdin)
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
 
     def pipeline(self, name: str, *, sinks: Sequence[str] = ("copy",), **spec: Any) -> Object:
         """A manifest whose brokers nobody asks, and whose patience with failures is short."""

@@ -47,7 +47,7 @@ class SparkApplications:
         self._watch.join()
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}", stdin=stdin)
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments, stdin=stdin)
 
     def apply(self, name: str, code: str, *, pod: Mapping[str, Any] | None = None, **spec: Any) -> None:
         """`pod` is merged into the template's spec but for its `container`, which is merged into the driver's."""

@@ -34,7 +34,7 @@ class SeenPipeline:
         self.path = f"{RESOURCES.format(self.namespace)}/{self.name}"
 
     def kubectl(self, *arguments: str) -> str:
-        return self.cluster.kubectl(*arguments, f"--namespace={self.namespace}")
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *arguments)
 
     def apply(self, **spec: Any) -> None:
         self.document["spec"] |= spec
