@@ -153,6 +153,14 @@ def is_new(seen: Seen, patience_s: float) -> bool:
     return not has_answered and started is not None and seen.observation.now_ms - started < patience_s * 1000
 
 
+def is_at_rest(seen: Seen) -> bool:
+    """Whether it has no driver and is to have none, so that only Kafka, or a watch, can tell anything new of it."""
+    observation = seen.observation
+    if seen.child is not None or observation.pods or observation.deleting:
+        return False
+    return observation.suspended or observation.paused
+
+
 def settled(seen: Seen, known: Known) -> bool:
     """Whether nothing is to be expected of its driver within a second."""
     if known.shortage is not None or known.unresponsive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from typing_extensions import override
@@ -56,7 +56,7 @@ def _serve(settings: Settings, cluster: Cluster) -> None:
     with (
         ThreadPoolExecutor(WORKERS, thread_name_prefix="look") as executor,
         Switchboard() as drivers,
-        KafkaView(every_s=settings.resync_s, tell=running.touch) as kafka,
+        KafkaView(every_s=settings.resync_s, tell=running.nudge) as kafka,
         Workbench(running.touch, of_bug) as bench,
         Web(settings.host, settings.port, is_alive=running.trouble, is_ready=running.waiting, metrics=metrics),
     ):
@@ -127,8 +127,16 @@ class _Running:
         self._queue, self._loop = queue, asyncio.get_running_loop()
 
     def touch(self, ref: Ref) -> None:
-        if self._queue is not None and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._queue.touch, ref)
+        if self._queue is not None:
+            self._soon(self._queue.touch, ref)
+
+    def nudge(self, ref: Ref) -> None:
+        if self._queue is not None:
+            self._soon(self._queue.nudge, ref)
+
+    def _soon(self, tell: Callable[[Ref], None], ref: Ref) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell, ref)
 
     def waiting(self) -> str:
         """Why this process isn't ready; empty where it is."""

@@ -24,7 +24,7 @@ from sinkpipeline_operator.child import refusals
 from sinkpipeline_operator.child.remedies import KEEP_TOPICS, removal_barred
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.knowing import TOLD_STEPS, is_new, known_of, optional_sinks, refused_of, settled
+from sinkpipeline_operator.knowing import TOLD_STEPS, is_at_rest, is_new, known_of, optional_sinks, refused_of, settled
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
@@ -133,13 +133,15 @@ class Reconciler:
         return seen is not None and seen.resource["metadata"]["resourceVersion"] == version
 
     def poll(self, ref: Ref) -> float | None:
-        """Asks a driver that runs, and looks at the rest only where that changes something, or it is time to.
+        """Asks a driver that runs, or Kafka where none is to run.
+
+        It looks at the rest only where that changes something, or it is time to.
 
         Returns, Raises: as `reconcile`.
         """
         memory = self._remembered(ref)
         seen = memory.seen
-        if seen is None or seen.answer is None or self._is_late(seen, memory):
+        if seen is None or not (seen.answer or is_at_rest(seen)) or self._is_late(seen, memory):
             return self.reconcile(ref)
         asked = self._observer.ask_again(seen)
         decision = decide(asked.observation)
@@ -156,7 +158,9 @@ class Reconciler:
             asked, known, status = self._write_what_is_taken(asked, known, status, memory)
             self._metrics.show(ref, status)
         wait_s = _SOON_S
-        if settled(asked, known):
+        if asked.answer is None:
+            wait_s = self._settings.resync_s
+        elif settled(asked, known):
             wait_s = memory.poll_s(self._settings.poll_s)
         return wait_s if memory.look_at is None else max(0.0, min(wait_s, memory.look_at - now))
 

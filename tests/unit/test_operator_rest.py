@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.status import Condition
 from sinkpipeline_operator import reconcile
 from sinkpipeline_operator.kube.client import PIPELINE, SECRET, Kind, Ref
+from sinkpipeline_operator.observe.kafka_view import Found, Question
 from support.kube.fuzz import ANSWER, RUNNING, SINK, SPEC
 from support.kube.hostile import Hostile, Object
 
@@ -26,7 +28,9 @@ class Rest:
         self.now = 1000.0
         clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: 1_767_225_600.0 + self.now)
         monkeypatch.setattr(reconcile, "time", clock)
-        self.hostile = Hostile()
+        self.lag: int | None = None
+        self.asked_kafka = 0
+        self.hostile = Hostile(kafka=SimpleNamespace(of=self.of_kafka, forget_removal=lambda _: None))
         self.calls: Counter[tuple[str, str]] = Counter()
         self.rows = 1
         check = self.hostile.api._check
@@ -61,6 +65,24 @@ class Rest:
         document = {**ANSWER, "now": now, "configHash": line.config_hash, "sinks": [sink]}
         document["executors"] = {"registered": 2, "wanted": 2}
         return _json(document)
+
+    def of_kafka(self, question: Question) -> Found | None:
+        self.asked_kafka += 1
+        if self.lag is None:
+            return None
+        topics = Condition("True", "TopicsAsRequested", "")
+        sinks = {SINK["name"]: {"frontier": SINK["frontier"], "lag": self.lag}}
+        return Found(config_hash=question.config_hash, at=self.now, sinks=sinks, topics=topics)
+
+    def suspend(self) -> None:
+        """With the end of its driver, by whoever plays it."""
+        api, resource = self.hostile.api, self.hostile.resource
+        api.put(PIPELINE, {**resource, "spec": {**resource["spec"], "suspend": True}})
+        self.hostile.look()
+        api.objects = {key: each for key, each in api.objects.items() if key[0] not in ("pods", "sparkapplications")}
+        self.hostile.look()
+        assert self.hostile.status["phase"] == "Suspended", self.hostile.status
+        self.calls.clear()
 
     def poll_for(self, seconds: float) -> int:
         """How often the driver was asked."""
@@ -125,6 +147,31 @@ def test_a_silent_driver_costs_a_look_in_ten_minutes(rest: Rest) -> None:
 def test_once_an_hour_everything_is_looked_at(rest: Rest) -> None:
     rest.poll_for(3700)
     assert rest.others[("get", "sparkapplications")] == 1
+
+
+def test_a_suspended_pipeline_costs_its_secrets_and_what_kafka_says_is_told_all_the_same(rest: Rest) -> None:
+    rest.suspend()
+    asked = rest.asked_kafka
+    rest.poll_for(300)
+    assert rest.others == {}
+    assert rest.calls["get", "secrets"] <= 6, "once a minute"
+    assert rest.asked_kafka - asked >= 5, "so is Kafka"
+    rest.lag = 7
+    rest.poll_for(61)
+    rest.calls.clear()
+    rest.lag = 9
+    rest.poll_for(61)
+    assert rest.others == {("status", "sinkpipelines"): 1}
+    assert [each["lag"] for each in rest.hostile.status["sinks"]] == [9]
+
+
+def test_a_suspended_pipeline_that_is_resumed_is_looked_at(rest: Rest) -> None:
+    rest.suspend()
+    rest.poll_for(120)
+    resource = rest.hostile.resource
+    rest.hostile.api.put(PIPELINE, {**resource, "spec": {**resource["spec"], "suspend": False}})
+    rest.hostile.look()
+    assert rest.hostile.child is not None
 
 
 def test_what_was_written_here_is_no_news(rest: Rest) -> None:

@@ -161,6 +161,22 @@ def test_its_own_time_is_a_question_and_an_event_is_a_look() -> None:
     play(story)
 
 
+def test_news_of_kafka_is_a_question_and_none_is_missed_while_it_is_asked() -> None:
+    async def story(queue: WorkQueue, looks: Looks) -> None:
+        queue.nudge(OTHER)
+        looks.gate.clear()
+        queue.touch(ONE)
+        await until(lambda: looks.seen == [ONE], "the first look")
+        queue.nudge(ONE)
+        looks.gate.set()
+        await until(lambda: looks.polled == [ONE], "the question after it")
+        queue.nudge(ONE)
+        await until(lambda: looks.polled == [ONE, ONE], "another one")
+        assert not queue.knows(OTHER), "nobody told that it is there"
+
+    assert play(story).seen == [ONE]
+
+
 def test_after_a_step_all_is_looked_at_again() -> None:
     async def story(queue: WorkQueue, looks: Looks) -> None:
         waits = iter([0.0, 0.0, 3600.0])

@@ -35,6 +35,8 @@ class _Entry:
     running_since: float | None = None
     touched: bool = False
     """Something happened while it was looked at."""
+    nudged: bool = False
+    """Likewise, and to nothing that the API server has."""
     generation: int | None = None
     """Of the resource, as a watch told last."""
     urgent: bool = False
@@ -96,6 +98,14 @@ class WorkQueue:
         entry.due = min(entry.due, time.monotonic())
         self._wake.set()
 
+    def nudge(self, ref: Ref) -> None:
+        """There is something to be told of a pipeline, and what the API server has is as it was seen."""
+        entry = self._entries.get(ref)
+        if entry is not None:
+            entry.nudged = True
+            entry.due = min(entry.due, time.monotonic())
+            self._wake.set()
+
     def knows(self, ref: Ref) -> bool:
         return ref in self._entries
 
@@ -130,6 +140,7 @@ class WorkQueue:
             if len(self._tasks) >= WORKERS:
                 return
             entry.running_since, entry.touched, entry.told, entry.urgent = now, False, None, False
+            entry.nudged = False
             task = asyncio.create_task(self._work(ref, entry))
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -162,8 +173,10 @@ class WorkQueue:
             self._took(time.monotonic() - began)
         # The echo of what was written comes before the answer to the write.
         entry.touched = entry.touched or (entry.told is not None and not self._has_seen(ref, entry.told))
-        if entry.touched:
-            wait = 0.0 if wait is None else min(wait, 0.05)
+        if entry.touched and wait is None:
+            wait = 0.0
+        if (entry.touched or entry.nudged) and wait is not None:
+            wait = min(wait, 0.05)
         if wait is None:
             self._entries.pop(ref, None)
             return

@@ -173,7 +173,7 @@ def _merged(document: Any, patch: Any) -> Any:
 class Hostile:
     """One pipeline, its reconciler, and a driver that says what the test wants it to say."""
 
-    def __init__(self, name: str = "orders") -> None:
+    def __init__(self, name: str = "orders", kafka: Any = None) -> None:
         self.ref = Ref("shop", name)
         self.api = Api()
         self.body: Callable[[Object], bytes] | None = None
@@ -187,7 +187,7 @@ class Hostile:
             settings=settings,
             recorder=Recorder(cluster),
             metrics=self.metrics,
-            kafka=None,
+            kafka=kafka,
             bench=cast(Any, SimpleNamespace(is_busy=lambda _: False)),
             turns=Turns(1, patience_s=300, tell=lambda _: None),
         )
