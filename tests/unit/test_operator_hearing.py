@@ -44,10 +44,25 @@ def test_one_silence_is_none(ear: Ear) -> None:
     said = says(1)
     assert ear.hear(said, 0) == Heard(said.document)
     assert [ear.hear(SILENCE, at) for at in (1, 2)] == [Heard(said.document)] * 2
-    heard = ear.hear(SILENCE, 3)
+    heard = ear.hear(SILENCE, 11)
     assert heard.document is None
     assert "does not answer" in heard.trouble
-    assert ear.hear(says(2), 4).trouble == ""
+    assert ear.hear(says(2), 12).trouble == ""
+
+
+def test_a_busy_node_may_silence_a_driver_for_some_seconds(ear: Ear) -> None:
+    said = says(1)
+    ear.hear(said, 0)
+    assert [ear.hear(SILENCE, at) for at in range(1, 11)] == [Heard(said.document)] * 10
+    assert ear.hear(says(2), 11).trouble == ""
+    assert [ear.hear(SILENCE, at).trouble for at in range(12, 22)] == [""] * 10, "each silence has its own time"
+    assert "does not answer" in ear.hear(SILENCE, 22).trouble
+
+
+def test_what_is_no_answer_is_told_at_the_third(ear: Ear) -> None:
+    refused = Answer(trouble="its answer is no JSON", is_refused=True)
+    heard = [ear.hear(refused, at).trouble for at in (1, 2, 3)]
+    assert [bool(trouble) for trouble in heard] == [False, False, True]
 
 
 def test_a_new_driver_has_time_to_listen(ear: Ear) -> None:
@@ -58,15 +73,16 @@ def test_a_new_driver_has_time_to_listen(ear: Ear) -> None:
 def test_a_driver_that_has_answered_has_no_such_time(ear: Ear) -> None:
     # Its status isn't Ready any more once it is told as silent: that must not make it new again.
     assert ear.hear(says(1), 0, is_new=True).trouble == ""
-    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(1, 9)]
-    assert [bool(trouble) for trouble in heard] == [False, False, True, True, True, True, True, True]
-    assert ear.hear(None, 9) == Heard(None)
-    assert [ear.hear(SILENCE, at, is_new=True).trouble for at in range(10, 16)] == [""] * 6, "the next one is new"
+    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(1, 90, 11)]
+    assert [bool(trouble) for trouble in heard] == [False, False, True, True, True, True, True, True, True]
+    assert ear.hear(None, 90) == Heard(None)
+    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(91, 150, 11)]
+    assert heard == [""] * 6, "the next one is new"
 
 
 def test_what_an_earlier_operator_knew_holds(ear: Ear) -> None:
     assert ear.hear(SILENCE, 0, is_new=False).trouble == ""
-    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in range(1, 5)]
+    heard = [ear.hear(SILENCE, at, is_new=True).trouble for at in (1, 10, 11, 12)]
     assert [bool(trouble) for trouble in heard] == [False, True, True, True]
 
 

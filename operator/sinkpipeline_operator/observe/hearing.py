@@ -21,6 +21,8 @@ _LOG = logging.getLogger("sinkpipeline.reconcile")
 
 _SILENCES = 3
 """So many questions without an answer, and the driver counts as unresponsive."""
+_SILENT_S = 10.0
+"""But not sooner: on a busy node a driver that works may be silent for some seconds."""
 _SILENT = "the driver's pod runs, and its status service does not answer"
 _USELESS = "the driver's pod runs, and what its status service answers can't be used"
 _STILL_S = 60.0
@@ -42,6 +44,7 @@ class Hearing:
     pipeline: str = ""
     """Whose driver it is, for the log."""
     _silences: int = 0
+    _silent_since: float = 0.0
     _listens: bool = False
     _document: Mapping[str, Any] | None = None
     _heartbeat: tuple[str, str] | None = None
@@ -88,8 +91,10 @@ class Hearing:
         if answer.document is None:
             self._silences += 1
             if self._silences == 1:
+                self._silent_since = now
                 _LOG.info("%s: the driver does not answer: %s", self.pipeline, answer.trouble)
-            if self._silences < _SILENCES:
+            long = answer.is_refused or now - self._silent_since >= _SILENT_S
+            if self._silences < _SILENCES or not long:
                 # What it has just said is still the best that is known.
                 return Heard(self._document, before if never_heard else "")
             why = f"{_USELESS}: {answer.trouble}" if answer.is_refused else _SILENT
