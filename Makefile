@@ -75,17 +75,17 @@ test-long: servers helm prometheus postgresql ## What takes longest, and shows o
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
-	@$(MAKE) --no-print-directory test-rest e2e-if-possible costs
+	@$(MAKE) --no-print-directory test-rest test-spark-4.0 e2e-if-possible costs
 
 # In no other target: AWS' library and Kubernetes' client ask for different versions of dateutil.
 test-msk: install ## The tokens of Amazon MSK's own signer, in build/msk
 	$(RUN) -m pip install --quiet --upgrade --target build/msk aws-msk-iam-sasl-signer-python==1.0.2
 	PYTHONPATH=build/msk $(RUN) -m pytest tests/unit/test_msk.py
 
-# In no other target: it fetches a Spark of its own.
-test-spark-4.0: install ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
+# An environment of its own: it fetches another Spark.
+test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
 	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
-	build/spark-4.0/bin/python -m pytest -m each_spark tests/e2e
+	build/spark-4.0/bin/python -m pytest -m each_spark --costs build/costs/test-spark-4.0.json tests/e2e
 
 # A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
 e2e-if-possible:

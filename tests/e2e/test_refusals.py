@@ -139,7 +139,7 @@ def test_a_format_that_spark_4_0_is_without(kind: str, schema: str, tmp_path: Pa
 
     done = app.call("validate", "-f", str(app.manifest), "--offline")
 
-    assert done.returncode == 3, done.stderr
+    assert done.returncode == 2, done.stderr
     assert last_line(done.stderr).startswith(f"NotServed: format {kind} needs ")
     assert LAST_LINE.match(last_line(done.stderr))
 

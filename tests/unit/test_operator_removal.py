@@ -11,6 +11,7 @@ import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline_operator.child.remedies import without_topics
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.observe import kafka_view
 from sinkpipeline_operator.observe.kafka_clients import KafkaClients
@@ -115,6 +116,6 @@ def test_the_operator_logs_in_nowhere_as_itself(whose: str, monkeypatch: pytest.
     assert (found.topics.status, found.topics.reason) == ("Unknown", "NotServed")
     assert removal.error is not None
     assert removal.error.reason is Reason.NOT_SERVED
-    assert "deletionPolicy: Retain" in removal.error.remedy
+    assert without_topics(REF) in removal.error.remedy
     assert not removal.done
     assert asked == []

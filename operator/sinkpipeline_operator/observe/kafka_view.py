@@ -239,7 +239,7 @@ class KafkaView:
             raise SinkPipelineError(
                 Reason.NOT_SERVED,
                 "the operator does not log in to Amazon MSK: only the drivers' pods have the pipeline's role",
-                "nothing while a driver runs; to delete the pipeline alone set spec.deletionPolicy: Retain",
+                f"nothing while a driver runs; {remedies.without_topics(question.ref)}",
             )
         owner = Owner(cluster=question.cluster, name=str(question.ref))
         with self._files.written(question.ref, question.secrets) as directory:
