@@ -316,12 +316,13 @@ class Bench:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda each: self._api.merge(f"{PIPELINES}/{each}", {"spec": {"suspend": True}}), wanted))
         wait_until(lambda: not wanted & self._fleet.running, "they are suspended", DEADLINE_S, poll_s=0.5)
-        self._settle()
+        # Longer than --resync: Kafka is asked of each of them once in that time, by two threads for each cluster.
+        self._settle(70.0)
 
-    def _settle(self) -> None:
+    def _settle(self, quiet_s: float = SETTLED_S) -> None:
         """Until nothing was written for a while."""
         deadline, quiet_since, position = time.monotonic() + DEADLINE_S, time.monotonic(), self._audit.position()
-        while time.monotonic() - quiet_since < SETTLED_S:
+        while time.monotonic() - quiet_since < quiet_s:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the operator still writes {DEADLINE_S:.0f} s after all were Ready")
             time.sleep(1.0)
