@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinkpipeline.core.manifest import SinkPipeline
+from sinkpipeline.core.manifest import DeletionPolicy, SinkPipeline
 from sinkpipeline.core.status import SinkState, condition_of, is_required
 from sinkpipeline_operator.child import waits
 from sinkpipeline_operator.child.driverpod import POD_LOST, POD_TERMINATING, ChildState
+from sinkpipeline_operator.child.remedies import KEEP_TOPICS
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused
 from sinkpipeline_operator.observe.hearing import Heard
 from sinkpipeline_operator.observe.kafka_view import Found
-from sinkpipeline_operator.observe.observer import Seen
+from sinkpipeline_operator.observe.observer import Seen, spec_of
 from sinkpipeline_operator.report.known import Known
 from sinkpipeline_operator.report.status import UNRESPONSIVE
 
@@ -151,6 +152,13 @@ def is_new(seen: Seen, patience_s: float) -> bool:
         or condition_of(seen.status, "SparkApplicationReady").get("reason") == UNRESPONSIVE
     )
     return not has_answered and started is not None and seen.observation.now_ms - started < patience_s * 1000
+
+
+def is_to_be_removed(seen: Seen) -> bool:
+    """By the resource itself: a manifest that is refused for something else still says so."""
+    if (seen.resource["metadata"].get("annotations") or {}).get(KEEP_TOPICS) == "true":
+        return False
+    return spec_of(seen.resource).get("deletionPolicy") == DeletionPolicy.DELETE.value
 
 
 def is_at_rest(seen: Seen) -> bool:

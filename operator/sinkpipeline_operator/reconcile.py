@@ -13,7 +13,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from sinkpipeline.core.manifest import DeletionPolicy
 from sinkpipeline.core.status import condition_of
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline_operator.act.actions import FINALIZER, Actions
@@ -21,14 +20,23 @@ from sinkpipeline_operator.act.asking import Asking
 from sinkpipeline_operator.act.turns import Turns
 from sinkpipeline_operator.act.workbench import Workbench
 from sinkpipeline_operator.child import refusals
-from sinkpipeline_operator.child.remedies import KEEP_TOPICS, removal_barred
+from sinkpipeline_operator.child.remedies import removal_barred
 from sinkpipeline_operator.decide.asked import Outcome
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step, decide
-from sinkpipeline_operator.knowing import TOLD_STEPS, is_at_rest, is_new, known_of, optional_sinks, refused_of, settled
+from sinkpipeline_operator.knowing import (
+    TOLD_STEPS,
+    is_at_rest,
+    is_new,
+    is_to_be_removed,
+    known_of,
+    optional_sinks,
+    refused_of,
+    settled,
+)
 from sinkpipeline_operator.kube.client import PIPELINE, ApiFailed, ApiRefused, Cluster, NotFound, Ref
 from sinkpipeline_operator.observe.hearing import Heard, Hearing
 from sinkpipeline_operator.observe.kafka_view import Found, KafkaView, Question, Removal, wait_of
-from sinkpipeline_operator.observe.observer import Observer, Seen, spec_of
+from sinkpipeline_operator.observe.observer import Observer, Seen
 from sinkpipeline_operator.remembered import Remembered
 from sinkpipeline_operator.report.events import (
     TOPIC_RECREATED,
@@ -207,7 +215,7 @@ class Reconciler:
         self._metrics.show(seen.ref, status)
         self._turns.settle(seen, status)
         failpoint("operator-after-status")
-        seen = replace_status(seen, status)
+        seen = replace(seen, resource={**seen.resource, "status": status})
         if not self._take(seen, decision, known, memory):
             return 0.0
         self._actions.after_report(seen, known.told, status)
@@ -243,7 +251,7 @@ class Reconciler:
         What is refused is told, and tried again.
         """
         try:
-            took = self._actions.settle_and_take(seen, decision, memory.token, finalizer=_is_to_be_removed(seen))
+            took = self._actions.settle_and_take(seen, decision, memory.token, finalizer=is_to_be_removed(seen))
         except (ApiRefused, ApiFailed) as error:
             deadline_s = self._settings.start_deadline_s
             memory.refusal = refused = refused_of(decision.step, error, memory.refusal, time.monotonic(), deadline_s)
@@ -301,7 +309,7 @@ class Reconciler:
         memory.announced = doomed
 
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
-        if removal.error is None and _is_to_be_removed(seen):
+        if removal.error is None and is_to_be_removed(seen):
             for event in events_of_removal(seen.dead_letter_topics.values(), removal.kept):
                 self._post(seen, event)
 
@@ -320,7 +328,7 @@ class Reconciler:
         finalizers = seen.resource["metadata"].get("finalizers") or []
         if not seen.observation.deleting or FINALIZER not in finalizers or decision.standing is not Standing.STOPPED:
             return None
-        if not _is_to_be_removed(seen):
+        if not is_to_be_removed(seen):
             return Removal(done=True)
         question = self._question(seen)
         if question is None or self._kafka is None:
@@ -388,15 +396,3 @@ class Reconciler:
         self._observer.forget(ref)
         if self._kafka is not None:
             self._kafka.forget(ref)
-
-
-def replace_status(seen: Seen, status: dict[str, Any]) -> Seen:
-    """As it was seen, with the status that was written since."""
-    return replace(seen, resource={**seen.resource, "status": status})
-
-
-def _is_to_be_removed(seen: Seen) -> bool:
-    """By the resource itself: a manifest that is refused for something else still says so."""
-    if (seen.resource["metadata"].get("annotations") or {}).get(KEEP_TOPICS) == "true":
-        return False
-    return spec_of(seen.resource).get("deletionPolicy") == DeletionPolicy.DELETE.value
