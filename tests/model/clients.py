@@ -315,6 +315,15 @@ class _Place:
     broken: bool = False
 
 
+def _listed(topic: str, timeout: float) -> SimpleNamespace:
+    topics = dict(cluster().broker.topics)
+    return ask(
+        "describe",
+        lambda: SimpleNamespace(brokers={1: topic}, topics=topics, cluster_id="model"),
+        timeout_s=timeout,
+    )
+
+
 class Consumer:
     """Reads what it is assigned. The end is told once for each position."""
 
@@ -357,6 +366,9 @@ class Consumer:
             raise ValueError("what is cached may be old")
         log = ask("offsets", lambda: cluster().broker.log(at.topic, at.partition), timeout_s=timeout)
         return log.low, log.stable if self._committed else log.high
+
+    def list_topics(self, topic: str = "", *, timeout: float) -> SimpleNamespace:
+        return _listed(topic, timeout)
 
     def close(self) -> None:
         pass
@@ -410,12 +422,7 @@ class AdminClient:
         return 0
 
     def list_topics(self, topic: str = "", *, timeout: float) -> SimpleNamespace:
-        topics = dict(cluster().broker.topics)
-        return ask(
-            "describe",
-            lambda: SimpleNamespace(brokers={1: topic}, topics=topics, cluster_id="model"),
-            timeout_s=timeout,
-        )
+        return _listed(topic, timeout)
 
     def describe_topics(
         self, names: TopicCollection, *, request_timeout: float, include_authorized_operations: bool = False
