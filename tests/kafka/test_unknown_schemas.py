@@ -37,6 +37,7 @@ def wire(offsets: range, unknown: Mapping[int, int]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.thorough("each guarantee", after=1)
 def test_what_comes_before_counts_and_all_schemas_are_told(sink: OneSink, exactly_once: bool) -> None:
     produce_numbers(sink.servers, sink.source, 30)
     with Driver(sink, exactly_once=exactly_once) as driver:

@@ -52,7 +52,7 @@ def seconds(written: str) -> float:
         pytest.param(End(signal=signal.SIGKILL), 137, "DriverDied", 1, id="SIGKILL"),
     ],
 )
-@pytest.mark.thorough("each exit code with each kind of last words", after=3)
+@pytest.mark.thorough("each exit code with each kind of last words", after=2)
 def test_what_may_pass_is_started_again(
     lab: OperatorLab, name: str, end: End, code: int, reason: str, counted: int
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_suspension_and_a_resumption(running: OperatorLab, name: str) -> None:
     settled(running, name, starts=2)
 
 
+@pytest.mark.thorough("an operator of its own; tests/kube/test_operator_endings counts one death once")
 def test_a_death_is_counted_once(running: OperatorLab, name: str) -> None:
     running.kill()
     running.drivers.kill((running.namespace, name))

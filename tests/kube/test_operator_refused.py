@@ -37,6 +37,7 @@ def suspend(lab: OperatorLab, name: str) -> None:
     lab.until(lambda: lab.child(name) is None, f"{name}: its driver is stopped", NO_LONGER)
 
 
+@pytest.mark.thorough("waits for each bad answer; tests/unit/test_operator_fuzz has many more of them")
 def test_a_driver_whose_answer_is_none_is_told_and_obeys(lab: OperatorLab, name: str) -> None:
     running(lab, name)
     before = remembered(lab, name)

@@ -238,6 +238,7 @@ def test_a_driver_whose_supervising_loop_hangs_is_unresponsive_and_one_that_star
         lab.until_ready(each)
 
 
+@pytest.mark.thorough("waits for a deadline; tests/unit/test_operator_hearing has its rule")
 def test_a_driver_that_makes_no_progress_while_records_wait_is_unresponsive(
     new_lab: Callable[..., OperatorLab], name: str
 ) -> None:
@@ -292,6 +293,7 @@ def test_many_silent_drivers_slow_nobody(new_lab: Callable[..., OperatorLab], na
 # --- who writes how often ---
 
 
+@pytest.mark.thorough("waits; tests/unit/test_operator_rest counts all calls of half an hour")
 def test_an_idle_pipeline_costs_no_write_at_all(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     config = f"{name}-{lab.status(name)['sparkApplication']['configHash']}"

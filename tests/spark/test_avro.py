@@ -335,6 +335,7 @@ def letter(offset: int, value: bytes) -> Letter:
     return Letter(LetterId(0, offset), 0, DeadLetter(sink=SinkId("shop.orders", "out"), verdict=verdict, record=record))
 
 
+@pytest.mark.thorough("letters of many schemas; test_letters_are_read_by_schemas_that_come_meanwhile has one")
 def test_letters_end_however_many_schemas_they_name(
     spark: SparkSession, fake: avro.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +350,7 @@ def test_letters_end_however_many_schemas_they_name(
     assert len(fake.asked) == 3
 
 
+@pytest.mark.thorough("letters of many schemas; test_letters_are_read_by_schemas_that_come_meanwhile has one")
 def test_letters_of_more_schemas_than_a_plan_takes_are_all_decoded(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ TABLE = TableRow(
 )
 
 
+@pytest.mark.thorough("each way to have no value; test_whatever_stands_for_a_value_is_none has one")
 def test_what_debezium_did_not_have_is_no_value(spark: SparkSession) -> None:
     """It stays in a table; and is no value of any expression, whatever that makes of it."""
     run = recorded("postgresql")

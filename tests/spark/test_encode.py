@@ -181,14 +181,15 @@ def test_a_struct_that_the_latest_version_has_no_room_for_is_refused(
     ("kind", "bad"),
     [
         ("json", "CAST('NaN' AS DOUBLE)"),
+        ("avro", "named_struct('of', array('a', CAST(X'ff41' AS STRING)))"),
         ("json", "array(CAST('-Infinity' AS FLOAT))"),
         ("json", "DATE'9999-12-31' + CAST(id AS INT)"),
         ("json", "array(struct(map('k', TIMESTAMP'0001-01-01 00:00:00Z' - CAST(id AS INT) * INTERVAL '1' DAY) AS m))"),
         ("json", "CAST(X'ff41' AS STRING)"),
         ("json", "map(CAST(X'ff41' AS STRING), 1)"),
-        ("avro", "named_struct('of', array('a', CAST(X'ff41' AS STRING)))"),
     ],
 )
+@pytest.mark.thorough("further values", after=2)
 def test_a_value_that_would_be_written_as_another_one_is_a_dead_letter(
     spark: SparkSession, kind: str, bad: str
 ) -> None:

@@ -132,7 +132,8 @@ def test_an_array_that_fails_and_tombstones_that_pass(spark: SparkSession) -> No
     ]
 
 
-@pytest.mark.parametrize("rows_of_a_batch", [1, 2, 7, 5_000])
+@pytest.mark.parametrize("rows_of_a_batch", [2, 1, 7, 5_000])
+@pytest.mark.thorough("further sizes", after=1)
 def test_records_are_whole_however_arrow_cuts_them(spark: SparkSession, rows_of_a_batch: int) -> None:
     counts = [3, 1, 0, 4, 4, 2, 1, 1, 3]
     wire = wire_of(spark, PLAN, *(order(number, *[1] * count) for number, count in enumerate(counts)))

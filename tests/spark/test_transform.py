@@ -279,7 +279,7 @@ def test_a_field_may_have_any_other_name(spark: SparkSession, name: str) -> None
 
 
 @pytest.mark.parametrize("number", [128, -129, 200, 255, 256])
-@pytest.mark.thorough("further numbers", after=2)
+@pytest.mark.thorough("further numbers", after=1)
 def test_a_tinyint_does_not_wrap(spark: SparkSession, number: int) -> None:
     """Spark's parser takes 200 for a byte without a sign, and makes -56 of it."""
     kind = "STRUCT<b: ARRAY<TINYINT>, c: MAP<STRING, TINYINT>>"
