@@ -1,6 +1,8 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 export PYTHON
+# Where it is set, each of hundreds of processes compiles all modules anew: two thirds of what collecting the tests costs.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean

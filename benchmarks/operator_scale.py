@@ -223,6 +223,8 @@ class Bench:
         peak_rss_mb = _peak_mb(self._operator.pid)
         rollout = self._roll_out(awake, probes)
         few = awake[:: max(1, len(awake) // probes)][:probes]
+        # Else those that are not suspended write a status each minute, and it never settles.
+        self._fleet.delivers = False
         self._suspend(set(self.names) - set(few))
         suspended = self._watch(seconds)
         suspended_reactions = self._reactions(few, probes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 import json
 import math
 import re
@@ -88,11 +89,17 @@ REMOVE = _Remove()
 
 
 def smallest() -> dict[str, Any]:
-    return dict(yaml.safe_load(SMALLEST))
+    return copy.deepcopy(_read(SMALLEST))
 
 
 def complete() -> dict[str, Any]:
-    return dict(yaml.safe_load(COMPLETE))
+    return copy.deepcopy(_read(COMPLETE))
+
+
+@functools.cache
+def _read(text: str) -> dict[str, Any]:
+    """Once: hundreds of tests are made from it where they are collected, in each process of a run."""
+    return dict(yaml.safe_load(text))
 
 
 def changed(document: dict[str, Any], *changes: tuple[Steps, Any]) -> dict[str, Any]:
