@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
-.PHONY: check lint test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
+.PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
 
@@ -67,8 +67,13 @@ REST_WORKERS ?= 3
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
-test: servers lint helm prometheus postgresql ## What check does, and every capability once on its real part
+test: servers helm prometheus postgresql ## What check does, and every capability once on its real part
+	@$(MAKE) --no-print-directory -j2 lint collected
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
+
+# In a clean clone each process of the run would rewrite the assertions of all tests: one does it while mypy works.
+collected: install
+	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
 test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --numprocesses $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)

@@ -81,6 +81,7 @@ def connection(secure_kafka: SecureKafka) -> Callable[[str], Connection]:
     return lambda region: Connection(bootstrap_servers=servers, tls=tls, sasl=MskIam(region=region))
 
 
+@pytest.mark.thorough("waits for a token's end; test_oauthbearer renews one")
 def test_a_token_is_renewed_while_nobody_polls(
     signer: Signer, secure_kafka: SecureKafka, connection: Callable[[str], Connection]
 ) -> None:

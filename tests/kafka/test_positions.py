@@ -177,6 +177,7 @@ def dated(sink: OneSink) -> OneSink:
         ("2999-01-01T00:00:00+01:00", 6),
     ],
 )
+@pytest.mark.thorough("each kind of time", after=1)
 def test_at_a_time(dated: OneSink, text: str, offset: int) -> None:
     dated.start(source={"start_from": StartFrom(timestamp=text)})
     assert dated.frontier() == {0: offset}
@@ -229,6 +230,7 @@ def checkpoint(directory: Path, *batches: object) -> Path:
 
 
 @pytest.mark.parametrize("start", [True, False], ids=["first start", "reset"])
+@pytest.mark.thorough("the other way", after=1)
 def test_a_position_may_be_beyond_what_is_committed(sink: OneSink, tmp_path: Path, *, start: bool) -> None:
     """Spark's source reads what is not committed, unless it is told otherwise."""
     topics.produce_numbers(sink.servers, sink.source, 5)
@@ -243,6 +245,7 @@ def test_a_position_may_be_beyond_what_is_committed(sink: OneSink, tmp_path: Pat
         assert sink.frontier() == {0: 7}
 
 
+@pytest.mark.thorough("many offsets; test_a_reset_to_a_group has those that are served")
 def test_offsets_that_the_source_does_not_have_are_refused(sink: OneSink, tmp_path: Path) -> None:
     topics.produce_numbers(sink.servers, sink.source, 5)
     path = str(checkpoint(tmp_path / "c", {sink.source: {"0": 6}}, {sink.source: {"0": 6}}))

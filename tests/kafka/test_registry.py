@@ -192,6 +192,7 @@ def served() -> Iterator[Serve]:
         ),
     ],
 )
+@pytest.mark.thorough("each wrong answer", after=3)
 def test_an_answer_to_a_registration_is_an_id_or_told(served: Serve, answer: Answer, reason: Reason) -> None:
     url, _ = served(answer)
     asked = Registry(RegistrySettings(url=url, path="sinks[0].kafka.encode.value.schemaRegistry"))
@@ -325,6 +326,7 @@ WRONG = [
         ((403, ERROR % 40301), Reason.AUTHORIZATION_FAILED),
     ],
 )
+@pytest.mark.thorough("each wrong answer", after=4)
 def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
     served: Serve, answer: Answer, reason: Reason
 ) -> None:
@@ -339,6 +341,7 @@ def test_what_is_no_answer_of_a_registry_says_of_no_schema_that_it_is_not_there(
 
 
 @pytest.mark.parametrize("number", ["null", "0", "-1", "7.9", '"7"', "true", "2147483648"])
+@pytest.mark.thorough("each wrong id", after=2)
 def test_what_is_no_id_is_not_written_into_a_frame(served: Serve, number: str) -> None:
     url, _ = served((200, f'{{"schema": "\\"long\\"", "subject": "orders", "version": 1, "id": {number}}}'))
     with pytest.raises(SinkPipelineError) as caught:
@@ -359,6 +362,7 @@ FOUND = Found('"long"', "AVRO")
 
 @pytest.mark.parametrize("bad", [b"\0\x80\0\0\1", b"\0" + b"\xff" * 8, GUID, b"\0" + (2**40).to_bytes(8, "big")])
 @pytest.mark.parametrize("one", [LONG, NOT_FOUND])
+@pytest.mark.thorough("each bad frame", after=2)
 def test_one_bad_frame_holds_nobody_up(served: Serve, bad: bytes, one: Answer) -> None:
     url, _ = served(lambda path: one if path in ("/schemas/ids/1", "/schemas/ids/2147483647") else NO_PAGE)
     good = {avro.frame(1): FOUND if one is LONG else None}

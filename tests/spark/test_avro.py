@@ -66,6 +66,7 @@ def test_one_schema_for_all_values(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bytes", "string", {"type": "array", "items": "null"}])
+@pytest.mark.thorough("each place of a length", after=1)
 def test_a_length_that_no_record_has_is_no_reason_to_make_room_for_it(spark: SparkSession, kind: Any) -> None:
     schema = avro.record(("x", kind))
     claimed = avro.body(avro.record(("x", "long")), {"x": 2**31 - 100})
@@ -82,6 +83,7 @@ def test_a_record_of_nulls_is_no_malformed_one(spark: SparkSession) -> None:
     assert word(bad) == "MalformedAvro"
 
 
+@pytest.mark.thorough("test_transform has tombstones, which no format sees")
 def test_a_tombstone_passes_where_the_manifest_says_so(spark: SparkSession) -> None:
     plan = RowPlan("avro", avro.text(ORDER), "PassThrough", where="id > 10", select=JSON_OF_ALL)
     (row,) = rows(spark, plan, [None])
@@ -179,6 +181,7 @@ def test_ids_of_eight_bytes(spark: SparkSession) -> None:
     assert (good.error, word(short)) == (None, "ShortFrame")
 
 
+@pytest.mark.thorough("another pair of schemas")
 def test_a_writer_that_fits_in_part_is_read_where_it_fits(spark: SparkSession) -> None:
     reader, writer = avro.record(("id", "long")), avro.record(("id", ["null", "long"]))
     why = misfit(spark, avro.text(reader), avro.text(writer))
@@ -199,6 +202,7 @@ def test_a_schema_is_made_whole_by_those_that_it_refers_to(spark: SparkSession) 
     assert caught.value.reason is Reason.SCHEMA_UNSUPPORTED
 
 
+@pytest.mark.thorough("test_json_with_the_columns_of_a_registry strips the same frame")
 def test_json_behind_a_frame(spark: SparkSession) -> None:
     plan = RowPlan("json", "id BIGINT NOT NULL", select=RowSelect(value="CAST(id AS STRING)"), known=Known(asked=False))
     values = [avro.frame(77) + b'{"id": 5}', b'{"id": 5}', avro.frame(77) + b"[]", avro.frame(1) + b"{}", None]
@@ -300,6 +304,7 @@ def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.
     assert len(fake.asked) == 2
 
 
+@pytest.mark.thorough("a plan of 64 branches; the others have a few")
 def test_as_many_schemas_as_a_plan_takes_and_one_more(spark: SparkSession) -> None:
     """What the 64 before it were written with is decoded, that one is not skipped, and what else is broken is told."""
     of_each = {number: avro.record(("id", "long"), (f"of{number}", "int")) for number in range(1, MAX_WRITERS + 2)}
@@ -372,6 +377,7 @@ def test_letters_of_more_schemas_than_a_plan_takes_are_all_decoded(
         assert (found.errors, found.values) == (None, [b"%d" % number for number in named])
 
 
+@pytest.mark.thorough("test_each_value_is_read_by_the_schema_that_it_names has schemas that come")
 def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)

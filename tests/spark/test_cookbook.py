@@ -13,6 +13,7 @@ from support.cookbook import recipes
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.thorough("tests/e2e/test_cookbook runs each recipe")
 def test_every_expression_is_valid(spark: SparkSession) -> None:
     checked = []
     for title, recipe in recipes().items():

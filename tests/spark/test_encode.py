@@ -130,6 +130,7 @@ def test_a_null_struct_is_a_tombstone_and_so_is_one_that_passes(spark: SparkSess
     assert [(each.error, each.value is None) for each in found] == [(None, True), (None, True), (None, False)]
 
 
+@pytest.mark.thorough("another cause of the same dead letter")
 def test_a_value_that_the_latest_version_takes_no_null_for_is_a_dead_letter(spark: SparkSession) -> None:
     registry = Registry(latest=avro.record(("id", "long"), ("note", "string"), ("more", ["null", "long"])))
     settled = encoder(spark, registry, auto=False).plan(plan("avro", value="struct(id, note)"))
@@ -166,6 +167,7 @@ IDS = {"type": "array", "items": avro.record(("id", "long"), name="Each")}
         ),
     ],
 )
+@pytest.mark.thorough("each way in which it does not fit", after=1)
 def test_a_struct_that_the_latest_version_has_no_room_for_is_refused(
     spark: SparkSession, value: str, latest: Any, words: str
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_value_that_would_be_written_as_another_one_is_a_dead_letter(
     assert (refused.error.partition(":")[0], bytes(refused.value)) == ("EncodingFailed", b'{"id": 1}')
 
 
+@pytest.mark.thorough("settings of a session; test_json_is_framed has what is written")
 def test_json_is_written_alike_in_each_session(spark: SparkSession) -> None:
     times = "TIMESTAMP'2024-05-06 07:08:09.000001Z' AS at, TIMESTAMP_NTZ'2024-05-06 07:08:09.12' AS local"
     of_nulls = plan("json", value=f"struct(note, {times}, DATE'2024-05-06' AS day)")
@@ -216,6 +219,7 @@ def test_json_is_written_alike_in_each_session(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(("has", "compared", "words"), [(None, 1, "a run registers it"), (5, 0, "id 5 of subject")])
+@pytest.mark.thorough("the other command", after=1)
 def test_who_writes_nothing_registers_nothing(spark: SparkSession, has: int | None, compared: int, words: str) -> None:
     registry = Registry(has=has)
     of_preview = encoder(spark, registry, registers=False)
@@ -225,6 +229,7 @@ def test_who_writes_nothing_registers_nothing(spark: SparkSession, has: int | No
     assert words in of_preview.told[0]
 
 
+@pytest.mark.thorough("a refusal in another order")
 def test_no_schema_is_registered_beside_one_that_is_refused(spark: SparkSession) -> None:
     """Nobody takes a version of a subject back."""
     parts = ("key", "value")
@@ -275,6 +280,7 @@ def test_json_that_is_only_looked_up_has_to_be_there(spark: SparkSession) -> Non
         ("json", "struct(INTERVAL '1' DAY AS each)", "field each: JSON Schema has nothing for interval day"),
     ],
 )
+@pytest.mark.thorough("each type without a schema", after=1)
 def test_what_has_no_schema_is_told_with_its_path(spark: SparkSession, kind: str, value: str, words: str) -> None:
     with pytest.raises(SinkPipelineError, match=f"ExpressionInvalid: spec.transform.select.value: {words}"):
         analyse(spark, plan(kind, value=value))
@@ -285,6 +291,7 @@ def test_a_struct_that_nobody_encodes_is_refused(spark: SparkSession) -> None:
         analyse(spark, plan("avro"), RowPlan("json", COLUMNS, select=RowSelect(value=ALL)))
 
 
+@pytest.mark.thorough("redriven letters take the path of rows")
 def test_letters_are_encoded_as_rows_are(spark: SparkSession) -> None:
     record = SourceRecord(
         partition=SourcePartition("orders", 0), offset=5, key=None, value=FULL, headers=None, timestamp=0

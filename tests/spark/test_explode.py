@@ -114,6 +114,7 @@ def test_of_a_bad_record_the_letter_is_the_record(spark: SparkSession) -> None:
     assert (own.offset, own.key, own.value) == (0, b"k", value)
 
 
+@pytest.mark.thorough("two more kinds of a record without rows")
 def test_an_array_that_fails_and_tombstones_that_pass(spark: SparkSession) -> None:
     plan = replace(
         PLAN,
@@ -150,6 +151,7 @@ def test_records_are_whole_however_arrow_cuts_them(spark: SparkSession, rows_of_
     ]
 
 
+@pytest.mark.thorough("tests/model has several rows of a record in small batches")
 def test_a_batch_of_more_rows_than_the_driver_has_room_for_is_for_the_tasks(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_letter_is_redriven_with_all_of_its_rows(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.thorough("reads the plan")
 def test_without_it_nothing_else_travels(spark: SparkSession) -> None:
     plan = replace(PLAN, explode=None, where=None, select=RowSelect())
     wire = wire_of(spark, plan, order(1, 1, 2))
@@ -180,6 +183,7 @@ def test_without_it_nothing_else_travels(spark: SparkSession) -> None:
     assert found.firsts is None
 
 
+@pytest.mark.thorough("reads the plan; the rows are those of the others")
 def test_the_array_is_made_once(spark: SparkSession) -> None:
     wire = wire_of(spark, PLAN, order(1, 1))
     physical = wire.where("notes IS NULL")._jdf.queryExecution().executedPlan().toString()
@@ -200,6 +204,7 @@ def test_the_array_is_made_once(spark: SparkSession) -> None:
         (RowExplode("items", "other"), "transform.where: there is no column `item`"),
     ],
 )
+@pytest.mark.thorough("each refusal", after=1)
 def test_what_is_refused(spark: SparkSession, explode: RowExplode, fact: str) -> None:
     with pytest.raises(SinkPipelineError) as caught:
         analyse(spark, replace(PLAN, explode=explode))
@@ -207,6 +212,7 @@ def test_what_is_refused(spark: SparkSession, explode: RowExplode, fact: str) ->
     assert fact in caught.value.message
 
 
+@pytest.mark.thorough("two sinks with what the others show for one")
 def test_each_sink_is_asked_about_its_own_columns(spark: SparkSession) -> None:
     other = replace(
         PLAN,

@@ -64,6 +64,7 @@ def text(value: str, where: str | None = None) -> RowPlan:
 
 
 @pytest.mark.parametrize("returns", [None, "STRING"])
+@pytest.mark.thorough("the other way to name its type", after=1)
 def test_a_function_that_fails_fails_for_its_record_alone(own: SparkSession, returns: str | None) -> None:
     register_functions(own, [function(returns=returns)])
     plan = text("Mask_Email(CAST(value AS STRING))", where="mask_email(CAST(value AS STRING)) != '***@b'")
@@ -110,6 +111,7 @@ def test_a_function_with_other_arguments_is_refused(own: SparkSession) -> None:
     assert refused.value.problems[0].path == "spec.transform.select.value"
 
 
+@pytest.mark.thorough("another kind of function")
 def test_functions_of_a_catalog_and_those_that_say_they_are_not_deterministic(own: SparkSession) -> None:
     own.conf.set("spark.sql.catalog.udf", CATALOG)
     assert delivered(own, text("CAST(udf.twice(length(value)) AS STRING)"), "abc") == [("6", None)]

@@ -136,6 +136,7 @@ def test_where_sees_what_was_found_and_nothing_is_shuffled(spark: SparkSession) 
     assert "Ada" not in executed, "what is in a table stands in no plan"
 
 
+@pytest.mark.thorough("two lookups in a row")
 def test_one_lookup_goes_on_from_another_and_each_row_of_a_record_finds_its_own(spark: SparkSession) -> None:
     items = lookup("item", "sku", table(b"a;1\nb;2\nc;9", "sku STRING, owner INT", "sku", delimiter=";"))
     plan = replace(

@@ -103,6 +103,7 @@ def test_rows_as_they_would_be_written_and_nothing_is(spark: SparkSession, kafka
     assert broken.value == b"no json", "a dead letter is the record as it is"
 
 
+@pytest.mark.thorough("test_rows_as_they_would_be_written has the rows; these are limits")
 def test_as_many_as_asked_from_where_one_says(spark: SparkSession, app: App) -> None:
     [settings] = resolve_sinks(read_manifest(app.manifest), None)
     source = settings.source.topics[0]
@@ -113,6 +114,7 @@ def test_as_many_as_asked_from_where_one_says(spark: SparkSession, app: App) -> 
     refusal(lambda: shown(spark, app, 1, "nowhere=latest"), Reason.USAGE_INVALID)
 
 
+@pytest.mark.thorough("test_avro has the same of a run")
 def test_schemas_that_records_name_are_asked_for(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
     name, servers = topics.unique("preview"), kafka.bootstrap_servers
     first, second = avro.record(("id", "long")), avro.record(("other", "string"))
@@ -141,6 +143,7 @@ def test_schemas_that_records_name_are_asked_for(spark: SparkSession, kafka: Loc
     assert registry.asked == [{avro.frame(1), avro.frame(2), avro.frame(8)}], "together"
 
 
+@pytest.mark.thorough("test_rows_as_they_would_be_written shows a topic's")
 def test_rows_of_a_table_as_they_would_be_written_and_nothing_is(
     spark: SparkSession, kafka: LocalKafka, postgresql: LocalPostgresql, tmp_path: Path
 ) -> None:

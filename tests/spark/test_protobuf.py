@@ -69,6 +69,7 @@ def test_one_schema_for_all_values(spark: SparkSession) -> None:
     assert bytes(found[1].value) == good[:-1]
 
 
+@pytest.mark.thorough("test_explode has rows of an array")
 def test_rows_of_a_repeated_field(spark: SparkSession) -> None:
     plan = RowPlan(
         "protobuf", ORDERS, explode=RowExplode("words", "w"), message="shop.Order", select=RowSelect(value="w")
@@ -81,6 +82,7 @@ def test_rows_of_a_repeated_field(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.thorough("a limit")
 def test_a_value_that_is_too_large_to_count_is_not_decoded(spark: SparkSession) -> None:
     """Thousands of them would not fit into a worker. The wire marks it, and the sink starts again without the bound."""
     plan = RowPlan("protobuf", ORDERS, select=RowSelect(value="'x'"))
