@@ -81,6 +81,7 @@ def test_a_secret_that_is_missing(command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "progress"])
+@pytest.mark.thorough("the other commands", after=1)
 def test_a_bad_manifest(command: str, tmp_path: Path) -> None:
     document = manifest("127.0.0.1:9", "bad", ["t"])
     document["spec"]["sinks"][0]["deliveryGuarantee"] = "AtMostOnce"
@@ -194,6 +195,7 @@ def test_brokers_and_expressions_are_told_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.thorough("five commands; test_a_bad_manifest has one")
 def test_validate_leaves_nothing_behind(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("pure")
     create_topic(kafka.bootstrap_servers, f"{name}-in", partitions=2)

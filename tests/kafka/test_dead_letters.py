@@ -22,7 +22,7 @@ from sinkpipeline.core.status import SinkReport, render
 from sinkpipeline.core.tally import checked
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.inspection import inspect
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.producers import _DELIVERY_TIMEOUT_MS, TransactionalProducer
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks import contract, delivery, transactional
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -190,7 +190,9 @@ def test_any_bytes_come_back(kafka: LocalKafka, exactly_once: bool, decoding: bo
 def test_rows_that_only_the_broker_finds_too_large(make: Make, exactly_once: bool, large: list[int]) -> None:
     task = make(exactly_once=exactly_once)
     topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "2000"})
+    began = time.monotonic()
     task.write(task.rows(range(COUNT), bad=[2] if 2 not in large else [], values=dict.fromkeys(large, b"x" * 3000)))
+    assert time.monotonic() - began < _DELIVERY_TIMEOUT_MS / 1000, "a commit waited for records that the client gave up"
     dead = sorted({*large, 2})
     assert task.dead_offsets() == dead
     verdicts = {letter.record.offset: letter.verdict for letter in task.dead()}

@@ -295,6 +295,7 @@ def test_secrets_that_are_wrong(house: House) -> None:
 @pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.parametrize(("secret", "key"), [("tls", "ca"), ("client", "tls.crt"), ("client", "tls.key")])
 @pytest.mark.parametrize("command", [progress, validate])
+@pytest.mark.thorough("each Secret", after=2)
 def test_a_secret_that_is_missing(secret: str, key: str, command: Any, house: House) -> None:
     path = house.manifest(Entrance(door=Door.MUTUAL, tls=True, client="client"))
     (house.secrets / secret / key).unlink()

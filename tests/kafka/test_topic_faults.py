@@ -204,6 +204,7 @@ class StaleBroker:
 
 @pytest.mark.parametrize("what", ["source", "data"])
 @pytest.mark.parametrize("running", [True, False], ids=["running", "starting"])
+@pytest.mark.thorough("each answer", after=2)
 def test_one_stale_answer_is_no_verdict(
     filled: OneSink, what: str, running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def phase_of(resource: Object) -> str | None:
     return phase
 
 
+@pytest.mark.thorough("tests/kafka/test_reset has what a preview allows")
 def test_what_has_moved_is_not_reset_but_shown_again(pipeline: Suspended) -> None:
     lab = pipeline.lab
     pipeline.deliver()

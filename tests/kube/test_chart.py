@@ -76,6 +76,7 @@ def test_the_operator_may_what_it_does_and_no_more(api_server: Cluster, installe
     assert [each for each in MAY_NOT if allowed(api_server, account, *each, installed)] == []
 
 
+@pytest.mark.thorough("test_the_operator_may_what_it_does_and_no_more shows the rights of one")
 def test_a_confined_operator_may_nothing_elsewhere(api_server: Cluster, confined: str) -> None:
     account = f"{confined}:{chart.operator_account(namespace=confined)}"
     for verb, what in (("watch", "sinkpipeline.io/sinkpipelines"), ("get", "secrets"), ("list", "pods")):
@@ -129,6 +130,7 @@ def dry_run(cluster: Cluster, namespace: str, pod: Object) -> None:
     cluster.kubectl("create", f"--namespace={namespace}", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
+@pytest.mark.thorough("tests/contract/test_chart renders it")
 def test_an_operator_that_runs_elsewhere_needs_no_deployment(api_server: Cluster, namespace: str) -> None:
     applied = chart.install(api_server, namespace=namespace, deployment=False)
     try:
@@ -149,6 +151,7 @@ def monitoring(api_server: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("monitoring")
+@pytest.mark.thorough("tests/contract/test_chart renders each value")
 def test_every_value_leads_to_objects_that_are_accepted(api_server: Cluster, namespace: str) -> None:
     asking = {
         "create": True,

@@ -316,6 +316,7 @@ def placed(document: Document, namespace: str) -> Document:
 
 @pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["client-side", "server-side"])
 @pytest.mark.parametrize("document", [complete(), smallest()], ids=["complete", "smallest"])
+@pytest.mark.thorough("each manifest; tests/contract/test_crd has them by the schema", after=1)
 def test_what_is_applied_again_is_unchanged(
     resources: Resources, kubectl: Kubectl, namespace: str, how: tuple[str, ...], document: Document
 ) -> None:

@@ -66,6 +66,7 @@ def installed(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
     api_server.kubectl("delete", "namespace", names.system, names.served, "--wait=false")
 
 
+@pytest.mark.thorough("the chart's, in test_chart; tests/contract holds the two together")
 def test_accounts_have_their_rights(api_server: Cluster, installed: Installed) -> None:
     until_rights_count(api_server, installed.system, manifest.operator_account())
     account = f"{installed.system}:{manifest.operator_account()}"

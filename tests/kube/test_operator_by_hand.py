@@ -87,6 +87,7 @@ def test_a_child_that_is_edited_is_put_right(lab: OperatorLab, running: str, spe
     lab.until_ready(running)
 
 
+@pytest.mark.thorough("another edit of the child")
 def test_a_child_whose_hash_is_edited_is_replaced(lab: OperatorLab, running: str) -> None:
     before = uid_of(lab, running)
     lab.kubectl("label", "--overwrite", "sparkapplication", running, "sinkpipeline.io/config-hash=0000000000")
@@ -154,6 +155,7 @@ def config_name(lab: OperatorLab, name: str) -> str:
     return f"{name}-{lab.status(name)['sparkApplication']['configHash']}"
 
 
+@pytest.mark.thorough("test_a_child_that_is_deleted_is_made_again takes the same path")
 def test_a_configuration_that_is_deleted_is_there_again(lab: OperatorLab, running: str) -> None:
     name = config_name(lab, running)
     before = lab.find("configmap", name)

@@ -116,6 +116,7 @@ def test_deaths_in_a_row_wait_longer_and_then_for_a_person(lab: OperatorLab, nam
     assert restarts(lab, name).get("consecutive", 0) == 0
 
 
+@pytest.mark.thorough("test_what_may_pass_is_started_again shows one death")
 def test_an_outage_is_waited_for_however_long_it_takes(lab: OperatorLab, name: str) -> None:
     lab.drivers.play((lab.namespace, name), Script(end=End(code=1, words=words("BrokerUnreachable"))))
     lab.apply(lab.pipeline(name))

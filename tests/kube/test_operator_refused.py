@@ -84,6 +84,7 @@ def test_where_no_status_is_taken_the_step_waits_and_an_event_says_so(lab: Opera
     lab.until_phase(name, "Suspended")
 
 
+@pytest.mark.thorough("waits for retries; the others show other refusals")
 def test_a_token_that_can_not_be_written_silences_nothing(lab: OperatorLab, name: str) -> None:
     """As in a namespace that goes, which takes no new objects."""
     running(lab, name)
@@ -111,6 +112,7 @@ def test_a_driver_that_may_not_be_stopped_is_told(lab: OperatorLab, name: str) -
     lab.until_phase(name, "Suspended")
 
 
+@pytest.mark.thorough("a manifest of a megabyte")
 def test_a_manifest_that_no_config_map_holds_is_told_with_a_remedy(lab: OperatorLab, name: str) -> None:
     """The resource itself may be larger than what its driver reads it from."""
     manifest = lab.pipeline(name, sinks=["one", "two", "three"])

@@ -164,6 +164,7 @@ def test_a_driver_that_another_owner_superseded_waits_for_a_person(pipeline: Sus
     assert "nextTime" not in lab.status(name)["restarts"]
 
 
+@pytest.mark.thorough("waits for brokers that are silent")
 def test_a_removal_that_brokers_hold_up_says_so_soon(pipeline: Suspended) -> None:
     lab, name = pipeline.lab, pipeline.name
     pipeline.apply(servers="127.0.0.1:9", deletion_policy="Delete")

@@ -113,6 +113,7 @@ def test_executors_that_can_not_start_are_told(lab: OperatorLab, name: str) -> N
     assert lab.condition(name, "Ready")["status"] == "True"
 
 
+@pytest.mark.thorough("waits; test_executors_that_can_not_start_are_told has a pod")
 def test_executors_that_do_not_come_are_told_without_a_pod_of_theirs(lab: OperatorLab, name: str) -> None:
     """A quota that refuses them leaves none; the driver knows that it has nobody."""
     nobody = Script(executors=0, sinks={"copy": SinkScript(proved=False)})
@@ -160,6 +161,7 @@ def test_executors_that_do_not_come_are_told_without_a_pod_of_theirs(lab: Operat
     lab.until_ready(name)
 
 
+@pytest.mark.thorough("test_what_refuses_the_child_is_told shows another refusal")
 def test_a_quota_that_refuses_the_driver_is_the_one_cause_that_is_told(lab: OperatorLab, name: str) -> None:
     """Of several KB of spark-submit's words, in a submission that is FAILED at once."""
     with tight_quota(lab, {"pods": "0"}):

@@ -114,6 +114,7 @@ def test_what_fails_again_is_a_letter_again_and_of_a_later_redrive(sink: Redrive
 
 
 @pytest.mark.parametrize("order", [None, "bigint"])
+@pytest.mark.thorough("the other order", after=1)
 def test_an_older_row_replaces_a_newer_one_only_where_nothing_orders_them(
     make: Callable[..., RedrivenSql], order: str | None
 ) -> None:
@@ -219,6 +220,7 @@ def backup(sink: RedrivenSql) -> Callable[[], None]:
     return restore
 
 
+@pytest.mark.thorough("a restored server")
 def test_a_letter_that_failed_again_before_a_restore_is_no_repetition(sink: RedrivenSql) -> None:
     """Its cell speaks of the letter before it, which is settled."""
     restore = backup(sink)
@@ -419,6 +421,7 @@ def test_a_progress_schema_of_another_server_is_not_reached(sink: RedrivenSql) -
 # Broken on purpose: what is above finds it.
 
 
+@pytest.mark.thorough("each way to break one")
 def test_one_that_is_broken_is_found(make: Callable[..., RedrivenSql]) -> None:
     """A letter that counts whatever its cell says, a cell that stays, and a commit that forgets what it has settled."""
 

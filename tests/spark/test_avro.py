@@ -377,7 +377,6 @@ def test_letters_of_more_schemas_than_a_plan_takes_are_all_decoded(
         assert (found.errors, found.values) == (None, [b"%d" % number for number in named])
 
 
-@pytest.mark.thorough("test_each_value_is_read_by_the_schema_that_it_names has schemas that come")
 def test_letters_are_read_by_schemas_that_come_meanwhile(spark: SparkSession, fake: avro.Registry) -> None:
     schemas = Schemas(spark, fake, RegistrySettings(url="", reader=avro.text(V2)))
     transform = LetterTransform(spark, RowPlan("avro", known=Known(), select=JSON_OF_ALL), schemas)

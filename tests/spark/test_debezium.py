@@ -138,6 +138,7 @@ def good_and_bad(spark: SparkSession, plan: RowPlan, values: list[bytes | None])
     return rows, [each for each in told if each is not None]
 
 
+@pytest.mark.thorough("envelopes without a schema; the changes have one")
 def test_without_a_schema_nothing_is_guessed(spark: SparkSession) -> None:
     """A number may be microseconds or seconds, a text digits or bytes in base64."""
     run = recorded("postgresql")
@@ -350,6 +351,7 @@ STANDS_FOR = {
 """What Debezium 3.3.0 writes for hstore, uuid[], bytea, date[] and others (`UnchangedToastedPlaceholder`)."""
 
 
+@pytest.mark.thorough("each word for it; the changes have one")
 def test_whatever_stands_for_a_value_is_none(spark: SparkSession) -> None:
     plan = RowPlan("debezium", ", ".join(f"{name} {kind}" for name, (kind, _) in STANDS_FOR.items()), on_null="Skip")
     value = envelope(f"{{{', '.join(f'{json.dumps(name)}: {each}' for name, (_, each) in STANDS_FOR.items())}}}")
@@ -387,6 +389,7 @@ def test_only_bytes_are_bytes(spark: SparkSession) -> None:
     assert errors(spark, plan, values) == [refused] * 3 + [of_array] + [refused] * 2 + [None] * 4
 
 
+@pytest.mark.thorough("each kind of number")
 def test_digits_are_exact_or_refused(spark: SparkSession) -> None:
     plan = RowPlan("debezium", "fine DECIMAL(38,20), large DECIMAL(38,0)", on_null="Skip")
     double = {"type": "double"}

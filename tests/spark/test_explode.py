@@ -151,7 +151,6 @@ def test_records_are_whole_however_arrow_cuts_them(spark: SparkSession, rows_of_
     ]
 
 
-@pytest.mark.thorough("tests/model has several rows of a record in small batches")
 def test_a_batch_of_more_rows_than_the_driver_has_room_for_is_for_the_tasks(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

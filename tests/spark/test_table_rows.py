@@ -195,6 +195,7 @@ def test_what_no_column_takes_is_told_with_its_place(spark: SparkSession) -> Non
 
 
 @pytest.mark.parametrize("expression", ["ratio", "price", "flag", "day", "CAST(id AS FLOAT)"])
+@pytest.mark.thorough("each type", after=1)
 def test_a_column_of_integers_is_given_no_fraction(spark: SparkSession, expression: str) -> None:
     """The server refuses the text of 1.0 for every row."""
     at = "spec.sinks[0].transform.select.columns.n"
@@ -207,6 +208,7 @@ def of_integers(at: str, expression: str) -> RowPlan:
     return RowPlan(decode_format="json", schema=SCHEMA, table=row)
 
 
+@pytest.mark.thorough("each value")
 def test_a_column_of_integers_takes_what_is_integral_or_a_text(spark: SparkSession) -> None:
     for expression in ("id", "version", "CAST(price AS DECIMAL(9,0))", "words", "NULL"):
         analyse(spark, of_integers("spec.sinks[0].transform.select.columns.n", expression))

@@ -265,6 +265,7 @@ def id_as_key(schema: str = "id BIGINT", **more: Any) -> RowPlan:
     "name",
     ["__sinkpipeline_error", "__sinkpipeline_parsed", "__SINKPIPELINE_CORRUPT", "_corrupt_record", "a.b`c", "key"],
 )
+@pytest.mark.thorough("further names", after=2)
 def test_a_field_may_have_any_other_name(spark: SparkSession, name: str) -> None:
     quoted = "`" + name.replace("`", "``") + "`"
     plan = RowPlan(
@@ -410,6 +411,7 @@ def test_texts_become_utf8(spark: SparkSession) -> None:
         ("CAST(NULL AS ARRAY<STRUCT<key: STRING, value: STRING>>)", None),
     ],
 )
+@pytest.mark.thorough("each shape", after=4)
 def test_shapes_of_headers(spark: SparkSession, headers: str, expected: list[Any] | None) -> None:
     assert one(spark, b"x", RowPlan("raw", select=RowSelect(headers=headers))).headers == expected
 
@@ -466,6 +468,7 @@ def test_no_expression_is_evaluated_for_a_row_with_an_error(spark: SparkSession)
         ("partition", "CAST(id AS INT) + 2147483645"),
     ],
 )
+@pytest.mark.thorough("each place of an expression", after=2)
 def test_an_expression_that_fails_is_an_error_of_its_row_alone(spark: SparkSession, name: str, expression: str) -> None:
     """Spark's ANSI mode would fail the whole task."""
     fails, fits = {

@@ -43,6 +43,7 @@ CLIENT_BATCH_BYTES = 1_000_000
 """The client's own `batch.size`."""
 
 _FLUSH_STEP_S = 1.0
+_DELIVERED_STEP_S = 0.1
 _PROOF_STEP_S = 0.01
 _CAUSE_S = 0.5
 
@@ -165,6 +166,7 @@ class TransactionalProducer:
         """Commits the open transaction; returns only if it is committed."""
         self._open = False
         deadline = time.monotonic() + deadline_s
+        self._deliver(deadline)
         while True:
             try:
                 self._producer.commit_transaction(max(0.1, deadline - time.monotonic()))
@@ -175,6 +177,19 @@ class TransactionalProducer:
             else:
                 self._unsettled = False
                 return
+
+    def _deliver(self, deadline: float) -> None:
+        """Until everything is delivered, or one record is not: then a commit is refused at once.
+
+        A commit that has begun would wait for those behind it. Their partitions are added to no failed transaction, so
+        the client gives them up only after `message.timeout.ms`.
+        """
+        try:
+            while self._producer.flush(_DELIVERED_STEP_S) and not self._deliveries.failed:
+                if time.monotonic() > deadline:
+                    return
+        except KafkaException as exception:
+            raise self._failed(exception) from exception
 
     def write(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> None:
         """One transaction of records for partition 0 of a topic."""
