@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,9 @@ from servers.local_kafka import LocalKafka
 from servers.tcp_proxy import Api, Fate, Way
 from servers.waiting import Patience
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import HeadersUnreadable, InDoubt
+from sinkpipeline.kafka.consumers import extent
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.source.reader import SourceReader
 from sinkpipeline.sinks import transactional
@@ -27,6 +31,7 @@ from support.kafka import topics
 from support.kafka.raw import limit_produce_rate, produce_raw
 from support.kafka.topics import Whole
 from support.sink.dead_letters import AT_MS, Lettered, records
+from support.sink.one_sink import OneSink
 from support.sink.starts import refusal
 from support.waiting import wait_until
 from support.worlds.faults import FaultyKafka, FaultySink
@@ -99,6 +104,29 @@ def test_a_header_whose_name_is_no_text_stops_nobody(kafka: LocalKafka, exactly_
     assert (task.delivered(), task.dead_offsets()) == ([0], [1, 2, 3])
     told = [letter.verdict.text for letter in task.dead()]
     assert told == ["7 of 1", *["7 of 1; a header's name is not UTF-8, so all are left out"] * 2]
+
+
+def test_where_the_source_begins_is_asked_again_after_a_lost_connection_and_a_refusal_is_told(
+    kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = OneSink(kafka.bootstrap_servers)
+    topics.produce_numbers(sink.servers, sink.source, 10)
+    topics.delete_records(sink.servers, sink.source, 5)
+    errors = [KafkaError._TRANSPORT, KafkaError._TRANSPORT]
+
+    def failing(*args: Any) -> tuple[int, int]:
+        if errors:
+            raise KafkaException(KafkaError(errors.pop()))
+        return extent(*args)
+
+    monkeypatch.setattr("sinkpipeline.kafka.source.reader.extent", failing)
+    with closing(SourceReader(sink.connection, "g", SourcePartition(sink.source, 0))) as source:
+        assert source.read(2) is None
+        assert errors == []
+        errors.append(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(SinkPipelineError, match=sink.source) as caught:
+            source.read(1)
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED
 
 
 # Where they stand, and where they go
