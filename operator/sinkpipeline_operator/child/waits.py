@@ -79,7 +79,7 @@ def of_start(child: Child, pod: DriverPod | None, namespace: str, now_ms: int, d
         if late or age_s >= _SUBMISSION_S:
             wait = Wait(
                 reason=NOT_SUBMITTED,
-                message="Kubeflow's Spark operator has said nothing of the SparkApplication for "
+                message="Kubeflow's Spark operator has said nothing of the SparkApplication for more than "
                 f"{min(deadline_s, _SUBMISSION_S):.0f} s (see that it runs, that it serves this namespace, and what it "
                 "logs; it is submitted as soon as it does)",
                 alarm=True,
