@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,11 +19,12 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka import admin, errors, kind
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
@@ -90,6 +91,33 @@ def test_an_answer_that_comes_when_its_request_was_sent_again_counts_once(faulty
             trap.release()
             deliveries.take(finished.result(60))
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 4 * len(IN_A_BATCH)})
+
+
+def test_a_refusal_is_not_held_up_by_records_whose_partition_is_not_in_the_transaction_yet(
+    faulty: FaultyKafka,
+) -> None:
+    """The client adds it to no failed transaction, and would keep them until `message.timeout.ms`."""
+    small, behind = topics.unique("small"), topics.unique("behind")
+    topics.create_topic(faulty.direct, small, config={"max.message.bytes": "2000"})
+    topics.create_topic(faulty.direct, behind)
+    connection = Connection(bootstrap_servers=faulty.servers)
+    with closing(TransactionalProducer(connection, topics.unique("id"))) as producer, ThreadPoolExecutor() as pool:
+        producer.begin()
+        with (
+            faulty.proxy.trap(Api.PRODUCE, Way.ANSWERS, held=True) as refused,
+            faulty.proxy.trap(
+                Api.ADD_PARTITIONS_TO_TXN, Way.REQUESTS, Fate.FORWARDED, held=True, containing=behind.encode()
+            ) as adds,
+        ):
+            producer.produce_rows(small, [(b"x" * 3_000, None, 0, 0, None)])
+            refused.wait()
+            producer.produce_record(behind, "k", b"behind it")
+            committed = pool.submit(producer.commit)
+            adds.wait()
+            refused.release()
+            wait_until(committed.done, "the refusal is told", 10.0)
+        with pytest.raises(RecordRefused):
+            committed.result()
 
 
 @both_fates
