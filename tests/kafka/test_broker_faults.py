@@ -26,7 +26,7 @@ from sinkpipeline.kafka import admin, errors, kind
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
-from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.producers import _DELIVERY_TIMEOUT_MS, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.spark.task import run_task
@@ -93,31 +93,24 @@ def test_an_answer_that_comes_when_its_request_was_sent_again_counts_once(faulty
     assert (deliveries.verdict(), deliveries.sink.frontier()) == (EXACTLY_ONCE, {0: 4 * len(IN_A_BATCH)})
 
 
-def test_a_refusal_is_not_held_up_by_records_whose_partition_is_not_in_the_transaction_yet(
-    faulty: FaultyKafka,
-) -> None:
-    """The client adds it to no failed transaction, and would keep them until `message.timeout.ms`."""
-    small, behind = topics.unique("small"), topics.unique("behind")
+def test_a_refusal_is_not_held_up_by_records_behind_it(faulty: FaultyKafka) -> None:
+    """Their request is out of sequence then; the client keeps them until an abort, or for 45 s."""
+    small = topics.unique("small")
     topics.create_topic(faulty.direct, small, config={"max.message.bytes": "2000"})
-    topics.create_topic(faulty.direct, behind)
     connection = Connection(bootstrap_servers=faulty.servers)
     with closing(TransactionalProducer(connection, topics.unique("id"))) as producer, ThreadPoolExecutor() as pool:
         producer.begin()
-        with (
-            faulty.proxy.trap(Api.PRODUCE, Way.ANSWERS, held=True) as refused,
-            faulty.proxy.trap(
-                Api.ADD_PARTITIONS_TO_TXN, Way.REQUESTS, Fate.FORWARDED, held=True, containing=behind.encode()
-            ) as adds,
-        ):
+        with faulty.proxy.trap(Api.PRODUCE, Way.ANSWERS, Fate.FORWARDED, held=True) as trap:
             producer.produce_rows(small, [(b"x" * 3_000, None, 0, 0, None)])
-            refused.wait()
-            producer.produce_record(behind, "k", b"behind it")
+            trap.wait()
+            before = faulty.proxy.seen[Api.PRODUCE]
+            producer.produce_rows(small, [(b"behind it", None, 0, 0, None)])
+            wait_until(lambda: faulty.proxy.seen[Api.PRODUCE] > before, "both are on their way")
             committed = pool.submit(producer.commit)
-            adds.wait()
-            refused.release()
-            wait_until(committed.done, "the refusal is told", 10.0)
-        with pytest.raises(RecordRefused):
-            committed.result()
+            wait_until(lambda: not producer.in_transaction, "the commit has begun")
+            trap.release()
+            with pytest.raises(RecordRefused, match="Message size too large"):
+                committed.result(_DELIVERY_TIMEOUT_MS / 2000)
 
 
 @both_fates

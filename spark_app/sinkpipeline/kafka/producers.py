@@ -181,8 +181,8 @@ class TransactionalProducer:
     def _deliver(self, deadline: float) -> None:
         """Until everything is delivered, or one record is not: then a commit is refused at once.
 
-        A commit that has begun would wait for those behind it. Their partitions are added to no failed transaction, so
-        the client gives them up only after `message.timeout.ms`.
+        A commit that has begun would wait for those behind it. If their request was on its way, it is out of sequence,
+        and librdkafka keeps them until the transaction is aborted or `message.timeout.ms` is over.
         """
         try:
             while self._producer.flush(_DELIVERED_STEP_S) and not self._deliveries.failed:
