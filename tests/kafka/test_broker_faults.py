@@ -108,6 +108,8 @@ def test_a_refusal_is_not_held_up_by_records_behind_it(faulty: FaultyKafka) -> N
             wait_until(lambda: faulty.proxy.seen[Api.PRODUCE] > before, "both are on their way")
             committed = pool.submit(producer.commit)
             wait_until(lambda: not producer.in_transaction, "the commit has begun")
+            # The refusal is known before the other answer comes.
+            faulty.proxy.delay(Way.ANSWERS, 0.2)
             trap.release()
             with pytest.raises(RecordRefused, match="Message size too large"):
                 committed.result(_DELIVERY_TIMEOUT_MS / 2000)

@@ -27,7 +27,6 @@ from support.kube.hostile import Object
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.thorough("more seeds", after=3)
 def test_it_goes_on(case: str) -> None:
     run(case, 20)
 
