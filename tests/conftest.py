@@ -13,6 +13,7 @@ from servers.local_kafka import LocalKafka
 from servers.postgresql import LocalPostgresql, bin_directory
 from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
+from support.runs.failing import AtOnce
 from support.runs.keeper import KEEPER, Ending
 from support.runs.sharing import Sharing
 from support.runs.stages import STAGES, Choosing
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Choosing(config.getoption("stage")))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
+        config.pluginmanager.register(AtOnce(config))
         config.pluginmanager.register(Sharing())
 
 

@@ -75,22 +75,60 @@ class Process:
         self.shutting_down = True
 
 
-def test_half_of_the_processes_begin_with_the_last_file() -> None:
-    files = [f"tests/{name}.py::test_{number}" for name in "abcdef" for number in range(2)]
-    processes = [Process(), Process()]
+FILES = [f"tests/{name}.py::test_{number}" for name in "abcdef" for number in range(2)]
+
+
+def started(*processes: Process) -> Any:
     config: Any = SimpleNamespace(
-        getvalue=lambda name: {"tx": ["popen"] * 2}[name], option=SimpleNamespace(loadscopereorder=False)
+        getvalue=lambda name: {"tx": ["popen"] * len(processes)}[name], option=SimpleNamespace(loadscopereorder=False)
     )
     scheduler: Any = BothEnds(config, Producer("test", enabled=False))
     for each in processes:
-        scheduler.add_node(each)
-        scheduler.add_node_collection(each, files)
-    scheduler.schedule()
-    for done in range(len(files) // 2):
+        joins(scheduler, each)
+    return scheduler
+
+
+def joins(scheduler: Any, process: Process) -> None:
+    scheduler.add_node(process)
+    scheduler.add_node_collection(process, FILES)
+    if scheduler.collection_is_completed:
+        scheduler.schedule()
+
+
+def test_half_of_the_processes_begin_with_the_last_file() -> None:
+    processes = [Process(), Process()]
+    scheduler = started(*processes)
+    for done in range(len(FILES) // 2):
         for each in processes:
             scheduler.mark_test_complete(each, each.sent[done])
     assert processes[0].sent == [0, 1, 2, 3, 4, 5]
     assert processes[1].sent == [10, 11, 8, 9, 6, 7]
+
+
+def test_a_run_ends_in_which_a_process_crashed() -> None:
+    """A process runs a test once it was sent another one, or told that there is none."""
+    crashes, stays, comes = (Process() for _ in range(3))
+    scheduler = started(crashes, stays)
+    done: dict[Process, int] = dict.fromkeys((stays, comes), 0)
+
+    def run(process: Process) -> bool:
+        runnable = len(process.sent) - (0 if process.shutting_down else 1)
+        if done[process] >= runnable:
+            return False
+        scheduler.mark_test_complete(process, process.sent[done[process]])
+        done[process] += 1
+        return True
+
+    for number in (0, 1, 2):
+        scheduler.mark_test_complete(crashes, number)
+    assert scheduler.remove_node(crashes) == FILES[3]
+    joins(scheduler, comes)
+    while any([run(stays), run(comes)]):
+        pass
+    assert scheduler.tests_finished
+    assert stays.shutting_down
+    assert comes.shutting_down
+    assert sorted([0, 1, 2, *stays.sent, *comes.sent]) == list(range(len(FILES)))
 
 
 def test_a_server_runs_until_nobody_needs_it() -> None:

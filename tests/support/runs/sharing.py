@@ -20,6 +20,17 @@ class BothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Of a process that crashed, xdist hands out again also the files that it had done.
+
+        Who gets one has nothing to run, says nothing, is sent nothing more, and the run never ends.
+        """
+        work = self.assigned_work[node]
+        for file in [file for file, tests in work.items() if all(tests.values())]:
+            del work[file]
+        crashed: str | None = super().remove_node(node)
+        return crashed
+
 
 class Sharing:
     @pytest.hookimpl(optionalhook=True)
