@@ -38,6 +38,9 @@ class Subject(Protocol):
 
     def apply(self) -> None: ...
 
+    restarts_alone: bool
+    """Whether an edited one ends while Kubeflow's operator is away."""
+
     def edit(self) -> None:
         """A change that restarts it, and changes nothing of its rows."""
 
@@ -182,9 +185,14 @@ def _kubeflow_down(world: World, _: float) -> Iterator[None]:
     with world.installed.kubeflow_away():
         driver = world.pipeline.driver
         world.pipeline.edit()
-        if driver is not None:
-            _until_gone(world, driver)
-        yield
+        if world.pipeline.restarts_alone:
+            if driver is not None:
+                _until_gone(world, driver)
+            yield
+            return
+    if driver is not None:
+        _until_gone(world, driver)
+    yield
 
 
 @contextlib.contextmanager

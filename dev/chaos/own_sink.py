@@ -27,6 +27,8 @@ class OwnSink:
     Its checkpoint is a directory of the node, which outlives every pod: the most durable that a node alone can give.
     """
 
+    restarts_alone = False
+
     def __init__(
         self, installed: Installation, servers: str, directory: Path, *, partitions: int, replicas: int
     ) -> None:
