@@ -208,6 +208,7 @@ class Pipeline(SeenPipeline):
     """One resource, its topics, and what is seen of it. Its source topic, of its name, is made by who feeds it."""
 
     poll_s = 0.5
+    restarts_alone = True
 
     def __init__(self, installed: Installation, servers: str, *, namespace: str = NAMESPACE, replicas: int = 1) -> None:
         name = topics.unique("p")
