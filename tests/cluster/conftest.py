@@ -47,7 +47,7 @@ def installed(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def pipeline(installed: Installation, brokers: LocalKafka) -> Iterator[Pipeline]:
-    ours = Pipeline(installed, brokers.bootstrap_servers)
+    ours = Pipeline(installed, brokers.bootstrap_servers, replicas=len(brokers.pids))
     ours.stream.create()
     yield ours
     # It ends while the next test begins.

@@ -40,6 +40,7 @@ def test_a_quota_that_refuses_the_driver_is_told_in_one_sentence(pipeline: Pipel
         is_one_sentence(pipeline, told)
         events = submissions(pipeline)
         assert [each["count"] for each in events] == [2], events
+        has_one_name(pipeline)
     stderr = said_by_spark_submit(pipeline)
     # As a case of tests/unit/test_operator_waits, which knows a made-up one.
     kept = ROOT / "build" / "e2e" / "spark-submit-quota.txt"
@@ -80,6 +81,12 @@ def is_one_sentence(pipeline: Pipeline, told: str) -> None:
     assert "\n" not in told
     for noise in ("Exception in thread", "\tat ", " INFO ", " WARN ", "StatusDetails"):
         assert noise not in told
+
+
+def has_one_name(pipeline: Pipeline) -> None:
+    """The same refusal is nothing else besides."""
+    assert all("DriverPodLost" not in json.dumps(each) for each in pipeline.statuses())
+    assert pipeline.events("DriverPodLost") == []
 
 
 def submissions(pipeline: Pipeline) -> list[Object]:

@@ -10,6 +10,7 @@ import pytest
 from cluster.target import Target
 from support.cluster.beginning import ROWS, begin
 from support.cluster.installed import START_S, Installation, Pipeline
+from support.cluster.recording import POD
 from support.cluster.unserved import Unserved
 from support.worlds.secure import Door, SecureKafka, documented
 
@@ -33,8 +34,25 @@ def test_without_room_for_executors_it_is_not_ready_and_says_why(pipeline: Pipel
     pipeline.set_conf(spark_kubernetes_executor_request_cores="200m")
     seconds = pipeline.until(lambda: pipeline.driver_uid != uid, "the driver without executors has ended", 25)
     pipeline.installed.report.tell(f"{case}, and the manifest is mended", seconds, "the old driver has ended")
+    assert set(exit_codes(pipeline, uid)) == {0}
     pipeline.until_delivered(f"{case}, and the manifest is mended")
     pipeline.until_told(f"{case}, and the manifest is mended", "Ready", "True Running")
+
+
+def exit_codes(pipeline: Pipeline, uid: str | None) -> list[int]:
+    """Of a pod's containers, once a watch has seen them end."""
+
+    def look() -> list[int]:
+        return [
+            container["state"]["terminated"]["exitCode"]
+            for line in pipeline.installed.recorder.lines
+            if line["kind"] == POD and line["metadata"]["uid"] == uid
+            for container in line["status"]["containerStatuses"]
+            if "terminated" in container["state"]
+        ]
+
+    pipeline.until(look, "its end is seen", 30)
+    return look()
 
 
 def test_secrets_open_a_secured_cluster(installed: Installation, target: Target, tmp_path: Path) -> None:
@@ -84,7 +102,8 @@ def test_kubeflow_is_away_while_a_pipeline_is_edited(pipeline: Pipeline) -> None
         pipeline.stream.feed(ROWS)
         pipeline.until(lambda: pipeline.driver is None, "the old driver is gone", 120)
         pipeline.until(lambda: pipeline.told("Ready").startswith("False"), "it is not Ready", 30)
-        pipeline.until_told(case, "SparkApplicationReady", "False NEW", deadline_s=60)
+        words = "waiting until Kubeflow's Spark operator has submitted"
+        pipeline.until_told(case, "SparkApplicationReady", "False NEW", words, 60)
     pipeline.until_delivered(f"{case}, and comes back")
 
 

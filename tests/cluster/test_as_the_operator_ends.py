@@ -73,6 +73,26 @@ def test_a_driver_that_ends_in_order_while_no_operator_runs_has_not_failed(runni
     assert (found["total"], found["consecutive"], found.get("lastExitCode")) == (before["total"] + 1, 0, 0)
 
 
+def test_a_ready_driver_that_loses_its_executors_is_ready_no_more(running: Pipeline) -> None:
+    """While records wait. Nothing else runs here, so no other pod needs the node."""
+    case, installed = "a driver loses its executors, and the node takes no pod", running.installed
+    running.until(lambda: running.told("Ready") == "True Running", "it is Ready", START_S)
+    driver = running.driver
+    assert driver is not None
+    node = driver["spec"]["nodeName"]
+    installed.type(f"kubectl cordon {node}")
+    try:
+        for each in running.executors():
+            installed.kubectl("delete", "pod", each["metadata"]["name"], "--force", "--grace-period=0")
+        running.stream.feed(ROWS)
+        running.until_told(case, "Ready", "False Unschedulable", "unschedulable", START_S)
+        assert running.driver_uid == driver["metadata"]["uid"], "it is the same driver"
+    finally:
+        installed.type(f"kubectl uncordon {node}")
+    running.until_delivered(f"{case}, and takes one again")
+    running.until_told(f"{case}, and takes one again", "Ready", "True Running")
+
+
 def test_without_executors_what_was_ready_is_not_and_no_new_operator_says_so(running: Pipeline) -> None:
     """Records wait, and no executor can come."""
     case, installed = "no node has room for the executors of an edit", running.installed
@@ -99,6 +119,7 @@ def test_an_image_that_is_not_there_is_told_and_rolled_back_and_another_one_take
     running.set_conf(spark_kubernetes_executor_request_cores="200m")
     installed.type(UPGRADE.format("absent"))
     running.until_told(case, "SparkApplicationReady", "False ImagePullBackOff", "", START_S)
+    running.until(lambda: running.events("ImagePullBackOff"), "an event tells it", 30)
     assert running.told("Ready").startswith("False")
     running.stream.feed(ROWS)
     installed.type(ROLLBACK)

@@ -14,18 +14,23 @@ from typing import Any
 
 import pytest
 
+from servers.kube_api import ApiError
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.kube.client import Ref
 from support.cluster.beginning import ROWS, begin
-from support.cluster.installed import START_S, Pipeline, documented_commands
+from support.cluster.installed import START_S, Installation, Pipeline, documented_commands
 from support.kafka import topics
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+STRICT = "strict"
+ENFORCE = "pod-security.kubernetes.io/enforce"
 
 
 def test_whatever_is_killed_each_row_comes_once(pipeline: Pipeline) -> None:
     begin(pipeline, "a new pipeline")
     pipeline.until_delivered("a new pipeline")
+    its_pods_meet_restricted(pipeline)
     pipeline.until(lambda: pipeline.status["totals"]["rowsDelivered"] == 4 * ROWS, "the status counts them", 30)
 
     installed = pipeline.installed
@@ -43,6 +48,36 @@ def test_whatever_is_killed_each_row_comes_once(pipeline: Pipeline) -> None:
     installed.report.tell("a driver's pod is deleted", time.monotonic() - begun, pipeline.told("Ready"), pipeline.line)
     pipeline.until_delivered("a driver's pod is deleted")
     pipeline.until_told("a driver's pod is deleted", "Ready", "True Running", deadline_s=START_S)
+
+
+def its_pods_meet_restricted(pipeline: Pipeline) -> None:
+    """By the API server's own admission: the pods that run would be taken by a namespace which enforces it."""
+    installed = pipeline.installed
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": STRICT, "labels": {ENFORCE: "restricted"}},
+    }
+    installed.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
+    try:
+        driver, executors = pipeline.driver, pipeline.executors()
+        assert driver is not None
+        assert executors
+        privileged = {"containers": [{**driver["spec"]["containers"][0], "securityContext": {"privileged": True}}]}
+        with pytest.raises(ApiError, match="PodSecurity"):
+            admitted(installed, {**driver, "spec": {**driver["spec"], **privileged}})
+        for pod in (driver, *executors):
+            admitted(installed, pod)
+    finally:
+        installed.cluster.kubectl("delete", "namespace", STRICT, "--wait=false")
+
+
+def admitted(installed: Installation, pod: dict[str, Any]) -> None:
+    """In the strict namespace, where it runs under the account that each namespace has."""
+    left_out = ("nodeName", "serviceAccount", "serviceAccountName", "priority", "tolerations")
+    spec = {name: each for name, each in pod["spec"].items() if name not in left_out}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod["metadata"]["name"]}, "spec": spec}
+    installed.api.create(f"/api/v1/namespaces/{STRICT}/pods?dryRun=All", document)
 
 
 def test_what_a_person_decides_is_done_as_it_is_printed(pipeline: Pipeline) -> None:
