@@ -118,6 +118,13 @@ def test_a_pipeline_is_seen_stopped_and_started(lab: OperatorLab, kubectl: Plugi
     assert not lab.resource(name)["spec"]["suspend"]
 
 
+WITH_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.usefixtures("kubectl")
 @pytest.mark.thorough("waits for looks; tests/unit/test_plugin_page has the rates")
 def test_a_watch_shows_rates_until_it_is_interrupted(
@@ -128,6 +135,8 @@ def test_a_watch_shows_rates_until_it_is_interrupted(
     lab.until_ready(name)
     shown = tmp_path / "shown"
     argv = [kubectl_executable(), "sinkpipeline", "status", name, "--context", "shop", "--watch"]
+    # As at a terminal: a shell has what it runs in the background ignore Ctrl-C, and this run may be such a one.
+    argv = [sys.executable, "-c", WITH_CTRL_C, *argv]
     with shown.open("wb") as out, subprocess.Popen(argv, env=environ, stdout=out, stderr=subprocess.PIPE) as watch:
         try:
             title = re.compile(rf"^{lab.namespace}/{name}: ", re.MULTILINE)
