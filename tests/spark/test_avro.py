@@ -48,7 +48,11 @@ def source(spark: SparkSession, values: list[bytes | None], headers: list[Any] |
 
 def rows(spark: SparkSession, plan: RowPlan, values: list[bytes | None], headers: list[Any] | None = None) -> list[Row]:
     analyse(spark, plan)
-    return output_rows(source(spark, values, headers), plan).collect()
+    output: Any = output_rows(source(spark, values, headers), plan)
+    # Each of Spark's operators that calls Python for rows has it in its name.
+    assert "Python" not in output._jdf.queryExecution().executedPlan().toString()
+    found: list[Row] = output.collect()
+    return found
 
 
 def word(row: Row) -> str | None:
