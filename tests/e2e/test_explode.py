@@ -118,7 +118,7 @@ def numbers(found: list[DeadLetter]) -> dict[int, str]:
 
 @pytest.mark.thorough("six starts of Spark; test_run has a sink that explodes, tests/kafka/test_several_rows refusals")
 @pytest.mark.parametrize("guarantee", ["ExactlyOnce", "AtLeastOnce"])
-@pytest.mark.long("three starts of Spark for the other guarantee; tests/kafka/test_several_rows has both", after=1)
+@pytest.mark.long("two starts of Spark for the other guarantee; tests/kafka/test_several_rows has both", after=1)
 def test_rows_of_a_record_are_delivered_together_however_often_it_is_killed(
     kafka: LocalKafka, tmp_path: Path, guarantee: str
 ) -> None:
@@ -129,7 +129,7 @@ def test_rows_of_a_record_are_delivered_together_however_often_it_is_killed(
     topics.create_topic(servers, f"{name}-in", partitions=PARTITIONS)
     app = App(tmp_path, document(servers, name, guarantee=guarantee))
 
-    # The first batch is the driver's own. The others have more rows than offsets for that, and are those of tasks.
+    # The driver delivers the first batch itself. Later batches have more rows than it takes, so tasks deliver them.
     fed = {
         "delivered-rows-before-progress": range(FEW),
         "after-rows-before-progress": range(FEW, len(orders.items)),
