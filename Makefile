@@ -92,6 +92,7 @@ test-msk: install ## The tokens of Amazon MSK's own signer, in build/msk
 # An environment of its own: it fetches another Spark.
 test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
 	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
+	build/spark-4.0/bin/python -c 'import pyspark; assert pyspark.__version__ == "4.0.4", pyspark.__version__'
 	build/spark-4.0/bin/python -m pytest -m each_spark --costs build/costs/test-spark-4.0.json tests/e2e
 
 # The same code says it that will choose the cluster; if it can't be asked, this fails.
