@@ -62,8 +62,6 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them. Half of
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
-# Most of the rest are starts of Spark, which compute: a fourth one makes none of them end sooner, and all of them late.
-REST_WORKERS ?= 3
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
@@ -76,7 +74,7 @@ collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
 test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) --numprocesses $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
