@@ -4,10 +4,12 @@
 
 An API server, one Kafka broker, and the operator as a process of its own with its chart's rights and options; all
 drivers are served by this process. Every second pipeline has its topics on a cluster that accepts connections and never
-answers, and every twentieth has a driver that does the same. Requests are counted by the API server's audit log. A
-reaction is the time from a patch of `spec.suspend` until the SparkApplication is deleted, of pipelines that are Ready.
-At the end the operator is replaced by one with another image, until all drivers have it. Then all pipelines but a few
-are suspended: what is left to look at are Kafka clusters, of which one is silent.
+answers, and every twentieth has a driver that does the same; `--silent N` gives N pipelines such a driver instead
+(with more than some tens of them, `--same-image`).
+Requests are counted by the API server's audit log. A reaction is the time from a patch of `spec.suspend` until the
+SparkApplication is deleted, of pipelines that are Ready. At the end the operator is replaced by one with another image,
+until all drivers have it. Then all pipelines but a few are suspended: what is left to look at are Kafka clusters, of
+which one is silent.
 """
 
 from __future__ import annotations
@@ -150,12 +152,19 @@ class Resources:
                 self.ready.discard(name)
 
 
+def silent_ones(names: Sequence[str], count: int | None) -> frozenset[str]:
+    """So many of them, evenly among the others: at the beginning they would only be the oldest ones."""
+    if count is None:
+        return frozenset(names[::EVERY_NTH_IS_SILENT])
+    return frozenset(names[number * len(names) // count] for number in range(count))
+
+
 class Bench:
     """The world of one run."""
 
-    def __init__(self, pipelines: int, servers: Sequence[str], directory: Path) -> None:
+    def __init__(self, pipelines: int, silent: int | None, servers: Sequence[str], directory: Path) -> None:
         self.names = [f"p{number:04}" for number in range(pipelines)]
-        self.silent = frozenset(self.names[::EVERY_NTH_IS_SILENT])
+        self.silent = silent_ones(self.names, silent)
         self._servers = servers
         self._directory = directory
         self._stack = contextlib.ExitStack()
@@ -194,7 +203,7 @@ class Bench:
         self._operator = self._operators.enter_context(_operator(installed, self._directory / "operator.log"))
         self._process = psutil.Process(self._operator.pid)
 
-    def run(self, seconds: float, probes: int) -> Result:
+    def run(self, seconds: float, probes: int, *, same_image: bool) -> Result:
         began, position, asked, cpu_s = time.monotonic(), self._audit.position(), self._fleet.asked, self._cpu_s()
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda each: self._api.create(PIPELINES, self.manifest(*each)), enumerate(self.names)))
@@ -221,7 +230,7 @@ class Bench:
         live = self._watch(seconds)
         live_reactions = self._reactions(awake, probes)
         peak_rss_mb = _peak_mb(self._operator.pid)
-        rollout = self._roll_out(awake, probes)
+        rollout = _NO_ROLLOUT if same_image else self._roll_out(awake, probes)
         few = awake[:: max(1, len(awake) // probes)][:probes]
         # Else those that are not suspended write a status each minute, and it never settles.
         self._fleet.delivers = False
@@ -408,6 +417,9 @@ def _of(found: Sequence[float]) -> Reactions:
     return Reactions(count=len(found), p50_s=statistics.median(found), p99_s=p99, longest_s=max(found))
 
 
+_NO_ROLLOUT = Rollout(seconds=math.nan, restarted=0, at_once=0, told=0, reactions=_of([]))
+
+
 def _peak_mb(pid: int) -> float:
     found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return math.nan if found is None else int(found[1]) / 1024
@@ -472,7 +484,17 @@ def main() -> None:
     parser.add_argument("--pipelines", type=int, nargs="+", default=[100, 300, 1000])
     parser.add_argument("--seconds", type=float, default=120.0, help="of counting while idle, and while live")
     parser.add_argument("--probes", type=int, default=40, help="reactions while idle, and while live")
+    parser.add_argument(
+        "--same-image",
+        action="store_true",
+        help="leave out the replaced operator: each silent driver holds one of ten turns to restart for five minutes",
+    )
+    parser.add_argument(
+        "--silent", type=int, help=f"pipelines whose drivers never answer (default: every {EVERY_NTH_IS_SILENT}th)"
+    )
     arguments = parser.parse_args()
+    if arguments.silent is not None and not 0 <= arguments.silent < min(arguments.pipelines):
+        parser.error("--silent: fewer than --pipelines, so that somebody is Ready")
     results: list[Result] = []
     with recording("operator", arguments) as record:
         for pipelines in arguments.pipelines:
@@ -482,9 +504,9 @@ def main() -> None:
                 _silent_cluster() as silent,
             ):
                 create_topic(kafka.bootstrap_servers, "numbers", partitions=1)
-                with Bench(pipelines, (kafka.bootstrap_servers, silent), Path(directory)) as bench:
+                with Bench(pipelines, arguments.silent, (kafka.bootstrap_servers, silent), Path(directory)) as bench:
                     record.ran("operator", operator=bench.settings, manifest=bench.manifest(0, bench.names[0]))
-                    results.append(bench.run(arguments.seconds, arguments.probes))
+                    results.append(bench.run(arguments.seconds, arguments.probes, same_image=arguments.same_image))
             record.line(json.dumps(asdict(results[-1])))
         show(record, results)
 

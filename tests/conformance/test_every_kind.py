@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,13 +20,11 @@ from sinkpipeline.core import troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import OUTAGES
 from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.kafka import connection, producers
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import delivery, takeover, transactional
-from sinkpipeline.sinks.reset import SinkReset
 from support.conformance.child import KINDS, child
-from support.conformance.kind import PROTOCOL_POINTS, STEP, Sink, World
+from support.conformance.kind import PROTOCOL_POINTS, REMOVAL_POINTS, RESET_POINTS, STEP, Sink, World
 from support.conformance.of_kafka import KafkaWorld
 from support.conformance.of_postgresql import PostgresqlWorld
 from support.runs.keeper import KEEPER
@@ -83,6 +81,57 @@ def test_a_kill_at_each_point(world: World, tmp_path: Path, point: str) -> None:
     killed.wait_at(point)
     killed.kill()
     sink.driver().drain()
+    assert sink.delivered() == sink.once
+
+
+def points_of(shared: Sequence[str], why: str, first: Mapping[str, str]) -> list[object]:
+    """`first`: of a kind, the one in `make test`."""
+    found: list[object] = []
+    for kind, sink in KINDS.items():
+        own = sink.reset_points if shared is RESET_POINTS else ()
+        found += [
+            pytest.param(kind, each, marks=[] if each == first.get(kind) else [pytest.mark.thorough(why)])
+            for each in (*shared, *own)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    points_of(
+        RESET_POINTS,
+        "each point where a reset can be killed",
+        {"kafka": "reset-before-commit", "postgresql": "reset-after-commit"},
+    ),
+)
+def test_a_reset_that_is_killed_and_asked_for_again(world: World, tmp_path: Path, point: str) -> None:
+    sink = world.sink()
+    sink.driver().batch()
+    killed = child(sink, tmp_path, point, step=STEP, does="reset")
+    killed.wait_at(point)
+    killed.kill()
+    counts = point == "reset-after-commit"
+    assert frontier(sink.driver()) == ([(1, 1), (1, 0)] if counts else [(0, STEP), (0, STEP)]), "all of it, or nothing"
+    sink.reset()
+    again = sink.driver()
+    assert frontier(again) == ([(2, 1), (2, 0)] if counts else [(1, 1), (1, 0)])
+    again.drain()
+    assert sink.delivered() == sink.once + AGAIN
+
+
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    points_of(REMOVAL_POINTS, "each point where a removal can be killed", {"postgresql": "removal-before-tombstones"}),
+)
+def test_a_removal_that_is_killed_and_goes_on(world: World, tmp_path: Path, point: str) -> None:
+    sink = world.sink()
+    sink.driver().batch()
+    killed = child(sink, tmp_path, point, step=STEP, does="remove")
+    killed.wait_at(point)
+    killed.kill()
+    assert sink.remove() is None, "its target does not stay"
+    sink.driver().drain()
+    # With rows of the old target they would be there twice, with progress of the old sink they would be missing.
     assert sink.delivered() == sink.once
 
 
@@ -237,15 +286,22 @@ def test_a_reset_under_a_running_driver(world: World) -> None:
     sink = world.sink()
     driver = sink.driver()
     driver.batch()
-    resetting = SinkReset(ports=sink.ports())
-    [topic] = {each.topic for each in sink.ends}
-    resetting.carry_out(resetting.plan(parse_targets([f"{topic}:0=1,{topic}:1=earliest"])))
+    sink.reset()
     refusal(driver.batch, Reason.SUPERSEDED)
     again = sink.driver()
-    states = again.delivery.progress.partitions
-    assert [(states[each].epoch, states[each].next) for each in sorted(states)] == [(1, 1), (1, 0)]
+    assert frontier(again) == [(1, 1), (1, 0)]
     again.drain()
-    assert sink.delivered() == sink.once + Counter([(0, 1), (0, 2), (0, 3), *((1, each) for each in range(STEP))])
+    assert sink.delivered() == sink.once + AGAIN
+
+
+AGAIN = Counter([(0, 1), (0, 2), (0, 3), *((1, each) for each in range(STEP))])
+"""What a reset has delivered once more, of what a first batch had delivered."""
+
+
+def frontier(driver: Driver) -> list[tuple[int, int]]:
+    """Epoch and next offset of each partition."""
+    states = driver.delivery.progress.partitions
+    return [(states[each].epoch, states[each].next) for each in sorted(states)]
 
 
 def started(sink: Sink) -> Driver:
@@ -256,10 +312,14 @@ def started(sink: Sink) -> Driver:
     raise AssertionError("it never started")
 
 
+FILLED = 10
+
+
 @Kinds
 @pytest.mark.parametrize("partitions", [0, 1, pytest.param(1_500, marks=[pytest.mark.thorough("many partitions")])])
 def test_none_one_and_many_partitions(world: World, partitions: int) -> None:
-    sink = world.sink(dict.fromkeys(range(partitions), 1))
+    # Of very many only some have records: of the others it matters how they are begun.
+    sink = world.sink({each: int(each < FILLED) for each in range(partitions)})
     if not partitions and sink.without_partitions is not None:
         refusal(sink.driver, sink.without_partitions)
         return
@@ -267,6 +327,6 @@ def test_none_one_and_many_partitions(world: World, partitions: int) -> None:
     driver = started(sink)
     states = driver.delivery.progress.partitions
     assert {each: state.next for each, state in states.items()} == dict.fromkeys(sink.ends, 0)
-    if partitions == 1:
-        driver.drain()
-        assert sink.delivered() == sink.once
+    driver.drain()
+    assert sink.delivered() == sink.once
+    assert sink.once.total() == min(partitions, FILLED)

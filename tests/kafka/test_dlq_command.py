@@ -98,7 +98,7 @@ def test_list_filters_and_tells_what_was_redriven(task: Dead, call: Call) -> Non
         "stage": "decode",
         "class": "MalformedJson",
         "written": "",
-        "source": f"{task.sink.source}:0:0",
+        "source": {"topic": task.sink.source, "partition": 0, "offset": 0},
         "redrives": 0,
         "code": "",
         "reason": "no object",
@@ -110,7 +110,7 @@ def test_list_filters_and_tells_what_was_redriven(task: Dead, call: Call) -> Non
     task.redrive(
         Repaired(filtered=frozenset({0}), astray=frozenset({1})), classes=frozenset({ErrorClass.MALFORMED_JSON})
     )
-    states = {line["source"].rpartition(":")[2] + f"/{line['redrives']}": line["state"] for line in listed(call)}
+    states = {f"{line['source']['offset']}/{line['redrives']}": line["state"] for line in listed(call)}
     assert states == {
         "0/0": "Filtered",
         "1/0": "DeadLettered",

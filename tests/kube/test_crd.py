@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,7 @@ from kubernetes.config import load_kube_config
 
 import crd
 from deployed.chart import helm
-from servers.control_plane import Cluster, ControlPlaneError
+from servers.control_plane import Cluster, ControlPlaneError, kubectl_executable
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
@@ -354,6 +356,30 @@ def test_a_release_that_is_upgraded_to_the_same_is_unchanged(
 
 
 # --- what never changes ---
+
+
+def test_what_argo_cd_is_told_of_health_is_typed_as_it_is_printed(
+    api_server: Cluster, kubectl: Kubectl, namespace: str
+) -> None:
+    """And what stands in that ConfigMap already stays, as another one owns it."""
+    [command] = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/gitops.md").read_text(), re.DOTALL)
+    assert "--namespace argocd" in command
+    configured = (f"--namespace={namespace}", "configmap", "argocd-cm")
+    kubectl("create", *configured, "--from-literal=url=https://argocd.example.com")
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(kubectl_executable()).parent}{os.pathsep}{os.environ['PATH']}",
+        "KUBECONFIG": str(api_server.kubeconfig),
+        "KUBECACHEDIR": str(api_server.directory / "kubectl-cache"),
+    }
+    here = command.replace("--namespace argocd", f"--namespace {namespace}")
+    strict = ["bash", "-euo", "pipefail", "-c", here]
+    done = subprocess.run(strict, check=False, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(kubectl("get", *configured, "-o", "json"))["data"] == {
+        "url": "https://argocd.example.com",
+        "resource.customizations.health.sinkpipeline.io_SinkPipeline": (ROOT / "deploy/argocd/health.lua").read_text(),
+    }
 
 
 def test_what_never_changes(resources: Resources) -> None:

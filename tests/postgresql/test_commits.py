@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,15 @@ from sinkpipeline.cells.store import Moved
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.targets import Targets
-from sinkpipeline.postgresql import client
+from sinkpipeline.postgresql import cells, client
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
-from support.cells import TOPIC
 from support.sink.cell_driver import Driver
 from support.sink.sql_child import Child
 from support.sink.sql_sink import P0, SqlSink, of_offsets
@@ -182,7 +181,9 @@ def test_a_session_that_is_terminated_and_a_lock_that_is_not_to_be_had(
     assert sink.delivered() == sink.once
 
 
-def test_serializable_roles_and_a_role_that_does_not_wait_for_the_disk(sink: SqlSink) -> None:
+def test_serializable_roles_and_a_role_that_does_not_wait_for_the_disk(
+    sink: SqlSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The defaults of a role are somebody's own: none of them makes a commit less than it is."""
     sink.sql(f"CREATE ROLE {sink.name} LOGIN SUPERUSER")
     sink.sql(f"ALTER ROLE {sink.name} SET default_transaction_isolation = serializable")
@@ -194,8 +195,42 @@ def test_serializable_roles_and_a_role_that_does_not_wait_for_the_disk(sink: Sql
         seen += work.rows("SELECT current_setting('synchronous_commit')")
         seen += work.rows("SELECT current_setting('transaction_isolation')")
     assert seen == [("on",), ("serializable",)]
-    sink.ends = {P0: 60, SourcePartition(TOPIC, 1): 60}
+    sink.ends = {P0: 120}
+    assert "40001" in a_conflict(sink, monkeypatch)
     taken_from_each_other(sink)
+
+
+def a_conflict(sink: SqlSink, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Two transactions write one cell, and the second began before the first has ended; what the server said."""
+    states: list[str | None] = []
+    real = client.Client._told
+    has_cell, may_commit = threading.Event(), threading.Event()
+
+    def told(self: client.Client, error: psycopg.Error, *, committing: bool) -> Exception:
+        states.append(error.sqlstate)
+        return real(self, error, committing=committing)
+
+    def hold(name: str) -> None:
+        if name == "sql-after-cell" and not has_cell.is_set():
+            has_cell.set()
+            assert may_commit.wait(30)
+
+    driver = sink.driver()
+    writer, offsets = next(driver.writers())
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(client.Client, "_told", told)
+        patch.setattr(cells, "failpoint", hold)
+        writing = pool.submit(driver.write, writer, offsets)
+        try:
+            wait_until(has_cell.is_set)
+            # Its start takes the cell too, and so waits for it.
+            starting = pool.submit(sink.driver)
+            wait_until(lambda: sink.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") != [(0,)])
+        finally:
+            may_commit.set()
+        writing.result()
+        starting.result()
+    return states
 
 
 def client_of(sink: SqlSink) -> client.Client:

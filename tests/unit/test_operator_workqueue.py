@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
+from urllib.error import HTTPError
 
 import pytest
 from kopf._cogs.structs import references
@@ -17,6 +19,8 @@ from sinkpipeline_operator.child.builder import PIPELINE_LABEL
 from sinkpipeline_operator.kube.client import ApiUnavailable, Cluster, Conflict, Kind, Ref
 from sinkpipeline_operator.kube.selector import Selector
 from sinkpipeline_operator.program import _Running
+from sinkpipeline_operator.report.metrics import Metrics
+from sinkpipeline_operator.report.web import Web
 from sinkpipeline_operator.watch.handlers import build
 from sinkpipeline_operator.watch.workqueue import WORKERS, WorkQueue
 
@@ -231,6 +235,14 @@ def test_a_queue_that_has_ended_is_told() -> None:
     process = _Running(cast(Cluster, None), cast(Definitions, None), look_s=60)
     process._queue = queue
     assert "the work queue has ended" in process.trouble()
+    # What ends the pod is the probe's answer.
+    with (
+        Web("127.0.0.1", 0, is_alive=process.trouble, is_ready=process.waiting, metrics=Metrics()) as web,
+        pytest.raises(HTTPError, match="503") as refused,
+    ):
+        urllib.request.urlopen(f"http://127.0.0.1:{web.port}/healthz", timeout=DEADLINE_S)
+    with refused.value as answer:
+        assert b"the work queue has ended" in answer.read()
 
 
 @pytest.mark.parametrize(("selector", "pipelines"), [("", []), ("shard=a,!test", ["shard=a,!test"])])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sinkpipeline.cli.dlq.showing import base64_of, content_lines
+from sinkpipeline.cli.dlq.showing import base64_of, content_lines, position_of
 from sinkpipeline.cli.manifest_file import read_manifest
 from sinkpipeline.cli.reset import find_sink
 from sinkpipeline.cli.say import say
@@ -92,7 +92,7 @@ def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
 
 def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
     verdict = row.verdict
-    source = {"topic": row.source.topic, "partition": row.source.partition, "offset": row.offset}
+    source = position_of(row.source, row.offset)
     change = None if verdict is not None else change_of(settings, row.value)
     if change is not None:
         return {

@@ -6,8 +6,8 @@ Known names: `starting-after-control-init`, `starting-after-data-topic`, `starti
 `starting-before-first-start`, `after-init`, `after-rows-before-progress`, `after-progress-before-commit`,
 `after-commit`, `after-batch`, `delivered-rows-before-progress`, `delivered-progress-before-commit`,
 `delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`, `reset-after-commit`,
-`redrive-after-claim`, `redrive-before-commit`, `redrive-before-record`, `redrive-after-commit`, `sql-after-cell`,
-`sql-before-commit`.
+`removal-before-tombstones`, `redrive-after-claim`, `redrive-before-commit`, `redrive-before-record`,
+`redrive-after-commit`, `sql-after-cell`, `sql-before-commit`.
 The idea is TiKV's fail crate's, as Materialize uses it.
 """
 

@@ -1,4 +1,5 @@
-"""A driver of any kind's sink in a process of its own, which a test may kill: KIND STEP and the sink's arguments."""
+"""A driver of any kind's sink in a process of its own, which a test may kill: KIND DOES STEP and the sink's
+arguments. It drains the sink, or resets or removes it."""
 
 from __future__ import annotations
 
@@ -14,16 +15,23 @@ from support.sink.sql_child import Process
 KINDS: dict[str, type[Sink]] = {"kafka": KafkaSink, "postgresql": PostgresqlSink}
 
 
-def child(sink: Sink, directory: Path, *failpoints: str, step: int) -> Process:
+def child(sink: Sink, directory: Path, *failpoints: str, step: int, does: str = "drain") -> Process:
     """It holds at a failpoint that was asked for."""
     [kind] = [name for name, each in KINDS.items() if isinstance(sink, each)]
-    return Process(directory, failpoints, __name__, kind, str(step), *sink.arguments)
+    return Process(directory, failpoints, __name__, kind, does, str(step), *sink.arguments)
 
 
 def main() -> None:
-    kind, step, *arguments = sys.argv[1:]
+    kind, does, step, *arguments = sys.argv[1:]
     takeover._MAX_DELAY_S, transactional._MAX_DELAY_S, delivery._ANNOUNCED_S = 0.11, 0.02, 0.0
-    KINDS[kind].again(*arguments).driver(int(step)).drain()
+    sink = KINDS[kind].again(*arguments)
+    match does:
+        case "reset":
+            sink.reset()
+        case "remove":
+            sink.remove()
+        case _:
+            sink.driver(int(step)).drain()
     print("{}")
 
 

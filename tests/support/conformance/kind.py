@@ -16,15 +16,22 @@ from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
+from sinkpipeline.sinks.reset import SinkReset
 from support.sink.cell_driver import Driver
 
 STEP = 4
 PROTOCOL_POINTS = (
     *("starting-after-control-init", "starting-after-data-topic", "starting-after-meta", "starting-before-first-start"),
-    *("after-init", "after-rows-before-progress", "after-progress-before-commit", "after-commit"),
+    *("after-init", "after-rows-before-progress", "after-progress-before-commit", "after-commit", "after-batch"),
 )
 """Where a driver and its tasks can be killed, whatever the kind."""
+_TAKEOVER_POINTS = ("starting-after-control-init", "starting-after-meta")
+RESET_POINTS = (*_TAKEOVER_POINTS, "reset-before-transaction", "reset-after-commit")
+REMOVAL_POINTS = (*_TAKEOVER_POINTS, "removal-before-tombstones")
+"""Likewise of who resets or removes a sink, which begins as a start does."""
 
 
 class Sink(abc.ABC):
@@ -32,6 +39,8 @@ class Sink(abc.ABC):
 
     points: ClassVar[tuple[str, ...]] = ()
     """Where it can be killed beside `PROTOCOL_POINTS`."""
+    reset_points: ClassVar[tuple[str, ...]] = ()
+    """Where a reset of it can be killed beside `RESET_POINTS`, before it counts."""
     without_partitions: ClassVar[Reason | None] = None
     """Why it does not start where its source has none; None where it waits for the first one."""
 
@@ -97,6 +106,16 @@ class Sink(abc.ABC):
     def driver(self, step: int = STEP, remembered: Remembered | None = None) -> Driver:
         """Started."""
         return Driver(self.ports(), self.ends, step, self.batch, remembered)
+
+    def reset(self) -> None:
+        """Its partitions go back: 0 to the offset 1, and 1 to its beginning."""
+        resetting = SinkReset(ports=self.ports())
+        [topic] = {each.topic for each in self.ends}
+        resetting.carry_out(resetting.plan(parse_targets([f"{topic}:0=1,{topic}:1=earliest"])))
+
+    def remove(self) -> KeptTopic | None:
+        """For good, with its target."""
+        return SinkRemoval(ports=self.ports()).carry_out()
 
     @property
     def once(self) -> Counter[tuple[int, int]]:

@@ -30,13 +30,12 @@ from support.worlds.faults import FaultyKafka
 
 _SMALL, _LARGE = 2_000, 3_000
 """Bytes."""
-_FILLED = 10
-"""Of very many partitions only so many are filled: of those it matters how they are begun."""
 
 
 class KafkaSink(Sink):
     """It reaches its broker through a proxy, and the test looks at it directly."""
 
+    reset_points = ("reset-before-commit",)
     without_partitions = Reason.SOURCE_TOPIC_MISSING
 
     def __init__(self, servers: str, direct: str, name: str, ends: dict[int, int], *, lettered: bool = False) -> None:
@@ -48,8 +47,9 @@ class KafkaSink(Sink):
             return
         source = f"{self.name}-source"
         topics.create_topic(self.direct, source, partitions=len(self.ends))
-        for each, end in [*self.ends.items()][:_FILLED]:
-            topics.produce_numbers(self.direct, source, end, partition=each.partition)
+        for each, end in self.ends.items():
+            if end:
+                topics.produce_numbers(self.direct, source, end, partition=each.partition)
 
     @property
     @override

@@ -45,16 +45,18 @@ class _Driver:
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
     rows: int = 0
     at: float = field(default_factory=time.monotonic)
+    delivered_ms: int = 0
+    """When rows came last: a time that went on without them would be another status each time."""
     status: Object | None = None
 
     def body(self, *, delivers: bool) -> bytes:
-        now = time.monotonic()
+        now, now_ms = time.monotonic(), int(time.time() * 1000)
         if delivers:
             self.rows += int(_PER_SECOND * (now - self.at))
+            self.delivered_ms = now_ms
         self.at = now
-        now_ms = int(time.time() * 1000)
         self.status = render(
-            [self._report(now_ms)],
+            [self._report()],
             identity=self.identity,
             generation=None,
             previous=self.status,
@@ -63,7 +65,7 @@ class _Driver:
         )
         return status_body(self.status, DriverInfo(config_hash=self.config_hash, run=self.run, pid=1), now_ms)
 
-    def _report(self, now_ms: int) -> SinkReport:
+    def _report(self) -> SinkReport:
         topic = "numbers"
         meta = Meta(
             epoch=0,
@@ -74,8 +76,7 @@ class _Driver:
             data="data-1",
             progress="progress-1",
         )
-        at = now_ms if self.rows else 0
-        partition = PartitionProgress(epoch=0, next=self.rows, rows=self.rows, at=at)
+        partition = PartitionProgress(epoch=0, next=self.rows, rows=self.rows, at=self.delivered_ms)
         progress = Progress(meta=meta, partitions={SourcePartition(topic, 0): partition})
         return SinkReport(
             name="copy", exactly_once=True, state=SinkState.RUNNING, progress=progress, lag=0, proved=True

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sinkpipeline.cli.dlq.contents import Contents, read_contents
 from sinkpipeline.cli.dlq.selection import Filters, by_topic, find_topic, missing, sinks_of
+from sinkpipeline.cli.dlq.showing import position_of
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.tables import table, terminal_width
 from sinkpipeline.core.deadletter import reason_of
@@ -25,7 +26,7 @@ class _Line:
     stage: str
     error_class: str
     written: str
-    source: str
+    source: dict[str, str | int]
     redrives: int
     code: str
     reason: str
@@ -70,7 +71,7 @@ def _line(contents: Contents, each: Letter) -> _Line:
         stage=letter.verdict.error_class.stage.value,
         error_class=letter.verdict.error_class.value,
         written=timestamp(each.at),
-        source=f"{source.partition.topic}:{source.partition.partition}:{source.offset}",
+        source=position_of(source.partition, source.offset),
         redrives=letter.redrives,
         code=letter.verdict.code,
         reason=letter.verdict.text,
@@ -86,8 +87,13 @@ def _show(lines: Iterable[_Line], output: str) -> None:
     # Whoever may write to the topic may have written the envelope.
     several = len({each["topic"] for each in documents}) > 1
     names = ("topic", *columns) if several else columns
-    rows = [[reason_of(str(each[name])) for name in names] for each in documents]
+    rows = [[reason_of(_text(each[name])) for name in names] for each in documents]
     say(table(names, rows, right=("redrives",), heads=3 if several else 2, width=terminal_width()))
+
+
+def _text(value: object) -> str:
+    """In a cell of the table; a position of the source as `topic:partition:offset`."""
+    return ":".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 _CAMEL = {"error_class": "class"}

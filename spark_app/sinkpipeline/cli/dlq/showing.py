@@ -13,6 +13,7 @@ from sinkpipeline.cli.dlq.contents import read_letter
 from sinkpipeline.cli.dlq.selection import find_topic, letter_id, missing, one_topic, sinks_of, topic_name
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.deadletter import reason_of
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.printable import printable
 from sinkpipeline.core.redrive import Foreign, Letter
 from sinkpipeline.core.status import timestamp
@@ -62,16 +63,16 @@ def _document(found: Letter, topic: str, state: str) -> dict[str, Any]:
         "reason": letter.verdict.text,
         "written": timestamp(found.at),
         "redrives": letter.redrives,
-        "source": {
-            "topic": record.partition.topic,
-            "partition": record.partition.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-        },
+        "source": {**position_of(record.partition, record.offset), "timestamp": record.timestamp},
         "headers": [{"name": name, "base64": base64_of(content)} for name, content in record.headers or ()],
         "key": {"base64": base64_of(record.key)},
         "value": {"base64": base64_of(record.value)},
     }
+
+
+def position_of(partition: SourcePartition, offset: int) -> dict[str, str | int]:
+    """Where a record stands in its source: in this shape in the JSON of every command that names records."""
+    return {"topic": partition.topic, "partition": partition.partition, "offset": offset}
 
 
 def base64_of(content: str | bytes | None) -> str | None:
