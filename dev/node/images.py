@@ -30,7 +30,11 @@ def import_images(state: State, layout: Path) -> None:
     for manifest in _manifests(layout):
         name = manifest["annotations"][_NAME]
         if there.get(name) != manifest["digest"]:
-            _import(state, layout, manifest, set(_ctr(state, "content", "list", "-q").split()))
+            try:
+                _import(state, layout, manifest, set(_ctr(state, "content", "list", "-q").split()))
+            except NodeError:
+                # Its garbage collector may have taken, meanwhile, what only the removed containers still held.
+                _import(state, layout, manifest, ())
     drop_unreferenced(layout)
 
 
