@@ -62,8 +62,6 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # WORKERS at a time, each with servers of its own: most of a test's time is waiting. A file stays with one of them. Half of
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
-# Most of the rest are starts of Spark, which compute: a fourth one makes none of them end sooner, and all of them late.
-REST_WORKERS ?= 3
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
 
@@ -76,7 +74,7 @@ collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
 test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) --numprocesses $(REST_WORKERS) --stage rest --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
@@ -92,12 +90,13 @@ test-msk: install ## The tokens of Amazon MSK's own signer, in build/msk
 # An environment of its own: it fetches another Spark.
 test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spark-4.0
 	@SPARK_VERSION=4.0.4 SINKPIPELINE_VENV=build/spark-4.0 dev/install.sh
+	build/spark-4.0/bin/python -c 'import pyspark; assert pyspark.__version__ == "4.0.4", pyspark.__version__'
 	build/spark-4.0/bin/python -m pytest -m each_spark --costs build/costs/test-spark-4.0.json tests/e2e
 
-# A local node needs root on Linux; who has set KUBECONFIG has said what a test may do to that cluster by `make e2e`.
-e2e-if-possible:
-	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] && [ -z "$$KUBECONFIG" ]; then $(MAKE) --no-print-directory e2e; \
-	else echo "make e2e was not run: it needs root on Linux, or a cluster (docs/install.md)" >&2; fi
+# The same code says it that will choose the cluster; if it can't be asked, this fails.
+e2e-if-possible: install
+	@why=$$(PYTHONPATH=dev $(RUN) -m cluster why-not) || exit; \
+	if [ -z "$$why" ]; then $(MAKE) --no-print-directory e2e; else echo "make e2e was not run: $$why" >&2; fi
 
 costs: install ## What the last runs cost together
 	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json

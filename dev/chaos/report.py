@@ -1,9 +1,9 @@
-"""The report of a run for people: a table, and a picture of rows and status over time; pure."""
+"""The report of a run for people: tables, and a picture of rows and status over time; pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -19,8 +19,19 @@ _HEAD: Final = (
     "not `Ready` after",
     "as",
     "`Ready` after the first row",
+    "`Ready` without a row for",
     "rows",
     "count",
+)
+_HEAD_OF_FAULTS: Final = (
+    "fault",
+    "times",
+    "held",
+    "first new row after",
+    "not `Ready` after",
+    "as",
+    "`Ready` after the first row",
+    "`Ready` without a row for",
 )
 _WIDTH: Final = 1600
 _LEFT: Final = 60
@@ -54,10 +65,36 @@ def table(cases: Sequence[Case]) -> str:
                 _s(found.told_s),
                 found.told or "-",
                 _s(found.ready_s),
+                _s(found.untold_s),
                 f"{case.rows:,}",
                 "; ".join([case.count, *found.problems]).replace("|", "/").replace("\n", " "),
             )
         )
+    return _lines(lines)
+
+
+def by_fault(cases: Sequence[Case]) -> str:
+    """A line for each fault, in the order of their first times: what docs/on-a-node.md shows of a long run."""
+    lines = [_HEAD_OF_FAULTS, ("---",) * len(_HEAD_OF_FAULTS)]
+    for fault in dict.fromkeys(case.span.fault for case in cases):
+        spans = [case.span for case in cases if case.span.fault == fault]
+        found = [case.finding for case in cases if case.span.fault == fault]
+        lines.append(
+            (
+                fault,
+                str(len(found)),
+                _range(span.over - span.began for span in spans),
+                _range(each.first_row_s for each in found),
+                _range(each.told_s for each in found),
+                ", ".join(f"`{each}`" for each in sorted({each.told for each in found if each.told})) or "-",
+                _range(each.ready_s for each in found),
+                _range(each.untold_s for each in found),
+            )
+        )
+    return _lines(lines)
+
+
+def _lines(lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -112,6 +149,15 @@ def _bars(arrivals: Sequence[tuple[float, int]], scale: float) -> list[str]:
         left, width = round(_LEFT + second * scale, 1), round(max(scale, 0.5), 1)
         bars.append(f'<rect x="{left}" y="{_ROWS[1] - tall}" width="{width}" height="{tall}" fill="#2e86ab"/>')
     return bars
+
+
+def _range(all_seconds: Iterable[float | None]) -> str:
+    """Of those that are known."""
+    known = [round(each) for each in all_seconds if each is not None]
+    if not known:
+        return "-"
+    least, most = min(known), max(known)
+    return f"{most} s" if least == most else f"{least} to {most} s"
 
 
 def _s(seconds: float | None) -> str:

@@ -26,7 +26,7 @@ from rich.console import Console
 from chaos.faults import FAULTS, Subject, World
 from chaos.own_sink import OwnSink
 from chaos.plan import LASTS_S, OURS_ONLY, Step, steps
-from chaos.report import Case, picture, table
+from chaos.report import Case, by_fault, picture, table
 from chaos.seen import Span, find
 from chaos.watching import Rows, Status
 from cluster.target import ROOT, Target
@@ -161,7 +161,7 @@ class Run:
         (self._out / "report.md").write_text(
             f"# {self._now:.0f} s of chaos, seed {self._seed}\n\n{self._whose()}"
             f"{len(self.cases)} faults, {rows:,} rows, {len(self.problems)} problems.\n\n"
-            f"![rows and status over time](timeline.svg)\n\n{table(self.cases)}"
+            f"![rows and status over time](timeline.svg)\n\n{by_fault(self.cases)}\n{table(self.cases)}"
         )
 
     def _whose(self) -> str:

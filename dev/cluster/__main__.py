@@ -1,4 +1,7 @@
-"""`python -m cluster up`, `down`, and `run COMMAND...`, which is both around a command: `make e2e`."""
+"""`python -m cluster up`, `down`, and `run COMMAND...`, which is both around a command: `make e2e`.
+
+`why-not` prints why `make test-all` leaves that out, and nothing where it doesn't.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,10 @@ def main() -> None:
             sys.exit(_say(choice.down()))
         case ["run", *command] if command:
             sys.exit(_run(command))
+        case ["why-not"]:
+            print(choice.why_not() or "")
         case _:
-            sys.exit("cluster: say up, down, or run and a command")
+            sys.exit("cluster: say up, down, why-not, or run and a command")
 
 
 def _up() -> Target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,6 +43,18 @@ def up(namespaces: Sequence[str] = NAMESPACES) -> Target:
         target = _local(namespaces)
     target.save()
     return target
+
+
+def why_not() -> str | None:
+    """Why a run that nobody asked for by name, such as that of `make test-all`, makes no cluster; None where it does.
+
+    Who has set KUBECONFIG has said by `make e2e` alone what a test may do to that cluster.
+    """
+    if os.environ.get("KUBECONFIG"):
+        return "KUBECONFIG is set: run `make e2e` where tests may use that cluster"
+    if control_plane.kind_runs() or (sys.platform == "linux" and os.geteuid() == 0):
+        return None
+    return "it needs kind with Docker, or root on Linux, or a cluster (docs/install.md)"
 
 
 def is_up() -> bool:

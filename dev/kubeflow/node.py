@@ -179,6 +179,7 @@ class _DriverPod:
         self._addresses = addresses
         self._directory = directory
         self._pod = pod
+        self._status: Object = pod.get("status") or pods.created()
         self._address = ""
         self._killed_for = "Error"
         self._grace_s: float | None = None
@@ -216,11 +217,14 @@ class _DriverPod:
     def _live(self) -> None:
         try:
             how = self._run()
-            if how is not None:
-                self._report(pods.ending(self._pod, how))
-                self._abandoned.wait(self._node.phase_after_s)
+            if how is None:
+                self._report(pods.never_ran(self._status, _now()))
+            else:
+                if not self._ending.is_set():
+                    self._report(pods.ending(self._pod, how))
+                    self._abandoned.wait(self._node.phase_after_s)
                 self._report(pods.ended(self._pod, how))
-            if self._ending.is_set() and not self._abandoned.wait(0.0 if how is None else GONE_AFTER_S):
+            if self._ending.is_set() and not self._abandoned.wait(GONE_AFTER_S):
                 options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._pod["metadata"]["uid"]}}
                 self._until_done(lambda: self._api.delete(self._path, options))
         finally:
@@ -232,8 +236,7 @@ class _DriverPod:
         now = _now()
         if (self._pod.get("status") or {}).get("phase") == "Running":
             # kubelet: kubelet_pods.go, convertToAPIContainerStatuses: a container that nobody can find any more.
-            message = "The container could not be located when the pod was terminated"
-            return Ended(137, "ContainerStatusUnknown", message, now, now)
+            return Ended(137, pods.UNKNOWN, pods.NOT_LOCATED, now, now)
         driver = self._prepare()
         if driver is None:
             return None
@@ -256,6 +259,7 @@ class _DriverPod:
     def _prepare(self) -> Driver | None:
         files, told = self._directory / "files", ""
         kept: Object | None = None
+        found_a_node = False
         while not self._ending.is_set():
             if (obstacle := self._node.obstacle(self._pod)) is not None:
                 if obstacle != kept:
@@ -263,6 +267,10 @@ class _DriverPod:
                     self._report(obstacle)
                 self._ending.wait(MOUNT_RETRY_S)
                 continue
+            if not found_a_node:
+                found_a_node = True
+                self._report(pods.scheduled())
+                self._report(pods.pending(self._pod, "ContainerCreating", ""))
             try:
                 self._address = self._address or self._addresses.take()
                 volumes.mount(self._api, self._pod, files, self._directory / "volumes")
@@ -301,6 +309,7 @@ class _DriverPod:
                 process.kill()
 
     def _report(self, status: Object) -> None:
+        self._status = status
         if not self._abandoned.is_set():
             path, uid = f"{self._path}/status", self._pod["metadata"]["uid"]
             self._until_done(lambda: self._api.merge(path, {"metadata": {"uid": uid}, "status": status}))

@@ -141,12 +141,12 @@ def test_suspended_it_says_so_and_deleted_its_topics_go(pipeline: Pipeline) -> N
 
 def in_a_pod(pipeline: Pipeline, arguments: Sequence[str]) -> str:
     """The plugin of the operator's image, as docs/kubectl.md says, with the rights that it names."""
-    typed = documented_commands("Without Python", "kubectl.md", 1).strip()
-    assert typed.endswith(" status")
-    typed = typed.removesuffix("status") + shlex.join(arguments)
+    typed = documented_commands("Without Python", "kubectl.md", 1)
+    told = "kubectl-sinkpipeline status\n"
+    assert told in typed
+    typed = typed.replace(told, f"kubectl-sinkpipeline {shlex.join(arguments)}\n").replace("ACCOUNT", "looker")
     in_namespace = f"kubectl --namespace {pipeline.namespace}"
-    # Nobody sits at a terminal here.
-    typed = typed.replace("kubectl run", f"{in_namespace} run").replace(" -it ", " -i ").replace("ACCOUNT", "looker")
+    typed = re.sub("^kubectl", in_namespace, typed, flags=re.MULTILINE)
     return pipeline.installed.type(
         f"{in_namespace} delete serviceaccount,role,rolebinding looker --ignore-not-found\n"
         f"{in_namespace} create serviceaccount looker\n"

@@ -72,10 +72,22 @@ def test_what_is_written_is_read_by_others_and_by_us(
     avro_sink = sink("avro", topic=f"{name}-avro", encode=in_avro, progressTopic=progress)
     json_sink = sink("json", topic=f"{name}-json", encode=in_json, progressTopic=progress)
     their_sink = sink("theirs", topic=f"{name}-theirs", encode=as_theirs, progressTopic=progress)
-    app = App(tmp_path, document(servers, name, STRUCT, avro_sink, json_sink, their_sink))
+    # Its registry refuses the schema of its rows; the others go on without it.
+    taken = f"{name}-taken"
+    registry.register(taken, avro.record(("id", "string"), name=taken.replace("-", "_")))
+    registry.compatibility(taken, "BACKWARD")
+    as_taken = {"key": key, "value": encoding(registry, "avro", subject=taken)}
+    refused = sink("refused", topic=f"{name}-refused", encode=as_taken, progressTopic=progress)
+    sinks = [avro_sink, json_sink, their_sink, {**refused, "required": False}]
+    app = App(tmp_path, document(servers, name, STRUCT, *sinks))
 
     app.run_until_idle()
 
+    error = app.sink_status("refused")["error"]
+    assert error["reason"] == "SchemaRefused"
+    assert f"refuses the schema for subject {taken}" in error["message"]
+    assert topics.read(servers, f"{name}-refused", committed=False) == []
+    assert client.get_versions(taken) == [1]
     assert client.get_versions(subject) == [1, 2], "nothing was registered"
     their_rows = topics.read(servers, f"{name}-theirs")
     assert [each.value and each.value[:5] for each in their_rows] == [avro.frame(known_id)] * 2

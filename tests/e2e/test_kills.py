@@ -8,11 +8,15 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.source.groups import Groups
 from support.app.command import App, by_driver, manifest
 from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import unique
@@ -31,7 +35,7 @@ POINT_BETWEEN_BATCHES = "after-batch"
 SEED = 20261121
 
 
-def small_batches(kafka: LocalKafka, name: str, source: Stream, *, by_driver_up_to: int = 0) -> dict[str, object]:
+def small_batches(kafka: LocalKafka, name: str, source: Stream, *, by_driver_up_to: int = 0) -> dict[str, Any]:
     """Delivered by tasks, but for those that have at most so many offsets."""
     trigger = {"interval": "0s", "maxOffsetsPerTrigger": 800}
     spark = by_driver(by_driver_up_to)
@@ -69,7 +73,9 @@ def test_the_driver_with_all_its_workers_is_killed(kafka: LocalKafka, tmp_path: 
 def test_the_driver_is_killed_in_batches_of_its_own_and_of_its_tasks(kafka: LocalKafka, tmp_path: Path) -> None:
     name = unique("drivers")
     source = Stream(kafka.bootstrap_servers, f"{name}-in").create()
-    app = App(tmp_path, small_batches(kafka, name, source, by_driver_up_to=500))
+    document = small_batches(kafka, name, source, by_driver_up_to=500)
+    document["spec"]["source"]["kafka"]["commitGroupOffsets"] = True
+    app = App(tmp_path, document)
 
     for point in (*POINTS_OF_THE_DRIVER, *POINTS_OF_A_TRANSACTION[:2]):
         # Into each of four partitions; what is not delivered comes again with the next ones.
@@ -82,7 +88,12 @@ def test_the_driver_is_killed_in_batches_of_its_own_and_of_its_tasks(kafka: Loca
     app.run_until_idle()
 
     assert source.judge(f"{name}-out") == EXACTLY_ONCE
-    assert sum(line["rows"] for line in app.progress()) == source.total
+    progress = app.progress()
+    assert sum(line["rows"] for line in progress) == source.total
+    groups = Groups(Connection(bootstrap_servers=kafka.bootstrap_servers))
+    assert groups.offsets(f"sinkpipeline.test.{name}.{name}") == {
+        SourcePartition(line["topic"], line["partition"]): line["next"] for line in progress
+    }
 
 
 @pytest.mark.long("eight kills; one kill is beside it")

@@ -20,13 +20,16 @@ import trustme
 from servers.local_process import HOST, free_ports
 from servers.schema_registry import LocalRegistry
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.kafka.registry import Answers, Found, Registry
+from sinkpipeline.kafka.resolve import resolve_registry
 from sinkpipeline.kafka.settings import RegistrySettings
 from sinkpipeline.protobuf.compiler import compiled
 from sinkpipeline.protobuf.messages import columns_of, message_of
 from support import avro
 from support.kafka.topics import unique
+from support.resource import manifests
 
 pytestmark = pytest.mark.kafka
 
@@ -56,6 +59,21 @@ def test_schemas_are_found_by_version_and_by_frame(registry: LocalRegistry) -> N
     assert tuple(writers) == tuple(frames)
     assert [writers[each] for each in frames[1:3]] == [None, None]
     assert [writers[avro.frame(each)] for each in ids] == [each.schema for each in found]
+
+
+def test_a_manifest_with_ids_of_eight_bytes_and_a_schema_of_its_own(registry: LocalRegistry) -> None:
+    schema = order()
+    frame = avro.frame(registry.register(unique("orders"), schema), size=8)
+    decode = manifests.registry(url=registry.url, idFormat="Int64", reader={"schema": avro.text(schema)})
+    document = manifests.changed(manifests.smallest(), (("spec", "decode"), decode))
+
+    settings = resolve_registry(parse_manifest(document), None)
+
+    assert settings is not None
+    assert (settings.id_bytes, settings.reader, settings.version) == (8, avro.text(schema), None)
+    found = Registry(settings).writers([frame]).found[frame]
+    assert found is not None
+    assert json.loads(found.text) == schema
 
 
 def test_a_schema_of_another_kind_is_told(registry: LocalRegistry) -> None:

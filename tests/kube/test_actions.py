@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
 from kubeflow import pods
 from servers.control_plane import Cluster, ControlPlaneError
@@ -25,6 +29,7 @@ from support.kube.job_pods import JobPods
 from support.kube.operator_lab import ACCOUNT, IMAGE, Object, OperatorLab
 from support.kube.pod_security import violations
 from support.kube.policies import tight_quota
+from support.kube.rights import allowed
 from support.kube.suspended import Suspended
 from support.resource.manifests import table
 from support.sink.cell_driver import Driver
@@ -32,6 +37,8 @@ from support.sink.sql_sink import SqlSink, batch
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -271,6 +278,82 @@ def test_only_a_confirmation_may_be_added(pipeline: Suspended) -> None:
     lab.patch(action, {"confirm": "0123456789abcdef"}, kind="sinkpipelineaction")
     with pytest.raises(Exception, match="a Reset goes on"):
         lab.ask(pipeline=pipeline.name, sink="copy", action="Reset", to="Source")
+
+
+ACTIONS = "sinkpipeline.io/sinkpipelineactions"
+
+
+def documented_roles() -> dict[str, str]:
+    """The manifests of docs/install.md for people, as they are printed there."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "install.md").read_text(), re.DOTALL)
+    found = {yaml.safe_load(block)["metadata"]["name"]: block for block in blocks if "kind: ClusterRole\n" in block}
+    assert set(found) == {"sinkpipeline-editor", "sinkpipeline-actions"}
+    return found
+
+
+@pytest.fixture
+def account(pipeline: Suspended) -> Iterator[Callable[[str, str, str], Path]]:
+    """Makes an account with that ClusterRole in the pipeline's namespace; its kubeconfig, once that right counts."""
+    lab, made = pipeline.lab, []
+
+    def bind(who: str, role: str, right: str) -> Path:
+        name = yaml.safe_load(role)["metadata"]["name"]
+        lab.kubectl("apply", "-f", "-", stdin=role)
+        made.append(name)
+        lab.kubectl("create", "serviceaccount", who)
+        subject = f"--serviceaccount={lab.namespace}:{who}"
+        lab.kubectl("create", "rolebinding", who, f"--clusterrole={name}", subject)
+        verb, what = right.split()
+        may = partial(allowed, lab.cluster, f"{lab.namespace}:{who}", verb, what, lab.namespace)
+        wait_until(may, f"{who} may {right}")
+        return lab.cluster.service_account_kubeconfig(lab.namespace, who)
+
+    yield bind
+    # No namespace takes them along.
+    lab.kubectl("delete", "clusterrole", "--ignore-not-found", *made)
+
+
+def test_who_may_create_actions_asks_and_who_may_patch_them_confirms(
+    pipeline: Suspended, account: Callable[[str, str, str], Path]
+) -> None:
+    lab, roles = pipeline.lab, documented_roles()
+    pipeline.deliver()
+    pipeline.apply()
+    role = yaml.safe_load(roles["sinkpipeline-actions"])
+    [rule] = role["rules"]
+    only_asks = {
+        **role,
+        "metadata": {"name": f"{lab.namespace}-asks"},
+        "rules": [{**rule, "verbs": [verb for verb in rule["verbs"] if verb != "patch"]}],
+    }
+    edits = account("edits", roles["sinkpipeline-editor"], "patch sinkpipeline.io/sinkpipelines")
+    asks = account("asks", json.dumps(only_asks), f"create {ACTIONS}")
+    confirms = account("confirms", roles["sinkpipeline-actions"], f"patch {ACTIONS}")
+
+    spec = {"pipeline": pipeline.name, "sink": "copy", "action": "Reset", "to": "earliest"}
+    meta = {"name": f"{pipeline.name}-reset", "namespace": lab.namespace}
+    asked = json.dumps(
+        {"apiVersion": "sinkpipeline.io/v1alpha1", "kind": "SinkPipelineAction", "metadata": meta, "spec": spec}
+    )
+    # The right to edit pipelines is none to reset a sink.
+    lab.cluster.kubectl("annotate", "skp", pipeline.name, "edited=yes", kubeconfig=edits)
+    with pytest.raises(ControlPlaneError, match='cannot create resource "sinkpipelineactions"'):
+        lab.cluster.kubectl("create", "-f", "-", stdin=asked, kubeconfig=edits)
+    lab.cluster.kubectl("create", "-f", "-", stdin=asked, kubeconfig=asks)
+    [confirm] = commands(lab.until_asked(meta["name"], "AwaitingConfirmation")["message"])
+    program, *words = shlex.split(confirm)
+    assert (program, words[2]) == ("kubectl", "patch")
+    with pytest.raises(ControlPlaneError, match='cannot patch resource "sinkpipelineactions"'):
+        lab.cluster.kubectl(*words, kubeconfig=asks)
+    # Nor may it write the whole resource anew, which has the digest then.
+    with_digest = json.loads(asked)
+    with_digest["spec"]["confirm"] = lab.asked(meta["name"])["digest"]
+    with pytest.raises(ControlPlaneError, match='cannot update resource "sinkpipelineactions"'):
+        lab.cluster.kubectl("replace", "-f", "-", stdin=json.dumps(with_digest), kubeconfig=asks)
+    assert "confirm" not in lab.find("sinkpipelineaction", meta["name"])["spec"]
+    lab.cluster.kubectl(*words, kubeconfig=confirms)
+    lab.until_asked(meta["name"], "Succeeded")
+    assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
 
 
 def test_an_action_is_deleted_some_time_after_its_end(pipeline: Suspended) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -12,6 +13,9 @@ import pytest
 
 from kubeflow.spark_operator import SparkOperator
 from servers.control_plane import Cluster
+from servers.kube_api import KubeApi
+from support.cluster.pods_seen import unlike_pods
+from support.cluster.recording import POD, Recorder
 from support.kube.spark_applications import RUN_UNTIL_TERMINATED, SparkApplications, python_driver
 from support.waiting import wait_until
 
@@ -38,6 +42,9 @@ signal.signal(signal.SIGTERM, end)
 print("ready", flush=True)
 while True: signal.pause()
 """
+
+
+MOUNTED = [{"name": "run", "mountPath": "/etc/run"}]
 
 
 @pytest.fixture
@@ -279,6 +286,45 @@ def test_a_container_ends_before_its_pods_phase_says_so(
     assert phase_at_its_end() == "Failed"
 
 
+def test_its_pods_are_as_a_recording_of_kubeflows_is_compared_with(
+    operator: SparkOperator, applications: SparkApplications, api_server: Cluster, tmp_path: Path
+) -> None:
+    api = KubeApi(api_server.kubeconfig)
+    recorder = Recorder(api, applications.namespace, tmp_path)
+    try:
+        applications.apply("ended", "raise SystemExit(3)")
+        applications.await_states("ended", *SUBMITTED_AND_RUN, "FAILING", "FAILED")
+        applications.apply("deleted", END_ON_SIGTERM)
+        await_ready(operator, applications, "deleted")
+        applications.kubectl("delete", "pod", "deleted-driver")
+        absent = [{"name": "run", "configMap": {"name": "absent"}}]
+        applications.apply("waits", "pass", pod={"volumes": absent, "container": {"volumeMounts": MOUNTED}})
+        wait_until(lambda: "absent" in str((applications.pod("waits") or {}).get("status")), "it waits for its volume")
+        applications.kubectl("delete", "pod", "waits-driver")
+        gone = {"deleted-driver", "waits-driver"}
+        wait_until(lambda: gone <= {name for name, _, event in told(recorder) if event == "DELETED"}, "both are gone")
+    finally:
+        api.close()
+        recorder.close()
+    assert unlike_pods(recorder.lines) == (3, [])
+    seen = [(name, look) for name, look, _ in told(recorder)]
+    assert ("ended-driver", "Running terminated Error") in seen
+    assert ("deleted-driver", "Running terminated Completed") not in seen, "its kubelet waits until it can say more"
+    assert ("deleted-driver", "Succeeded terminated Completed") in seen
+    assert ("waits-driver", "Failed terminated ContainerStatusUnknown") in seen
+
+
+def told(recorder: Recorder) -> list[tuple[str, str, str]]:
+    """Of each line on a pod its name, its phase with the state of its container, and what became of it."""
+    found = []
+    for line in recorder.lines:
+        if line["kind"] == POD:
+            states = [each["state"] for each in line["status"]["containerStatuses"]]
+            words = [f"{kind} {told.get('reason', '')}" for state in states for kind, told in state.items()]
+            found.append((line["metadata"]["name"], " ".join([line["status"]["phase"], *words]), line["event"]))
+    return found
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_foreign_pod_of_the_drivers_name(applications: SparkApplications) -> None:
     pod = {"containers": [{"name": "x", "image": "registry.invalid/x"}]}
@@ -357,7 +403,7 @@ def test_a_driver_waits_for_what_it_mounts_and_has_it_and_its_own_account(
     ]
     pod = {"serviceAccountName": "driver", "volumes": volumes, "container": container}
     applications.apply("mounts", REPORT, pod=pod)
-    wait_until(lambda: "waiting" in container_state(applications, "mounts"), "the pod waits for the ConfigMap")
+    wait_until(lambda: "message" in str(container_state(applications, "mounts")), "the pod waits for the ConfigMap")
     waiting = container_state(applications, "mounts")["waiting"]
     assert waiting == {"reason": "ContainerCreating", "message": 'configmaps "run" not found'}
     assert applications.history("mounts") == ["SUBMITTED"]

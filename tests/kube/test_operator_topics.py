@@ -188,5 +188,31 @@ def test_a_data_topic_that_nobody_remembers_to_have_made_stays_and_is_told(pipel
     pipeline.apply(deletion_policy="Delete")
     lab.until(lambda: lab.resource(name)["metadata"].get("finalizers"), "it has the finalizer")
     lab.delete("sinkpipeline", name)
-    lab.until(lambda: f"DataTopicKept: the data topic {pipeline.sink.data} stays" in lab.told(name), "it is told")
+    assert "it was there before" in until_kept(pipeline)
+
+
+def test_a_data_topic_whose_progress_was_restored_stays_and_says_so(pipeline: Suspended) -> None:
+    """Though the pipeline created it: the status, from which the progress comes, does not remember that."""
+    lab, name = pipeline.lab, pipeline.name
+    pipeline.deliver()
+    pipeline.apply(deletion_policy="Delete")
+    pipeline.until_topics("True", "TopicsAsRequested")
+    memory = pipeline.remembered()
+    assert memory is not None
+    topics.delete_topic(pipeline.sink.servers, pipeline.sink.progress)
+    pipeline.start(memory)
+    assert topics.topic_id(pipeline.sink.servers, pipeline.sink.progress) is not None
+    lab.delete("sinkpipeline", name)
+    assert "its progress was restored from the status" in until_kept(pipeline)
+
+
+def until_kept(pipeline: Suspended) -> str:
+    """What the event says of the data topic, which is there."""
+    begins = f"DataTopicKept: the data topic {pipeline.sink.data} stays: "
+
+    def told() -> list[str]:
+        return [line for line in pipeline.lab.told(pipeline.name).splitlines() if line.startswith(begins)]
+
+    [line] = pipeline.lab.until(told, "it is told")
     assert topics.topic_id(pipeline.sink.servers, pipeline.sink.data) is not None
+    return line

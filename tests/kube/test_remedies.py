@@ -18,10 +18,8 @@ from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.main import cli
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition
-from sinkpipeline.core.topics import Memory
 from sinkpipeline_operator.child.remedies import in_cluster
 from sinkpipeline_operator.kube.client import Ref
 from support.kafka import topics
@@ -95,14 +93,9 @@ def test_there_is_one_for_each_reason_with_a_command() -> None:
     assert {*RESETS, Reason.IDENTITY_IN_USE, Reason.CIRCUIT_OPEN} == remedied.WITH_A_COMMAND
 
 
-def remembered(pipeline: Suspended) -> Memory | None:
-    status = pipeline.lab.status(pipeline.name)
-    return memory_of(status, pipeline.id.identity, "copy") if status.get("sinks") else None
-
-
 def refusal(pipeline: Suspended) -> SinkPipelineError:
     with pytest.raises(SinkPipelineError) as caught:
-        pipeline.start(remembered(pipeline))
+        pipeline.start(pipeline.remembered())
     return caught.value
 
 
@@ -138,7 +131,7 @@ def test_where_to_go_on_is_said_as_it_is_printed(pipeline: Suspended, reason: Re
     [confirm] = COMMAND.findall(lab.until_asked(action, "AwaitingConfirmation")["message"])
     lab.type(confirm)
     lab.until_asked(action, "Succeeded")
-    pipeline.start(remembered(pipeline))
+    pipeline.start(pipeline.remembered())
     lab.until_ready(name)
 
 

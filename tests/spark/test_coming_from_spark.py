@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as At
 from pyspark.sql import SparkSession
 
 from servers.local_kafka import LocalKafka
@@ -83,6 +87,7 @@ def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Pat
     for partition in range(2):
         topics.produce_numbers(servers, source, 10, partition=partition, start=100 * partition)
     own = run_own_sink(spark, servers, source, data, tmp_path / "checkpoint")
+    between = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     for partition in range(2):
         topics.produce_numbers(servers, source, 5, partition=partition, start=100 * partition + 10)
     app = App(tmp_path / "app", {})
@@ -110,3 +115,23 @@ def test_stop_import_go_on(spark: SparkSession, kafka: LocalKafka, tmp_path: Pat
     assert again.returncode == 0, again.stderr
     assert f"batch {own.last_batch} was begun and not committed" in again.stderr
     assert f"up to {30 - 16} records are delivered AGAIN" in again.stderr
+    assert frontier(app) == {0: 15, 1: 15}
+
+    # It does what it has shown, and so to a group and to a time.
+    group = topics.unique("connect")
+    with closing(Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})) as member:
+        member.commit(offsets=[At(source, 0, 3), At(source, 1, 7)], asynchronous=False)
+    ends = {at.partition: offset for at, offset in read_checkpoint(str(own.checkpoint)).next.items()}
+    for target, begins in {
+        ("--to-checkpoint", str(own.checkpoint)): ends,
+        ("--to-group", group): {0: 3, 1: 7},
+        ("--to", between): {0: 10, 1: 10},
+    }.items():
+        done = app.call(*reset[:-3], *target, "--yes")
+        assert done.returncode == 0, done.stderr
+        assert frontier(app) == begins
+
+
+def frontier(app: App) -> dict[int, int]:
+    """Where the sink goes on, by source partition, as `sinkpipeline progress` reads it."""
+    return {line["partition"]: line["next"] for line in app.progress()}

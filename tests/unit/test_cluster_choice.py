@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +72,57 @@ def test_kind_is_asked_where_docker_runs(tools: Callable[..., Path], tmp_path: P
 def test_a_docker_without_its_daemon_is_none(tools: Callable[..., Path]) -> None:
     tools(docker=1)
     assert not kind_runs()
+
+
+@pytest.mark.parametrize(
+    ("docker", "platform", "uid", "kubeconfig", "runs"),
+    [
+        (0, "linux", 1000, False, True),
+        (0, "darwin", 501, False, True),
+        (1, "linux", 0, False, True),
+        (1, "linux", 1000, False, False),
+        (1, "darwin", 0, False, False),
+        (0, "linux", 0, True, False),
+    ],
+)
+def test_make_test_all_runs_it_wherever_a_cluster_can_be_made(
+    tools: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    docker: int,
+    platform: str,
+    uid: int,
+    kubeconfig: bool,
+    runs: bool,
+) -> None:
+    tools(docker=docker)
+    monkeypatch.setattr("cluster.choice.sys.platform", platform)
+    monkeypatch.setattr("cluster.choice.os.geteuid", lambda: uid)
+    if kubeconfig:
+        monkeypatch.setenv("KUBECONFIG", "theirs")
+    assert (choice.why_not() is None) is runs
+
+
+def test_make_asks_it(tools: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(docker=0)
+    make = tmp_path / "make"
+    make.write_text("#!/bin/sh\n[ \"$*\" = '--no-print-directory e2e' ] && echo e2e is run\n")
+    make.chmod(0o755)
+
+    def ask(python: str) -> tuple[str, str, int]:
+        # What `install` would do is taken as done.
+        argv = ["make", "--old-file=install", "e2e-if-possible", f"RUN={python}", f"MAKE={make}"]
+        done = subprocess.run(argv, cwd=target.ROOT, capture_output=True, text=True, check=False)
+        return done.stdout, done.stderr, done.returncode
+
+    assert ask(sys.executable) == ("e2e is run\n", "", 0)
+    monkeypatch.setenv("KUBECONFIG", "theirs")
+    out, err, code = ask(sys.executable)
+    assert (out, code) == ("", 0)
+    assert "make e2e was not run: KUBECONFIG is set" in err
+    # Whoever can't be asked has not said no.
+    out, _, code = ask("false")
+    assert out == ""
+    assert code != 0
 
 
 def test_of_a_given_cluster_it_must_be_said_where_brokers_and_images_are(

@@ -38,3 +38,7 @@ def test_a_line_that_fits_nothing_is_told_before_anything_goes(site_packages: Pa
     with pytest.raises(prune.PruneError, match=r"a/bigger\.py: there is no such file"):
         prune.prune(site_packages, "b\na/bigger.py\n")
     assert left(site_packages) == before
+
+
+def test_bytecode_that_a_run_has_left_is_no_part_of_an_image(site_packages: Path) -> None:
+    assert prune.size(site_packages) == len(left(site_packages)) - 1

@@ -38,10 +38,12 @@ def why_kept(sink: SinkId, topic_id: str, meta: Meta, others: Mapping[str, Meta 
     """
     if meta.created is None:
         # A seed from the status doesn't know it: docs/design/0008.
-        return (
-            "nothing says that this pipeline created it: it was there before, or its progress topic was lost and "
-            "restored from the status, which does not remember who created the data topic"
+        why = (
+            "it was there before, or an earlier release has restored the progress from the status"
+            if meta.restored is None
+            else "its progress was restored from the status, which does not remember who created the data topic"
         )
+        return f"nothing says that this pipeline created it: {why}"
     if meta.created != topic_id:
         return "somebody has created it again since"
     for key, other in sorted(others.items()):

@@ -1,7 +1,8 @@
 """What Kubeflow's real operator did on a cluster, and whether the stand-in in dev/kubeflow would have done the same.
 
 A recording is a list of lines as a watch saw them, in order: the time in seconds, what became of which object, and
-of the object only what the state machine reads. `unlike` replays it. What pipelines tell meanwhile stands beside it.
+of the object only what the state machine reads, and what pods are compared by. `unlike` replays it. What pipelines tell
+meanwhile stands beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from kubeflow import states
 from servers.kube_api import KubeApi
+from support.cluster.pods_seen import ROLE, read_of, unlike_pods
 from support.resource.seen import RESOURCES
 from support.resource.truthful import APPLICATION, PIPELINE
 
@@ -65,8 +67,8 @@ class Recorder:
 
     def _follow(self, kind: str, path: str) -> None:
         for change in self._api.follow(path):
-            if kind == POD and not change.new["metadata"]["name"].endswith("-driver"):
-                continue
+            if kind == POD and ROLE not in (change.new["metadata"].get("labels") or {}):
+                continue  # of a Job, or of others
             line = {"at": round(time.time(), 2), "kind": kind, "event": change.kind}
             with self._lock:
                 self._out.write(f"{json.dumps({**line, **_read_by_the_operator(kind, change.new)})}\n")
@@ -90,7 +92,7 @@ def merged(lines: Iterable[Object]) -> list[Object]:
 
 
 def unlike(recording: list[Object]) -> tuple[int, list[str]]:
-    """How many changes of state were replayed, and those that the stand-in would not have made."""
+    """How many changes of state were replayed, and what the stand-in would not have made: states, and pods."""
     made, strange = 0, []
     for before, after, pods in _changes(recording):
         made += 1
@@ -100,7 +102,7 @@ def unlike(recording: list[Object]) -> tuple[int, list[str]]:
             strange.append(
                 f"{before['metadata']['name']} at {after['at']} s: {old or 'NEW'} to {new}, with pods {seen}"
             )
-    return made, strange
+    return made, strange + unlike_pods(recording)[1]
 
 
 def _changes(recording: list[Object]) -> Iterator[tuple[Object, Object, list[Object | None]]]:
@@ -161,19 +163,5 @@ def _read_by_the_operator(kind: str, found: Object) -> Object:
         spec = {key: value for key, value in found["spec"].items() if key in ("suspend", "restartPolicy")}
         status = {key: value for key, value in (found.get("status") or {}).items() if key != "executorState"}
         return {"metadata": meta, "spec": {**spec, "driver": {}}, "status": status}
-    labels = found["metadata"].get("labels") or {}
-    kept = {key: value for key, value in labels.items() if key.startswith(("spark", "sparkoperator.k8s.io/"))}
-    containers = [
-        {"name": each["name"], "state": _without_times(each.get("state") or {})}
-        for each in found["status"].get("containerStatuses") or []
-    ]
-    status = {"phase": found["status"].get("phase"), "containerStatuses": containers}
-    return {"metadata": {**meta, "labels": kept}, "status": status}
-
-
-def _without_times(state: Object) -> Object:
-    """Nor the words that a driver leaves: they name brokers."""
-    return {
-        kind: {key: value for key, value in told.items() if key in ("reason", "exitCode")}
-        for kind, told in state.items()
-    }
+    read = read_of(found)
+    return {"metadata": {**meta, "labels": read["labels"]}, "status": read["status"]}

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
+from kubeflow import pods
 from servers.control_plane import Cluster, kubectl_executable
 from servers.kube_api import ApiError, KubeApi, NotFoundError
 from servers.local_process import HOST, LocalProcess, free_ports
@@ -405,15 +406,8 @@ class OperatorLab:
         """A pod as Spark's driver makes it; by default without a node, and on none that would run it."""
         driver = self.pod(name)
         assert driver is not None
-        meta = driver["metadata"]
-        labels = {"sinkpipeline.io/pipeline": name, "spark-role": "executor"}
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"{name}-exec-{number}", "labels": labels, "ownerReferences": [owner]},
-            "spec": {"nodeName": node, "containers": [{"name": "spark-kubernetes-executor", "image": IMAGE}]},
-        }
+        pod = pods.executor_pod(driver, number)
+        pod["spec"]["nodeName"] = node
         self._api.create(self._path("pod"), pod)
         self.set_executor(name, number, status)
 

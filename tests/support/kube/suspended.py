@@ -7,6 +7,7 @@ from typing import Any
 
 from servers.control_plane import Cluster
 from servers.local_kafka import LocalKafka
+from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import Memory, TopicRequest
@@ -41,6 +42,11 @@ class Suspended:
     def start(self, memory: Memory | None, **settings: Any) -> None:
         """As its driver would; raises SinkPipelineError."""
         self.sink.starter(memory=memory, id=self.id, owner=self.owner, **settings).start().hold.close()
+
+    def remembered(self) -> Memory | None:
+        """What its status remembers; None where it has none yet."""
+        status = self.lab.status(self.name)
+        return memory_of(status, self.id.identity, self.id.sink) if status.get("sinks") else None
 
     @property
     def id(self) -> SinkId:
