@@ -60,7 +60,7 @@ def printed(name: str) -> str:
 
 
 def rows_of(partition: SourcePartition, offsets: range) -> RowBatch:
-    return batch(offsets, [(str(partition.partition), str(each)) for each in offsets])
+    return batch(offsets, [(str(each), str(partition.partition)) for each in offsets])
 
 
 @pytest.mark.thorough("cells and rows that went back, in test_commits; this is a server's own files")
@@ -76,7 +76,7 @@ def test_a_server_with_an_older_copy_of_its_files_goes_on_by_the_steps_of_the_pa
         servers=server.address,
         database=DATABASE,
         auth={"username": SUPERUSER},
-        of_table={"schema": "public", "columns": {"part": "integer", "off": "bigint"}},
+        of_table={"schema": "public", "columns": {"off": "bigint", "part": "integer"}},
     )
     file.write_text(yaml.safe_dump(manifest(kafka.bootstrap_servers, unique("restored"), [topic], sinks=[given])))
     [settings] = resolve_sinks(parse_manifest(yaml.safe_load(file.read_text())), None)
@@ -92,11 +92,12 @@ def test_a_server_with_an_older_copy_of_its_files_goes_on_by_the_steps_of_the_pa
         driver = Driver(clients.ports(settings), ends, STEP, rows_of, Remembered())
         driver.batch()
         copied(server, "data", "backup")
-        driver.drain()
+        driver.batch()
         copied(server, "backup", "data")
         kept = SqlSink(server.address).sql(count)
         assert len(kept) == 2 * STEP, "the copy is older"
-        refusal(driver.drain, Reason.PROGRESS_REGRESSED)
+        driver.delivery.close()
+        refusal(driver.start, Reason.PROGRESS_REGRESSED)
         assert SqlSink(server.address).sql(count) == kept, "nothing is written"
 
         shown = json.loads(typed(printed("progress"), "-o", "json").stdout)
