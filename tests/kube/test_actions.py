@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,11 @@ import yaml
 from kubeflow import pods
 from servers.control_plane import Cluster, ControlPlaneError
 from servers.local_kafka import LocalKafka
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.kinds import Clients
+from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.kube.client import Ref
 from support.kafka import topics
@@ -25,6 +31,9 @@ from support.kube.pod_security import violations
 from support.kube.policies import tight_quota
 from support.kube.rights import allowed
 from support.kube.suspended import Suspended
+from support.resource.manifests import table
+from support.sink.cell_driver import Driver
+from support.sink.sql_sink import SqlSink, batch
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka]
@@ -117,6 +126,53 @@ def test_a_driver_that_runs_is_stopped_for_it_and_started_again(pipeline: Suspen
     gone = next(each for each in lab.history("pod", f"{name}-driver") if each.event == "DELETED")
     again = [each for each in lab.history("pod", f"{name}-driver") if each.event == "ADDED"][1]
     assert running.version < gone.version <= done.version < again.version
+
+
+@pytest.mark.thorough("of a topic above, and tests/postgresql/test_looking resets a table by the command")
+def test_a_table_is_reset_as_it_was_shown(pipeline: Suspended, postgresql: LocalPostgresql) -> None:
+    lab, source = pipeline.lab, SourcePartition(pipeline.sink.source, 0)
+    sql = SqlSink(postgresql.address, name=pipeline.name.replace("-", "_"))
+    sql.sql(f"CREATE SCHEMA {sql.name}")
+    given = table(
+        servers=postgresql.address,
+        database=DATABASE,
+        auth={"username": SUPERUSER},
+        of_table={"schema": sql.name, "name": "copy", "columns": {"off": "bigint"}},
+        progressSchema=f"{sql.name}_progress",
+    )
+    kafka = {"bootstrapServers": pipeline.sink.servers, "topics": [source.topic]}
+    spec = {"source": {"kafka": kafka}, "sinks": [given], "suspend": True}
+    document = {**lab.pipeline(pipeline.name), "spec": spec}
+    [settings] = resolve_sinks(parse_manifest(document), None)
+    rows = f"SELECT off, count(*) FROM {sql.name}.copy GROUP BY off ORDER BY off"
+
+    def deliver(end: int) -> None:
+        """By a driver that is not there any more."""
+        with Clients() as clients:
+            ports = clients.ports(replace(settings, owner=pipeline.owner))
+            driver = Driver(ports, {source: end}, end, lambda _, offsets: batch(offsets, [[str(n)] for n in offsets]))
+            driver.drain()
+            for kept in driver.worker._shared.values():
+                kept.close()
+
+    deliver(20)
+    lab.apply(document)
+    action = ask_for_a_reset(pipeline)
+    shown = lab.until_asked(action, "AwaitingConfirmation")
+    label = f"{sql.name}.copy"
+    assert shown["preview"].splitlines() == [
+        f"warning: up to 20 records are delivered AGAIN into {label}, although its guarantee is ExactlyOnce",
+        f"epoch 0 becomes 1, counts begin at 0; what is in table {label} stays; it is created if it is missing",
+        f"{source}: from 20 to 0",
+    ]
+    assert sql.sql(rows) == [(offset, 1) for offset in range(20)]
+    lab.type(commands(shown["message"])[0])
+    lab.until_asked(action, "Succeeded")
+    cells = dict(sql.sql(f"SELECT key, value FROM {sql.name}_progress.progress"))
+    assert [value["next"] for key, value in cells.items() if "/p/" in key] == [0]
+    assert [value["epoch"] for key, value in cells.items() if key.endswith("/meta")] == [1]
+    deliver(30)
+    assert sql.sql(rows) == [(offset, 2 if offset < 20 else 1) for offset in range(30)], "again, as it was shown"
 
 
 def phase_of(resource: Object) -> str | None:

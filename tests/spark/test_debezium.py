@@ -17,7 +17,7 @@ from sinkpipeline.kafka.registry import Found
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.schemas import EnvelopeSchemas
 from sinkpipeline.spark.transform import output_rows, record_columns, visible_columns
-from support.debezium import Recorded, Run, frame, recorded
+from support.debezium import Recorded, Run, documented, frame, recorded
 from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
@@ -198,6 +198,85 @@ def test_mariadb(spark: SparkSession) -> None:
     # Its column has microseconds by now, and each record says so itself.
     assert as_utc(rows[7].after)["at0"] == dt.datetime(2024, 2, 29, 12, 34, 56, 789_000, UTC)  # type: ignore[index]
     assert (rows[1].source.file, rows[1].source.pos) < (rows[2].source.file, rows[2].source.pos)
+
+
+AT6 = dt.datetime(2024, 2, 29, 12, 34, 56, 789_012, UTC)
+COMMON = {"id": 1, "name": "Ann ä", "day": dt.date(2024, 2, 29)}
+BINLOG = "CAST(regexp_extract(source.file, '([0-9]+)$', 1) AS BIGINT) * 4294967296 + source.pos"
+
+
+@pytest.mark.thorough("by documentation, not recorded; of servers that were run each change has its values above")
+@pytest.mark.parametrize(
+    ("connector", "columns", "expected", "order", "orders"),
+    [
+        (
+            "mysql",
+            "price DECIMAL(10,2), at0 TIMESTAMP, at6 TIMESTAMP, stamp TIMESTAMP, flag INT, year INT, doc STRING",
+            {
+                "price": FULL["price"],
+                "at0": AT6.replace(microsecond=0),
+                "at6": FULL["at6"],
+                "stamp": AT6,
+                "flag": 1,
+                "year": 2024,
+                "doc": '{"a": 1}',
+            },
+            BINLOG,
+            [3 * 2**32 + 157, 3 * 2**32 + 484, 3 * 2**32 + 805, 4 * 2**32 + 154],
+        ),
+        (
+            "sqlserver",
+            "price DECIMAL(19,4), at3 TIMESTAMP, at6 TIMESTAMP, zone TIMESTAMP, flag BOOLEAN, uid STRING",
+            {
+                "price": Decimal("-12345678.9000"),
+                "at3": AT6.replace(microsecond=789_000),
+                "at6": FULL["at6"],
+                "zone": AT6,
+                "flag": True,
+                "uid": "123E4567-E89B-12D3-A456-426614174000",
+            },
+            None,
+            [],
+        ),
+    ],
+    ids=["mysql", "sqlserver"],
+)
+def test_connectors_that_were_not_run(
+    spark: SparkSession, connector: str, columns: str, expected: dict[str, Any], order: str | None, orders: list[int]
+) -> None:
+    values: list[bytes | None] = [*documented(connector)]
+    columns = f"id BIGINT NOT NULL, name STRING NOT NULL, day DATE, {columns}"
+    rows, told = good_and_bad(spark, RowPlan("debezium", columns, on_null="Skip"), values)
+    assert told == []
+    assert [each.op for each in rows] == ["r", "c", "u", "d"]
+    first = as_utc(rows[0].after) or {}
+    assert first == {**COMMON, **expected}
+    assert [each.after and (each.after.id, each.after.name) for each in rows] == [
+        *((1, "Ann ä"), (2, "Ann ä"), (1, "Lee")),
+        None,
+    ]
+    assert (rows[3].before.id, rows[3].before.name) == (1, "Lee")
+    assert [each.source.snapshot for each in rows] == ["last" if order else "true", "false", "false", "false"]
+    if order is None:
+        assert rows[0].source.change_lsn is None
+        assert rows[1].source.change_lsn < rows[2].source.change_lsn < rows[3].source.change_lsn
+    plan = RowPlan(
+        "debezium",
+        columns,
+        on_null="Skip",
+        table=TableRow(
+            columns=(RowColumn("coalesce(after.id, before.id)", "spec.sinks[0].a.id"), RowColumn("after.name", "spec.sinks[0].a.name")),
+            deletes=RowColumn("op = 'd'", "spec.sinks[0].a.deleteWhen"),
+            order=None if order is None else RowColumn(order, "spec.sinks[0].a.orderBy"),
+        ),
+    )
+    analyse(spark, plan)
+    lines = [bytes(each.value).decode().split("\t") for each in output_rows(frame_of(spark, values), plan).collect()]
+    assert [each[:3] for each in lines] == [
+        *(["1", "Ann ä", "f"], ["2", "Ann ä", "f"], ["1", "Lee", "f"]),
+        ["1", "\\N", "t"],
+    ]
+    assert [int(each[3]) for each in lines if order is not None] == orders
 
 
 TABLE = TableRow(

@@ -52,6 +52,13 @@ class Run:
         return Known().learnt([each for each in writers if each.frame not in frames], unusable)
 
 
+def documented(connector: str) -> list[bytes]:
+    """Wrapped envelopes by the documentation of a connector that nobody ran: a snapshot, a creation, an update and a
+    deletion."""
+    found = json.loads((_DATA / "by-documentation.json").read_text())[connector]
+    return [json.dumps({"schema": found["schema"], "payload": each}).encode() for each in found["changes"]]
+
+
 def connect_schema(name: str) -> str:
     """Kafka Connect's schema of the first record of a file."""
     with (_DATA / f"{name}.jsonl").open() as lines:
