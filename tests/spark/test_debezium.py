@@ -265,7 +265,10 @@ def test_connectors_that_were_not_run(
         columns,
         on_null="Skip",
         table=TableRow(
-            columns=(RowColumn("coalesce(after.id, before.id)", "spec.sinks[0].a.id"), RowColumn("after.name", "spec.sinks[0].a.name")),
+            columns=(
+                RowColumn("coalesce(after.id, before.id)", "spec.sinks[0].a.id"),
+                RowColumn("after.name", "spec.sinks[0].a.name"),
+            ),
             deletes=RowColumn("op = 'd'", "spec.sinks[0].a.deleteWhen"),
             order=None if order is None else RowColumn(order, "spec.sinks[0].a.orderBy"),
         ),
