@@ -22,15 +22,23 @@ def recorded() -> list[dict[str, Any]]:
 
 
 def test_each_change_of_state_is_one_that_the_stand_in_makes() -> None:
-    replayed, strange = unlike(recorded())
+    lines = recorded()
+    replayed, strange = unlike(lines)
     assert strange == []
     assert replayed > 20
+    states = {(line["status"].get("applicationState") or {}).get("state") for line in lines}
+    ends = {"COMPLETED", "FAILED", "SUBMISSION_FAILED"}
+    assert states >= {"SUBMITTED", "RUNNING", "SUCCEEDING", "FAILING", *ends}, "a recording of a whole run"
 
 
 def test_each_pod_is_one_that_the_stand_in_makes() -> None:
-    compared, strange = unlike_pods(recorded())
+    lines = recorded()
+    compared, strange = unlike_pods(lines)
     assert strange == []
     assert compared > 10
+    pods_seen = [line for line in lines if line["kind"] == POD]
+    assert any(line["status"].get("conditions") for line in pods_seen)
+    assert {line["metadata"]["labels"].get("spark-role") for line in pods_seen} == {"driver", "executor"}
 
 
 def test_what_differs_is_found() -> None:
