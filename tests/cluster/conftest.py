@@ -56,6 +56,6 @@ def pipeline(installed: Installation, brokers: LocalKafka) -> Iterator[Pipeline]
 
 @pytest.fixture(scope="module")
 def unserved(installed: Installation, brokers: LocalKafka) -> Iterator[Unserved]:
-    """Of a module whose other tests pass the two minutes that it takes until a person is told."""
+    """Of a module whose other tests pass the five minutes that it takes until a person is called for."""
     with Unserved(installed, brokers.bootstrap_servers) as ours:
         yield ours

@@ -16,7 +16,7 @@ from support.worlds.secure import Door, SecureKafka, documented
 
 pytestmark = [pytest.mark.cluster, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
-# Two minutes pass while the other tests run.
+# Five minutes pass while the other tests run.
 pytestmark.append(pytest.mark.usefixtures("unserved"))
 
 

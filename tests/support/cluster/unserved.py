@@ -41,7 +41,7 @@ class Unserved:
 
     def until_told(self) -> str:
         pipeline = self.pipeline
-        pipeline.until(lambda: pipeline.told("Stalled") == "True NotSubmitted", "a person is told", 200)
+        pipeline.until(lambda: pipeline.told("Stalled") == "True NotSubmitted", "a person is told", 360)
         told, made = pipeline.condition("Stalled"), self._installed.api.get(pipeline.path)["metadata"]
         at, since = (
             dt.datetime.fromisoformat(each) for each in (told["lastTransitionTime"], made["creationTimestamp"])
