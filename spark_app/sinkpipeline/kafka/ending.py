@@ -7,10 +7,12 @@ librdkafka ends the process then (`rd_kafka_destroy_app`: "calling rd_kafka_dest
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,6 +21,7 @@ _lock = threading.Lock()
 _ended: SimpleQueue[object] = SimpleQueue()
 """Clients that nobody has any more. Of all queues only this one may be given something by the garbage collector."""
 _thread: threading.Thread | None = None
+_LOOK_AGAIN_S = 0.05
 
 
 def ending_elsewhere(kind: Callable[[dict[str, Any]], T]) -> Callable[[dict[str, Any]], T]:
@@ -49,6 +52,17 @@ def _hand_over(client: object) -> None:
 
 
 def _destroy() -> None:
+    kept: list[object] = []
     while True:
-        # The last reference to it, if nobody else took one meanwhile.
-        _ended.get()
+        with suppress(Empty):
+            kept.append(_ended.get(timeout=_LOOK_AGAIN_S if kept else None))
+        # Whoever has handed one over holds it still, until the collector is through. Who drops it last destroys it.
+        kept = [client for client, held in zip(kept, _references(kept), strict=True) if held > _ALONE]
+
+
+def _references(clients: list[object]) -> list[int]:
+    """How many there are to each, and some of ours."""
+    return [sys.getrefcount(client) for client in clients]
+
+
+[_ALONE] = _references([object()])
