@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from servers.local_kafka import LocalKafka
 from support import environment
 from support.app import command
 from support.app.command import App, manifest, sink
+from support.functions_jar import MASK, functions_jar
 from support.kafka.topics import create_topic, produce, read_committed, unique
 
 pytestmark = [
@@ -89,6 +91,31 @@ def test_a_pipeline_misses_nothing(kafka: LocalKafka, tmp_path: Path) -> None:
     log = app.log_file.read_text()
     assert "NoClassDefFound" not in log
     assert "ClassNotFound" not in log
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_image_on_top_has_functions_of_a_jar(kafka: LocalKafka, python: Path, tmp_path: Path) -> None:
+    """The jar is where the Dockerfile of docs/install.md copies it to, and a run needs no `--jars`."""
+    [jars] = python.parents[1].glob("lib/python3*/site-packages/pyspark/jars")
+    jar = functions_jar(tmp_path, "mask.jar")
+    name = unique("on-top")
+    create_topic(kafka.bootstrap_servers, f"{name}-in")
+    produce(kafka.bootstrap_servers, f"{name}-in", [b"ann@example.org"])
+    document = manifest(
+        kafka.bootstrap_servers,
+        name,
+        [f"{name}-in"],
+        transform={"select": {"value": "mask_email(CAST(value AS STRING))"}},
+        spark={"functions": [{"name": "mask_email", "className": MASK}]},
+        sinks=[sink(name)],
+    )
+    app = App(tmp_path / "app", document)
+    try:
+        shutil.copy(jar, jars)
+        app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=240.0)
+    finally:
+        (jars / jar.name).unlink()
+    assert [each.text for each in read_committed(kafka.bootstrap_servers, f"{name}-out")] == ["***@example.org"]
 
 
 def test_a_driver_in_a_pod_misses_nothing(python: Path, tmp_path: Path) -> None:
