@@ -185,26 +185,29 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline, postgresq
 @pytest.mark.thorough(
     "two starts of Spark; tests/unit/test_operator_child shows what is mounted, tests/spark/test_lookups the rows"
 )
-def test_a_table_comes_from_a_config_map(pipeline: Pipeline) -> None:
+def test_a_table_and_a_schema_come_from_a_config_map(pipeline: Pipeline) -> None:
     """Without a right of the operator's, as the kubelet reads it. One that is missing is told, and taken once there."""
     name = f"{pipeline.name}-tables"
     lookup = {
         "name": "said",
         "key": "word",
-        "equals": "CAST(value AS STRING)",
+        "equals": "id",
         "format": "csv",
         "schema": "word STRING NOT NULL",
         "from": {"configMapRef": {"name": name, "key": "words.csv"}},
     }
     pipeline.document["spec"] |= {
-        "transform": {"lookups": [lookup], "where": "said IS NULL"},
+        "decode": {"format": "csv", "schemaConfigMapRef": {"name": name, "key": "row.ddl"}},
+        "transform": {"lookups": [lookup], "where": "said IS NULL AND id IS NOT NULL"},
         "failurePolicy": {"backoff": {"initial": "1s", "max": "2s"}},
     }
     pipeline.stream.feed(50)
     pipeline.apply()
     pipeline.until(lambda: pipeline.told("Ready") == "False ConfigMapNotFound", "the missing one is told", START_S)
 
-    pipeline.kubectl("create", "configmap", name, "--from-literal=words.csv=no row says this")
+    contents = {"words.csv": "no row says this", "row.ddl": "id STRING"}
+    literals = (f"--from-literal={key}={text}" for key, text in contents.items())
+    pipeline.kubectl("create", "configmap", name, *literals)
     pipeline.until_ready()
     pipeline.until_delivered()
     [told] = pipeline.status["lookups"]
