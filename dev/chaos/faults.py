@@ -35,11 +35,10 @@ class Subject(Protocol):
     name: str
     data: str
     """The topic of its rows."""
-
-    def apply(self) -> None: ...
-
     restarts_alone: bool
     """Whether an edited one ends while Kubeflow's operator is away."""
+
+    def apply(self) -> None: ...
 
     def edit(self) -> None:
         """A change that restarts it, and changes nothing of its rows."""

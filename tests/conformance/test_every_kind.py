@@ -84,32 +84,35 @@ def test_a_kill_at_each_point(world: World, tmp_path: Path, point: str) -> None:
     assert sink.delivered() == sink.once
 
 
-def points_of(shared: Sequence[str], why: str, first: Mapping[str, str]) -> list[object]:
-    """`first`: of a kind, the one in `make test`."""
-    found: list[object] = []
-    for kind, sink in KINDS.items():
-        own = sink.reset_points if shared is RESET_POINTS else ()
-        found += [
-            pytest.param(kind, each, marks=[] if each == first.get(kind) else [pytest.mark.thorough(why)])
-            for each in (*shared, *own)
-        ]
-    return found
+def points_of(points: Callable[[type[Sink]], Sequence[str]], why: str, first: Mapping[str, str]) -> list[object]:
+    """Of each kind. `first`: of a kind, the one in `make test`."""
+    return [
+        pytest.param(kind, each, marks=[] if each == first.get(kind) else [pytest.mark.thorough(why)])
+        for kind, sink in KINDS.items()
+        for each in points(sink)
+    ]
+
+
+def killed_at(point: str, world: World, tmp_path: Path, does: str) -> Sink:
+    """A sink with a first batch, and who was killed as it did that to it."""
+    sink = world.sink()
+    sink.driver().batch()
+    killed = child(sink, tmp_path, point, step=STEP, does=does)
+    killed.wait_at(point)
+    killed.kill()
+    return sink
 
 
 @pytest.mark.parametrize(
     ("kind", "point"),
     points_of(
-        RESET_POINTS,
+        lambda sink: (*RESET_POINTS, *sink.reset_points),
         "each point where a reset can be killed",
         {"kafka": "reset-before-commit", "postgresql": "reset-after-commit"},
     ),
 )
 def test_a_reset_that_is_killed_and_asked_for_again(world: World, tmp_path: Path, point: str) -> None:
-    sink = world.sink()
-    sink.driver().batch()
-    killed = child(sink, tmp_path, point, step=STEP, does="reset")
-    killed.wait_at(point)
-    killed.kill()
+    sink = killed_at(point, world, tmp_path, "reset")
     counts = point == "reset-after-commit"
     assert frontier(sink.driver()) == ([(1, 1), (1, 0)] if counts else [(0, STEP), (0, STEP)]), "all of it, or nothing"
     sink.reset()
@@ -121,14 +124,14 @@ def test_a_reset_that_is_killed_and_asked_for_again(world: World, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("kind", "point"),
-    points_of(REMOVAL_POINTS, "each point where a removal can be killed", {"postgresql": "removal-before-tombstones"}),
+    points_of(
+        lambda _: REMOVAL_POINTS,
+        "each point where a removal can be killed",
+        {"postgresql": "removal-before-tombstones"},
+    ),
 )
 def test_a_removal_that_is_killed_and_goes_on(world: World, tmp_path: Path, point: str) -> None:
-    sink = world.sink()
-    sink.driver().batch()
-    killed = child(sink, tmp_path, point, step=STEP, does="remove")
-    killed.wait_at(point)
-    killed.kill()
+    sink = killed_at(point, world, tmp_path, "remove")
     assert sink.remove() is None, "its target does not stay"
     sink.driver().drain()
     # With rows of the old target they would be there twice, with progress of the old sink they would be missing.

@@ -110,8 +110,8 @@ def test_a_server_with_an_older_copy_of_its_files_goes_on_by_the_steps_of_the_pa
         typed(command, "--yes")
         again = Driver(clients.ports(settings), ends, STEP, rows_of, Remembered())
         again.drain()
-        for kept in (*driver.worker._shared.values(), *again.worker._shared.values()):
-            kept.close()
+        for client in (*driver.worker._shared.values(), *again.worker._shared.values()):
+            client.close()
     assert SqlSink(server.address).sql(count) == [
         (each.partition, off, 1) for each in ends for off in range(ends[each])
     ]

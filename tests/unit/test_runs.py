@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xdist.remote import Producer
 
+from support.runs.failing import AtOnce
 from support.runs.keeper import Keeper
 from support.runs.sharing import BothEnds
 from support.runs.stages import Choosing
@@ -129,6 +130,18 @@ def test_a_run_ends_in_which_a_process_crashed() -> None:
     assert stays.shutting_down
     assert comes.shutting_down
     assert sorted([0, 1, 2, *stays.sent, *comes.sent]) == list(range(len(FILES)))
+
+
+@pytest.mark.parametrize(("said", "line"), [("no\nat all", "no"), ("  \n", ""), ("", "")])
+def test_a_failure_is_told_at_once(said: str, line: str) -> None:
+    lines: list[str] = []
+    terminal = SimpleNamespace(ensure_newline=lambda: None, write_line=lines.append)
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _: terminal))
+    crash = SimpleNamespace(reprcrash=SimpleNamespace(message=said))
+    for failed in (True, False):
+        report: Any = SimpleNamespace(failed=failed, nodeid="tests/a.py::test_b", when="call", longrepr=crash)
+        AtOnce(config).pytest_runtest_logreport(report)
+    assert lines == [f"FAILED tests/a.py::test_b (call): {line}"]
 
 
 def test_a_server_runs_until_nobody_needs_it() -> None:

@@ -29,6 +29,7 @@ def ending_elsewhere(kind: Callable[[dict[str, Any]], T]) -> Callable[[dict[str,
 
     An instance must not hold itself, by its callbacks: it is handed over once (PEP 442).
     """
+    make_sure_of_the_thread()
     derived: Callable[[dict[str, Any]], T] = _derived(kind)
     return derived
 

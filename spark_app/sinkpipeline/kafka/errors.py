@@ -14,7 +14,7 @@ from sinkpipeline.core.causes import NO_SIGNED_TOKEN, REFUSED_TOKEN, of_a_record
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
-from sinkpipeline.kafka.ending import ending_elsewhere, make_sure_of_the_thread
+from sinkpipeline.kafka.ending import ending_elsewhere
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +119,6 @@ def made(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
         SinkPipelineError: SecretInvalid, ManifestInvalid: what the client refuses comes from a Secret or the manifest.
     """
     if "oauth_cb" in config:
-        make_sure_of_the_thread()
         kind = ending_elsewhere(kind)
     try:
         return kind(config)

@@ -16,5 +16,6 @@ class AtOnce:
             return
         crash = getattr(report.longrepr, "reprcrash", None)
         said = crash.message if crash is not None else report.longreprtext
+        first = next(iter(said.strip().splitlines()), "")
         terminal.ensure_newline()
-        terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {said.strip().splitlines()[0] if said else ''}")
+        terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {first}")
