@@ -1,14 +1,17 @@
-"""Which of many failed deliveries is the cause."""
+"""Which of many failed deliveries is the cause; how rows are handed to a client."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.kafka.deliveries import Deliveries
+from sinkpipeline.core.ports import RecordRefused
+from sinkpipeline.core.records import Row, columns
+from sinkpipeline.kafka.deliveries import Deliveries, QueueStayedFull, produce_rows
 from sinkpipeline.kafka.errors import is_record_error, verdict_of
 
 
@@ -73,3 +76,67 @@ def test_what_a_refusal_says_of_the_record(code: int, expected: ErrorClass) -> N
     verdict = verdict_of(KafkaError(code))
     assert (verdict.error_class, verdict.code) == (expected, KafkaError(code).name())
     assert verdict.text
+
+
+HEADERS: list[tuple[str, str | bytes | None]] = [("name", b"content")]
+ROWS: list[Row] = [(b"%d" % n, b"key", n % 3, 1_000 + n, HEADERS if n % 2 else None) for n in range(9)]
+
+
+class Client:
+    """Takes `room` rows, and as many more at each poll; refuses those whose value is in `refused`."""
+
+    def __init__(self, room: int, refused: Mapping[bytes, int] | None = None) -> None:
+        self.taken: list[tuple[object, ...]] = []
+        self._step = self._room = room
+        self._refused = refused or {}
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, *rest: object) -> None:
+        if value in self._refused:
+            raise KafkaException(KafkaError(self._refused[value]))
+        if not self._room:
+            raise BufferError
+        self._room -= 1
+        no_callback, no_alias, timestamp, headers = rest
+        assert (topic, no_callback, no_alias) == ("data", None, None)
+        self.taken.append((value, key, partition, timestamp, headers))
+
+    def poll(self, _seconds: float) -> None:
+        self._room = self._step
+
+    def __len__(self) -> int:
+        return self._step - self._room
+
+
+@pytest.mark.parametrize("room", [1, 2, 8, 9, 10])
+@pytest.mark.parametrize("given", [iter, columns], ids=["rows", "columns"])
+def test_each_row_is_handed_over_once_however_full_the_queue_is(
+    given: Callable[[list[Row]], Iterable[Row]], room: int
+) -> None:
+    client, deliveries = Client(room), Deliveries()
+    produce_rows(client, "data", given(ROWS), deliveries, 1.0)  # type: ignore[arg-type]
+    assert client.taken == ROWS
+    assert deliveries.produced == len(ROWS)
+
+
+def test_no_row_is_none() -> None:
+    client, deliveries = Client(1), Deliveries()
+    produce_rows(client, "data", [], deliveries, 1.0)  # type: ignore[arg-type]
+    assert (client.taken, deliveries.produced) == ([], 0)
+
+
+@pytest.mark.parametrize("room", [1, 5, 100])
+@pytest.mark.parametrize("index", [0, 4, 8])
+def test_a_refused_row_is_named_by_its_place(room: int, index: int) -> None:
+    client, deliveries = Client(room, {b"%d" % index: KafkaError.MSG_SIZE_TOO_LARGE}), Deliveries()
+    with pytest.raises(RecordRefused) as caught:
+        produce_rows(client, "data", columns(ROWS), deliveries, 1.0)  # type: ignore[arg-type]
+    assert caught.value.index == index
+    assert client.taken == ROWS[:index]
+    assert deliveries.produced == index + 1
+
+
+def test_a_queue_that_stays_full_is_told() -> None:
+    client, deliveries = Producer({"queue.buffering.max.messages": 5, "log_level": 0}), Deliveries()
+    with pytest.raises(QueueStayedFull):
+        produce_rows(client, "data", columns(ROWS), deliveries, 0.05)
+    assert (len(client), deliveries.produced) == (5, 6)

@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
 Headers = list[tuple[str, str | bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
 """Value, key, target partition (-1: the partitioner's), timestamp in ms (0: now), headers."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The same of several records, column by column, for a client that is called without a line of Python for each."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    partitions: Sequence[int]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def row(self, index: int) -> Row:
+        return (
+            self.values[index],
+            self.keys[index],
+            self.partitions[index],
+            self.timestamps[index],
+            self.headers[index],
+        )
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(self.values, self.keys, self.partitions, self.timestamps, self.headers, strict=False)
+
+
+def columns(rows: Iterable[Row]) -> Columns:
+    """Rows as columns, which may be columns already."""
+    if isinstance(rows, Columns):
+        return rows
+    found = list(rows)
+    return Columns(*(zip(*found, strict=True) if found else [()] * 5))
+
 
 _BATCH_OVERHEAD = 61
 """Of Kafka's record batch, version 2."""

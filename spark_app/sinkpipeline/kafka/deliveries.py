@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import repeat, starmap
+from operator import length_hint
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from sinkpipeline.core.causes import of_kafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import RecordRefused
-from sinkpipeline.core.records import Row
+from sinkpipeline.core.records import Columns, Row, columns
 from sinkpipeline.kafka.errors import error_of, is_record_error, verdict_of
 
 _ROOM_STEP_S = 0.01
@@ -117,23 +120,43 @@ def produce_rows(
         RecordRefused: by the client, with the row's index.
         QueueStayedFull: nothing left the queue for `patience_s`.
     """
-    # By position: with keywords the call costs a third more.
-    produce = producer.produce
-    index = -1
+    given = columns(rows)
+    values = iter(given.values)
+    no_callback = repeat(None)
+    # By position, and without a line of Python for each row: that costs a third and a sixth of the call.
+    calls = starmap(
+        producer.produce,
+        zip(
+            repeat(topic),
+            values,
+            given.keys,
+            given.partitions,
+            no_callback,
+            no_callback,
+            given.timestamps,
+            given.headers,
+            strict=False,
+        ),
+    )
     try:
-        for index, (value, key, partition, timestamp, headers) in enumerate(rows):
+        while len(given) > _taken(given, values):
             try:
-                produce(topic, value, key, partition, None, None, timestamp, headers)
+                deque(calls, maxlen=0)
             except BufferError:
-                _produce_when_there_is_room(producer, topic, (value, key, partition, timestamp, headers), patience_s)
-            except KafkaException as exception:
-                error = error_of(exception)
-                if is_record_error(error):
-                    raise RecordRefused(verdict_of(error), topic, index) from exception
-                raise
+                _produce_when_there_is_room(producer, topic, given.row(_taken(given, values) - 1), patience_s)
+    except KafkaException as exception:
+        error = error_of(exception)
+        if is_record_error(error):
+            raise RecordRefused(verdict_of(error), topic, _taken(given, values) - 1) from exception
+        raise
     finally:
-        deliveries.produced += index + 1
+        deliveries.produced += _taken(given, values)
     producer.poll(0)
+
+
+def _taken(given: Columns, values: Iterator[bytes | None]) -> int:
+    """How many rows were taken, the one that is refused included."""
+    return len(given) - length_hint(values)
 
 
 def _produce_when_there_is_room(producer: Producer, topic: str, row: Row, patience_s: float) -> None:

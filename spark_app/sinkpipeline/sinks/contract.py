@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
@@ -21,7 +20,7 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.core.records import Headers, Row, batch_size
+from sinkpipeline.core.records import Columns, Headers, batch_size
 from sinkpipeline.core.schemas import names_of
 from sinkpipeline.core.task_ports import Claim, LetterBox, RecordReader, Sender
 
@@ -159,16 +158,15 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def rows(self, begin: int, end: int) -> Iterator[Row]:
+    def rows(self, begin: int, end: int) -> Columns:
         """Those of the records from `begin` on and before `end`."""
         begin, end = self._row(begin), self._row(end)
-        return zip(
+        return Columns(
             self.values[begin:end],
             self.keys[begin:end],
-            repeat(-1) if self.target_partitions is None else self.target_partitions[begin:end],
+            [-1] * (end - begin) if self.target_partitions is None else self.target_partitions[begin:end],
             self.timestamps[begin:end],
-            repeat(None) if self.headers is None else self.headers[begin:end],
-            strict=False,
+            [None] * (end - begin) if self.headers is None else self.headers[begin:end],
         )
 
     def count(self, begin: int, end: int) -> int:
