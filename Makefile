@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench bench-start bench-throughput bench-latency bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
+.PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,15 @@ bench-start: install ## What a start costs, with and without the archive of Spar
 
 bench-throughput: install ## A backlog: Spark's own Kafka sink, AtLeastOnce, ExactlyOnce
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m throughput $(BENCH)
+
+bench-drains: install ## Other backlogs: larger rows, codecs, partitions, JSON; and what its parts can do alone
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m drains $(BENCH)
+
+bench-sinks: install ## What each of 1, 4 and 16 sinks in one driver costs
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m many_sinks $(BENCH)
+
+bench-top-rate: install ## An hour at the top rate: whether memory stays flat
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m top_rate $(BENCH)
 
 bench-latency: install ## What a small batch costs, and how soon a record is visible, beside Spark's own sink
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m latency $(BENCH)

@@ -6,6 +6,7 @@ ratio. Broker, JVM and Python workers share the machine's cores.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pyspark
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from record import Record
 from servers.local_kafka import LocalKafka
@@ -48,6 +49,9 @@ SPARK_PLAIN = "Spark, plain files"
 AT_LEAST_ONCE = "AtLeastOnce"
 EXACTLY_ONCE = "ExactlyOnce"
 VARIANTS = (SPARK, AT_LEAST_ONCE, EXACTLY_ONCE)
+SOURCE_ALONE = "Spark's source alone"
+"""What it reads is dropped."""
+_OF_SPARK = (SPARK, SPARK_PLAIN, SOURCE_ALONE)
 
 DEADLINE_S = 1200.0
 L = TypeVar("L")
@@ -70,6 +74,10 @@ class Stretch:
         return self.rows / self.seconds
 
 
+def as_it_came(rows: DataFrame) -> DataFrame:
+    return rows.select("key", "value")
+
+
 @dataclass(kw_only=True)
 class Lab:
     """A broker and a Spark session, with one source topic."""
@@ -86,6 +94,10 @@ class Lab:
     trigger: Mapping[str, Any] = field(default_factory=lambda: {"interval": "0s"})
     spec: Mapping[str, Any] = field(default_factory=dict)
     """Further parts of our pipelines' spec, such as decode and transform."""
+    as_spark_does: Callable[[DataFrame], DataFrame] = as_it_came
+    """What Spark's own sink is given for the same rows."""
+    compression: str = "none"
+    """Of all sinks' producers."""
     dead_letters: bool = False
     """Whether our sinks have a dead-letter topic."""
     small_offsets: int = SMALL_OFFSETS
@@ -94,23 +106,28 @@ class Lab:
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
         create_topic(self.kafka.bootstrap_servers, self.source, partitions=partitions)
+        self.append(rows, partitions, size)
+
+    def append(self, rows: int, partitions: int, size: int = 100) -> None:
+        """Rows of `size` bytes to all partitions of the source topic."""
+        text = half_as_long(size - 8)
         for partition in range(partitions):
-            records = ((b"%08d" % number, b"x" * (size - 8)) for number in range(rows // partitions))
+            records = ((b"%08d" % number, text[number % 4096 :][: size - 8]) for number in range(rows // partitions))
             produce(self.kafka.bootstrap_servers, self.source, records, partition=partition)
 
     def drain(self, variant: str) -> Stretch:
         """Delivers the whole source topic: from the query's start, the sink being started, to the last row."""
-        return self._spark_drain(variant) if variant in (SPARK, SPARK_PLAIN) else self._our_drain(variant)
+        return self._spark_drain(variant) if variant in _OF_SPARK else self._our_drain(variant)
 
     def _spark_drain(self, variant: str) -> Stretch:
         with self.spark_query(variant) as (query, ends):
-            before = self._cpu(), time.monotonic()
+            before = self.cpu(), time.monotonic()
             query.processAllAvailable()
             return self._stretch(*before, sum(ends.values()))
 
     def _our_drain(self, guarantee: str) -> Stretch:
         with self.our_query(guarantee) as (runner, ends):
-            before = self._cpu(), time.monotonic()
+            before = self.cpu(), time.monotonic()
             self.until(runner, lambda: runner.reached(ends))
             progress = runner.report.progress
             dead = 0 if progress is None else sum(each.dead for each in progress.partitions.values())
@@ -122,22 +139,27 @@ class Lab:
         name = unique("spark")
         pipeline = parse_manifest(self._document(name, AT_LEAST_ONCE))
         settings = kafka_alone(resolve_sinks(pipeline, None)[0], "this benchmark")
-        self._set_checkpoint_files(None if variant == SPARK else plain_files(pyspark.__version__))
+        self._set_checkpoint_files(None if variant in (SPARK, SOURCE_ALONE) else plain_files(pyspark.__version__))
         create_topic(self.kafka.bootstrap_servers, f"{name}-out", partitions=self.sink_partitions)
-        ends = self._ends()
+        ends = self.ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         most = pipeline.spec.trigger.max_offsets_per_trigger
         patience_s = fetch_patience_s(broker_waits_s(settings.source))
         document = {"source": self._document("any", AT_LEAST_ONCE)["spec"]["source"]}
         # Its producers have Spark's defaults.
-        self._note(variant, settings, most, {}, document)
+        self._note(variant, settings, most, {"compression.type": self.compression}, document)
+        rows = self.as_spark_does(read_stream(self.spark, settings.source, "bench", beginning, most, patience_s))
+        if variant == SOURCE_ALONE:
+            writer = rows.writeStream.format("noop")
+        else:
+            writer = (
+                rows.writeStream.format("kafka")
+                .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
+                .option("kafka.compression.type", self.compression)
+                .option("topic", f"{name}-out")
+            )
         query = (
-            read_stream(self.spark, settings.source, "bench", beginning, most, patience_s)
-            .select("key", "value")
-            .writeStream.format("kafka")
-            .queryName(name)
-            .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
-            .option("topic", f"{name}-out")
+            writer.queryName(name)
             .option("checkpointLocation", (self.directory / name).as_uri())
             .trigger(processingTime=f"{pipeline.spec.trigger.interval.milliseconds} milliseconds")
             .start()
@@ -183,7 +205,7 @@ class Lab:
             policy=FailurePolicy(max_consecutive_failures=1),
             on_change=lambda: None,
         )
-        ends = self._ends()
+        ends = self.ends()
         runner.start()
         try:
             self.until(runner, lambda: runner.report.state.value == "Running")
@@ -226,7 +248,7 @@ class Lab:
 
         wait_until(met, "the pipeline has come so far", DEADLINE_S)
 
-    def _ends(self) -> dict[SourcePartition, int]:
+    def ends(self) -> dict[SourcePartition, int]:
         pipeline = parse_manifest(self._document("any", AT_LEAST_ONCE))
         admin = Admin(kafka_alone(resolve_sinks(pipeline, None)[0], "this benchmark").connection)
         topic = admin.topics([self.source])[self.source]
@@ -241,12 +263,14 @@ class Lab:
         sink = document["spec"]["sinks"][0]
         sink["deliveryGuarantee"] = guarantee
         sink["kafka"]["topic"]["partitions"] = self.sink_partitions
+        sink["kafka"]["properties"] = {"compression.type": self.compression}
         if self.dead_letters:
             topic = {"name": f"{name}-dead", "partitions": self.sink_partitions, "replicationFactor": 1}
             sink["deadLetter"] = {"topic": topic}
         return document
 
-    def _cpu(self) -> dict[str, float]:
+    def cpu(self) -> dict[str, float]:
+        """Seconds so far of broker, JVMs and Python workers."""
         seconds = {"broker": 0.0, "jvm": 0.0, "workers": 0.0}
         for pid in self.kafka.pids.values():
             seconds["broker"] += cpu_of(psutil.Process(pid))
@@ -266,7 +290,12 @@ class Lab:
 
     def _stretch(self, cpu: Mapping[str, float], began: float, rows: int) -> Stretch:
         seconds = time.monotonic() - began
-        return Stretch(seconds, rows, {name: value - cpu[name] for name, value in self._cpu().items()})
+        return Stretch(seconds, rows, {name: value - cpu[name] for name, value in self.cpu().items()})
+
+
+def half_as_long(size: int) -> bytes:
+    """Text that a codec makes about half as long, more than `size` bytes of it."""
+    return random.Random(1).randbytes(size // 2 + 2049).hex().encode()  # noqa: S311 - no secret
 
 
 def cpu_of(process: psutil.Process) -> float:

@@ -2,10 +2,10 @@
 
 `make bench-latency`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m latency [--rounds N] [--seconds N]`
 
-1. The fixed cost: a backlog is delivered in batches of 100 rows, back to back; milliseconds per batch, and CPU
-   milliseconds of broker, JVMs and Python workers. Spark's sink runs as shipped, and once more with the checkpoint file
-   manager that our sessions set. The variants take turns, in another order in each round. The last line is the worst
-   ratio.
+1. The fixed cost: a backlog is delivered in batches of 100 rows, or of `--batch-rows`, back to back; milliseconds per
+   batch, and CPU milliseconds of broker, JVMs and Python workers. Spark's sink runs as shipped, and once more with the
+   checkpoint file manager that our sessions set. The variants take turns, in another order in each round. The last line
+   is the worst ratio.
 2. Append to visible: records are appended at a steady rate, and each one's age is taken when a `read_committed`
    consumer sees it. Trigger interval 0. Broker, Spark, producer and consumer share the machine.
 """
@@ -17,7 +17,7 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -25,7 +25,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, SPARK_PLAIN, Lab, Stretch, lab
 from record import Record, recording
 
-BATCH = 100
 COMPARED = (SPARK, SPARK_PLAIN, AT_LEAST_ONCE, EXACTLY_ONCE)
 _TICK_S = 0.01
 _WARM_UP_S = 5.0
@@ -34,13 +33,15 @@ _CATCH_UP_S = 60.0
 _LATEST_S = 30.0
 
 
-def fixed_cost(record: Record, master: str, partitions: int, batches: int, rounds: int) -> dict[str, list[Stretch]]:
-    """Batches of 100 rows, by variant; a round that warms the JVM is left out."""
-    trigger = {"interval": "0s", "maxOffsetsPerTrigger": BATCH}
+def fixed_cost(
+    record: Record, master: str, partitions: int, size: int, batches: int, rounds: int
+) -> dict[str, list[Stretch]]:
+    """Batches of `size` rows, by variant; a round that warms the JVM is left out."""
+    trigger = {"interval": "0s", "maxOffsetsPerTrigger": size}
     found: dict[str, list[Stretch]] = {variant: [] for variant in COMPARED}
     order = random.Random(1)  # noqa: S311 - no secret
     with lab(master, record, trigger=trigger) as bench:
-        bench.fill(BATCH * batches, partitions)
+        bench.fill(size * batches, partitions)
         for number in range(rounds + 1):
             for variant in order.sample(COMPARED, len(COMPARED)):
                 stretch = bench.drain(variant)
@@ -140,7 +141,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="latency", description=__doc__.splitlines()[0])
     parser.add_argument("--master", nargs="+", default=["local[2]", "local-cluster[2,1,1024]"])
     parser.add_argument("--partitions", type=int, nargs="+", default=[4, 16])
+    parser.add_argument("--batch-rows", type=int, nargs="+", default=[100])
     parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 10_000], help="rows a second")
+    parser.add_argument("--variants", nargs="+", choices=COMPARED, default=COMPARED, help="whose rows are visible")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--only", choices=["cost", "visible"])
@@ -149,21 +153,23 @@ def main() -> None:
     with recording("latency", arguments) as record:
         if arguments.only != "cost":
             for master in arguments.master:
-                measure_visible(record, master, arguments.rounds, arguments.seconds)
+                for rate in arguments.rates:
+                    measure_visible(record, master, rate, arguments.variants, arguments.rounds, arguments.seconds)
         if arguments.only != "visible":
             ratio = max(
-                measure_cost(record, master, partitions, arguments.batches, arguments.rounds)
+                measure_cost(record, master, partitions, size, arguments.batches, arguments.rounds)
                 for master in arguments.master
                 for partitions in arguments.partitions
+                for size in arguments.batch_rows
             )
     if ratio:
         print(f"ExactlyOnce / Spark: small batch ratio {ratio:.2f}")
 
 
-def measure_cost(record: Record, master: str, partitions: int, batches: int, rounds: int) -> float:
+def measure_cost(record: Record, master: str, partitions: int, size: int, batches: int, rounds: int) -> float:
     """Prints the table of one master and number of partitions; the ratio of our wall clock to that of Spark's sink."""
-    title = f"a batch of {BATCH} rows, {partitions} partitions, {master}, {batches} batches, {rounds} rounds"
-    found = fixed_cost(record, master, partitions, batches, rounds)
+    title = f"a batch of {size:,} rows, {partitions} partitions, {master}, {batches} batches, {rounds} rounds"
+    found = fixed_cost(record, master, partitions, size, batches, rounds)
     wall = {each: [1000 * stretch.seconds / batches for stretch in stretches] for each, stretches in found.items()}
     cpu = {
         each: [1000 * sum(stretch.cpu_s.values()) / batches for stretch in stretches]
@@ -174,37 +180,47 @@ def measure_cost(record: Record, master: str, partitions: int, batches: int, rou
     rows = []
     group = f"{master}, {partitions} partitions"
     for each, values in wall.items():
-        record.bar(f"a batch of {BATCH} rows", "ms", group, each, values)
-        record.bar(f"CPU of a batch of {BATCH} rows", "ms", group, each, cpu[each])
+        record.bar(f"a batch of {size:,} rows", "ms", group, each, values)
+        record.bar(f"CPU of a batch of {size:,} rows", "ms", group, each, cpu[each])
         times = (f"{value:.0f}" for value in (median[each], min(values), max(values), spent[each]))
         rows.append((each, *times, f"{median[each] / median[SPARK]:.2f}", f"{spent[each] / spent[SPARK]:.2f}"))
     record.table(title, ("variant", "ms", "least", "most", "CPU ms", "ms / Spark", "CPU / Spark"), rows)
     return median[EXACTLY_ONCE] / median[SPARK]
 
 
-def measure_visible(record: Record, master: str, rounds: int, seconds: float) -> None:
+def measure_visible(
+    record: Record, master: str, rate: int, variants: Sequence[str], rounds: int, seconds: float
+) -> None:
     """The variants take turns, after a round that warms the JVM and is left out."""
+    found: dict[str, list[list[float]]] = {variant: [] for variant in variants}
+    with lab(master, record) as bench:
+        bench.fill(0, 4)
+        for number in range(rounds + 1):
+            for variant in variants if number % 2 else variants[::-1]:
+                ages = visible_after(bench, variant, rate, seconds)
+                if number:
+                    found[variant].append(ages)
+                print(f"   {rate:,} {variant} {_quantile(ages, 50):.0f} {_quantile(ages, 99):.0f}", flush=True)
     rows = []
-    for rate in (1_000, 10_000):
-        found: dict[str, list[list[float]]] = {variant: [] for variant in COMPARED}
-        with lab(master, record) as bench:
-            bench.fill(0, 4)
-            for number in range(rounds + 1):
-                for variant in COMPARED if number % 2 else COMPARED[::-1]:
-                    ages = visible_after(bench, variant, rate, seconds)
-                    if number:
-                        found[variant].append(ages)
-                    print(f"   {rate:,} {variant} {statistics.median(ages):.0f}", flush=True)
-        for variant, stretches in found.items():
-            ages = [age for stretch in stretches for age in stretch]
-            shown = []
-            for cut, name in ((49, "p50"), (98, "p99")):
-                each = [statistics.quantiles(stretch, n=100)[cut] for stretch in stretches]
-                record.bar(f"append to visible, {name}", "ms", f"{rate:,} rows/s, {master}", variant, each)
-                shown.append(f"{statistics.median(each):.0f} ({min(each):.0f} to {max(each):.0f})")
-            rows.append((f"{rate:,}", variant, *shown, f"{len(ages):,}"))
+    for variant, stretches in found.items():
+        shown = []
+        for percent in (50, 99):
+            each = [_quantile(stretch, percent) for stretch in stretches]
+            record.bar(f"append to visible, p{percent}", "ms", f"{rate:,} rows/s, {master}", variant, each)
+            shown.append(f"{statistics.median(each):.0f} ({min(each):.0f} to {max(each):.0f})")
+        count = sum(len(stretch) for stretch in stretches)
+        rows.append((f"{rate:,}", variant, *shown, f"{count:,}"))
     title = f"milliseconds from append to visible, 4 partitions, {master}: medians of {rounds} stretches"
     record.table(title, ("rows/s", "variant", "p50", "p99", "records"), rows, texts=2)
+    if {SPARK, EXACTLY_ONCE} <= found.keys():
+        pairs = zip(found[EXACTLY_ONCE], found[SPARK], strict=True)
+        ratios = [_quantile(ours, 99) / _quantile(theirs, 99) for ours, theirs in pairs]
+        told = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}, n={len(ratios)})"
+        record.line(f"ExactlyOnce / Spark, p99 at {rate:,} rows/s, paired: {told}")
+
+
+def _quantile(ages: Sequence[float], percent: int) -> float:
+    return statistics.quantiles(ages, n=100)[percent - 1]
 
 
 if __name__ == "__main__":

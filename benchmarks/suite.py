@@ -18,6 +18,9 @@ import plots
 
 TINY: Final = {
     "throughput": "--rows 20000 --rounds 1 --batch 0 --master local[2]",
+    "drains": "--rounds 1 --share 0.05 --only bytes",
+    "many_sinks": "--sinks 1 2 --batches 3 --rounds 1",
+    "top_rate": "--seconds 20",
     "latency": "--batches 3 --rounds 1 --partitions 4 --master local[2] --only cost",
     "dead_letters": "--rows 20000 --rounds 1 --pipeline raw --master local[2]",
     "start": "--rounds 1 --short-lived",

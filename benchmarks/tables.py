@@ -182,7 +182,7 @@ class Tables(Lab):
         self.sql(f"CREATE TABLE {self._table} ({columns}{key})", f"CREATE TABLE {self._table}_staging ({columns})")
 
     def _start(self) -> tuple[Mapping[str, float], float]:
-        return self._cpu(), time.monotonic()
+        return self.cpu(), time.monotonic()
 
     def _tell(self, variant: str, pipeline: SinkPipeline, jdbc: Mapping[str, str]) -> None:
         source = resolve_sinks(pipeline, None)[0].source
@@ -236,8 +236,8 @@ class Tables(Lab):
             return [] if found.description is None else found.fetchall()
 
     @override
-    def _cpu(self) -> dict[str, float]:
-        seconds = super()._cpu()
+    def cpu(self) -> dict[str, float]:
+        seconds = super().cpu()
         # Of sessions that have ended the first process knows.
         ended = psutil.Process(self._postmaster).cpu_times()
         seconds["server"] = ended.children_user + ended.children_system
