@@ -26,6 +26,8 @@ START_DEADLINE_S: Final = 30.0
 SUPERUSER: Final = "postgres"
 DATABASE: Final = "postgres"
 HBA: Final = f"host all +asked {HOST}/32 scram-sha-256\nhost all all {HOST}/32 trust"
+_OURS: Final = f"host all {SUPERUSER} {HOST}/32 trust\nhost replication {SUPERUSER} {HOST}/32 trust\n"
+_QUICKLY: Final = ("--no-locale", "--no-sync")
 _DEBIAN: Final = "usr/lib/postgresql/*/bin"
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 """Who runs it where we are root, which it refuses to be."""
@@ -153,11 +155,10 @@ class LocalPostgresql:
             )
         return self._process.exit_code is None and self._answers()
 
-    def _initialize(self) -> None:
-        argv = [str(self._bin / "initdb"), "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
-        argv += ["--no-locale", "--no-sync"]
-        made = subprocess.run(
-            argv,
+    def run(self, program: str, *arguments: str) -> str:
+        """What a program of PostgreSQL prints, as whom the server runs."""
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -165,12 +166,16 @@ class LocalPostgresql:
             env=self._environment,
             **self._identity,
         )
-        if made.returncode:
-            raise RuntimeError(f"initdb ended with {made.returncode}: {made.stderr}")
+        if done.returncode:
+            raise RuntimeError(f"{program} ended with {done.returncode}: {done.stderr}")
+        return str(done.stdout)
+
+    def _initialize(self) -> None:
+        self.run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", *_QUICKLY)
         ours = {"listen_addresses": HOST, "unix_socket_directories": "", "max_connections": "50", **self._settings}
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in ours.items())
-        (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} {HOST}/32 trust\n{self._hba}\n")
+        (self._data / "pg_hba.conf").write_text(_OURS + self._hba + "\n")
         for name, content in self._files.items():
             path = self._data / name
             path.touch(mode=0o600)
@@ -196,7 +201,8 @@ class LocalPostgresql:
         except OSError:
             return False
         log = (self.directory / "log").read_text(errors="replace")
-        return "ready to accept connections" in log.rpartition("starting PostgreSQL")[2]
+        # A standby accepts read-only ones.
+        return "ready to accept " in log.rpartition("starting PostgreSQL")[2]
 
     def _children(self) -> list[int]:
         if self._process is None:

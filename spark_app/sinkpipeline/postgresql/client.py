@@ -42,6 +42,9 @@ ANSWER_S = 300.0
 
 _KNOWS_LINE = frozenset({"22", "23", "P0"})
 """Classes of what is found out while a line is read, or its row is put into an index."""
+_CHECK_VIOLATION = "23514"
+NO_PARTITION = "no partition of table"
+"""By which the verdict on a row begins that the table is not partitioned for."""
 _ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
 """Of a creation; the third where two create at once."""
 
@@ -359,6 +362,10 @@ def _summary(error: psycopg.Error) -> str:
 
 def _verdict(error: psycopg.Error) -> Verdict:
     sqlstate, diagnosis = error.sqlstate or "", error.diag
+    if sqlstate == _CHECK_VIOLATION and diagnosis.table_name and not diagnosis.constraint_name:
+        # What no partition takes violates no constraint that has a name.
+        text = f"{_condition(sqlstate)}: {NO_PARTITION} {diagnosis.schema_name}.{diagnosis.table_name} takes it"
+        return Verdict(ErrorClass.RECORD_REFUSED, text, sqlstate)
     places = {"column": diagnosis.column_name, "constraint": diagnosis.constraint_name, "type": diagnosis.datatype_name}
     of = ", ".join(f"{what} {name}" for what, name in places.items() if name)
     return Verdict(ErrorClass.RECORD_REFUSED, _condition(sqlstate) + (f" of {of}" if of else ""), sqlstate)

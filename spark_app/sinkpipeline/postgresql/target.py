@@ -58,6 +58,14 @@ def _id(work: Work, name: str) -> str | None:
     return None if found is None else str(found)
 
 
+def _kept_id(client: Client, name: str, label: str) -> str | None:
+    with client.reading() as work:
+        found = _id(work, name)
+        if found is not None:
+            check_kept(work, label, oid_of(found))
+        return found
+
+
 def oid_of(topic_id: str) -> str:
     return topic_id.rpartition("/")[2]
 
@@ -116,6 +124,14 @@ class PostgresqlTarget:
     def id(self) -> str | None:
         with self.client.reading() as work:
             return _id(work, self._statements.name)
+
+    def kept_id(self) -> str | None:
+        """Likewise; of a table that keeps what it takes. A partition that does not may be attached at any time.
+
+        Raises:
+            SinkPipelineError: SinkRefused, SinkUnreachable.
+        """
+        return _kept_id(self.client, self._statements.name, self.settings.table.label)
 
     def create(self) -> Creation:
         return _created(self.client, (self._statements.create,), lambda: self.describe({}))
@@ -226,6 +242,10 @@ class PostgresqlPlace:
     def id(self) -> str | None:
         with self.client.reading() as work:
             return _id(work, self._statements.name)
+
+    def kept_id(self) -> str | None:
+        """As of a target."""
+        return _kept_id(self.client, self._statements.name, f"{self.schema}.progress")
 
     def create(self) -> Creation:
         with self.client.reading() as work:
