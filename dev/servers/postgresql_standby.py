@@ -37,8 +37,11 @@ class LocalStandby(LocalPostgresql):
 
     def catch_up(self) -> None:
         """Until it has all that its primary has by now."""
-        with psycopg.connect(host=HOST, port=self._primary.port, user=SUPERUSER, dbname=DATABASE) as session:
-            [(end,)] = session.execute("SELECT pg_current_wal_flush_lsn()").fetchall()
+        primary = psycopg.connect(host=HOST, port=self._primary.port, user=SUPERUSER, dbname=DATABASE, autocommit=True)
+        with primary:
+            # The end of a record: behind that of what was flushed may come the head of a page, which nobody sends yet.
+            [(end,)] = primary.execute("SELECT pg_create_restore_point('now')").fetchall()
+            primary.execute("SELECT pg_logical_emit_message(true, 'flushed', '')")
         with psycopg.connect(host=HOST, port=self.port, user=SUPERUSER, dbname=DATABASE, autocommit=True) as session:
             wait_for(
                 lambda: session.execute("SELECT pg_last_wal_replay_lsn() >= %s", (end,)).fetchone() == (True,),

@@ -74,7 +74,8 @@ class PostgresqlKind(LettersElsewhere):
         settings = settings_of(plan)
         client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
         statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
-        cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements if rows else None)
+        places = CellStatements(settings.progress_schema)
+        cells = PostgresqlCells(client, places, statements if rows else None, plan.store)
         return PostgresqlClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
 
     def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
