@@ -86,15 +86,12 @@ class LocalPostgresql:
         return None if self._process is None else self._process.pid
 
     def __enter__(self) -> Self:
-        if os.geteuid() == 0:
-            account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
-            self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-            os.chown(self.directory, account.pw_uid, account.pw_gid)
-            if self._bin.is_relative_to(_unpacked()):
-                # Who runs it may not look into our cache.
-                there = self.directory / "unpacked"
-                shutil.copytree(_unpacked(), there, symlinks=True)
-                self._bin = there / self._bin.relative_to(_unpacked())
+        self._identity = unprivileged(self.directory)
+        if self._identity and self._bin.is_relative_to(_unpacked()):
+            # Who runs it may not look into our cache.
+            there = self.directory / "unpacked"
+            shutil.copytree(_unpacked(), there, symlinks=True)
+            self._bin = there / self._bin.relative_to(_unpacked())
         try:
             self._initialize()
             self.start()
@@ -209,6 +206,18 @@ class LocalPostgresql:
             return []
         path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def unprivileged(directory: Path) -> dict[str, Any]:
+    """As whom a program runs that refuses to be root, by the words of `subprocess.Popen`; the directory is its own.
+
+    Nothing where we are not root.
+    """
+    if os.geteuid() != 0:
+        return {}
+    account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
+    os.chown(directory, account.pw_uid, account.pw_gid)
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def _account(name: str) -> pwd.struct_passwd | None:

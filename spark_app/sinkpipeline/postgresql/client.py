@@ -20,9 +20,10 @@ from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.postgresql.files import private_copy, secret
-from sinkpipeline.postgresql.session import ANY_WAITS, Session
+from sinkpipeline.postgresql.session import ANY_WAITS, Asking, Session
 from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import (
+    READ_ONLY,
     Meaning,
     lock_remedy,
     meaning,
@@ -59,8 +60,8 @@ _BEGIN = (
     "SET LOCAL row_security = off; "
     # An answer to a commit says that it is on the disk, whatever a role's default is. And who answers: behind a pooler,
     # or an address that moves, another server may.
-    "SELECT pg_postmaster_start_time()::text, CASE WHEN current_setting('synchronous_commit') = 'off'"
-    " THEN set_config('synchronous_commit', 'on', true) END"
+    "SELECT pg_postmaster_start_time()::text, current_setting('transaction_read_only'),"
+    " CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 )
 _LOG_IN = "check auth of the sink, its Secrets, and the server's pg_hba.conf"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
@@ -196,7 +197,11 @@ class Client:
         cursor = self._connected().execute(statements)
         while cursor.nextset():
             pass
-        [(server, _)] = cursor.fetchall()
+        [(server, read_only, _)] = cursor.fetchall()
+        if read_only == "on":
+            # A standby that may be behind: nothing that it has not yet is lost.
+            self.close()
+            raise psycopg.OperationalError(READ_ONLY)
         if server != self.server:
             self.server, self.met = server, self.met + 1
         return cursor
@@ -206,7 +211,7 @@ class Client:
             # One that can't be made leaves none.
             self._session = None
             self._session = self._made(Session)
-            self._session.another = lambda **here: self._made(psycopg.Connection[Any], **here)
+            self._session.another = lambda **here: self._made(Asking, **here)
             self.met += 1
         return self._session
 
@@ -233,7 +238,8 @@ class Client:
             "user": connection.user,
             "application_name": "sinkpipeline",
             "client_encoding": "UTF8",
-            "target_session_attrs": "read-write",
+            # Of one server each transaction asks: a pooler tells what it has heard from the server at some time.
+            "target_session_attrs": "read-write" if len(hosts) > 1 else "any",
             "connect_timeout": CONNECT_TIMEOUT_S,
             "keepalives_idle": SILENCE_S // 3,
             "keepalives_interval": SILENCE_S // 3,

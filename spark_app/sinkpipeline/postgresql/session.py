@@ -7,6 +7,7 @@ the server works                                 it is waited for, for minutes
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -32,13 +33,21 @@ ANY_WAITS = (
 """Whether a session of ours waits for a standby."""
 
 
+class Asking(psycopg.Connection[Any]):
+    """A connection for a question. A pooler may have taken it, and have no server for it."""
+
+    @override
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        return super().wait(gen, interval, _ASKED_S if timeout is None else timeout)
+
+
 class Session(psycopg.Connection[Any]):
     """It is closed where it gives up."""
 
     is_silent = False
     is_committing = False
-    another: Callable[..., psycopg.Connection[Any]]
-    """Makes another connection by what this one was made by, but for some of it."""
+    another: Callable[..., Asking]
+    """Makes a connection by what this one was made by, but for some of it."""
 
     @override
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
@@ -64,7 +73,7 @@ class Session(psycopg.Connection[Any]):
         info = self.info
         here = {"host": info.host, "hostaddr": info.hostaddr, "port": info.port, "connect_timeout": _ASKED_S}
         try:
-            with self.another(**here, target_session_attrs="any") as other:
+            with contextlib.closing(self.another(**here, target_session_attrs="any")) as other:
                 return other.execute(_WAITS, (info.backend_pid,)).fetchone() == (True,)
         except (psycopg.Error, SinkPipelineError):
             return False

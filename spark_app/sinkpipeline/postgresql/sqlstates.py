@@ -82,6 +82,8 @@ def meaning_of_connecting(text: str) -> Meaning:
     return Meaning.REFUSED if _NO_DATABASE.search(text) else Meaning.OUTAGE
 
 
+READ_ONLY = "session is read-only"
+"""As the client says it."""
 WAITS_FOR_STANDBY = "the commit waits for a synchronous standby"
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
 _WRITES = (
@@ -95,7 +97,7 @@ _LOCKED = "end what holds the lock, which pg_stat_activity and pg_locks of the s
 
 def outage_remedy(sqlstate: str | None, text: str) -> str:
     """What a person does about a server that is not there for us. What the client and poolers say is in English."""
-    if sqlstate == "25006" or (sqlstate is None and "session is read-only" in text):
+    if sqlstate == "25006" or (sqlstate is None and READ_ONLY in text):
         return _WRITES
     if WAITS_FOR_STANDBY in text:
         return _STANDBY
