@@ -279,7 +279,7 @@ def test_progress_that_is_gone_is_not_made_of_what_a_status_remembers(sink: SqlS
     driver.batch()
     driver.delivery.close()
     sink.sql(f"TRUNCATE {sink.table}; DELETE FROM {sink.progress}")
-    told = refusal(lambda: sink.driver(remembered=driver.starter.remembered), Reason.PROGRESS_LOST)
+    told = refusal(lambda: sink.driver(remembered=Remembered(driver.starter.remembered.memory)), Reason.PROGRESS_LOST)
     assert "is gone, and 8 rows were delivered into table" in told.message
     assert sink.sql(f"SELECT count(*) FROM {sink.table}") == [(0,)]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from servers.postgresql import LocalPostgresql
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.postgresql.settings import Upsert
@@ -190,3 +191,16 @@ def test_a_policy_of_one_partition_hides_no_row_of_the_table(sink: SqlSink) -> N
         )
     ).drain()
     assert sink.delivered() == {each: [off for off in offsets if off != 3] for each, offsets in sink.once.items()}
+
+
+@pytest.mark.thorough("a server of its own, with room for few locks; every other table fits")
+def test_more_partitions_than_the_server_has_locks_for_are_told_as_that() -> None:
+    few = {"max_locks_per_transaction": "10", "max_connections": "10", "max_wal_senders": "0"}
+    with LocalPostgresql(settings=few) as server:
+        sink = SqlSink(server.address)
+        sink.create_schema()
+        partitioned(sink, bounds=[f"FOR VALUES FROM ({each}) TO ({each + 1})" for each in range(300)])
+        told = refusal(sink.driver, Reason.SINK_FULL)
+        sink.close()
+    assert "out of shared memory" in told.message
+    assert "raise max_locks_per_transaction" in told.remedy

@@ -340,9 +340,9 @@ def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
     if meta.progress is not None and meta.progress != progress_topic.id:
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
-            f"the records in {progress_topic.name} were written to a topic with id {meta.progress}, this one has "
+            f"the records in {progress_topic.name} were written to another one with id {meta.progress}, this one has "
             f"{progress_topic.id}: a copy may be older than what was delivered",
-            "bring the original topic back, or say where to go on with `sinkpipeline reset`",
+            "bring the original one back, or say where to go on with `sinkpipeline reset`",
         )
 
 

@@ -25,6 +25,7 @@ from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import (
     READ_ONLY,
     Meaning,
+    full_remedy,
     lock_remedy,
     meaning,
     meaning_of_connecting,
@@ -296,7 +297,7 @@ class Client:
             case Meaning.LOCKED:
                 return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, lock_remedy(of_standby=self._any_waits()))
             case Meaning.FULL:
-                return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
+                return SinkPipelineError(Reason.SINK_FULL, fact, full_remedy(error.sqlstate))
             case Meaning.CREDENTIALS:
                 return SinkPipelineError(
                     Reason.AUTHENTICATION_FAILED,

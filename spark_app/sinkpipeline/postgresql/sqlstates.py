@@ -104,6 +104,16 @@ def outage_remedy(sqlstate: str | None, text: str) -> str:
     return _POOLED if "statement pooling" in text else _REACH
 
 
+def full_remedy(sqlstate: str | None) -> str:
+    """Likewise, about one that has no room. Each partition that a statement may need takes a lock, which takes memory."""
+    if sqlstate == "53200":
+        return (
+            "if the table has very many partitions, raise max_locks_per_transaction and restart the server, otherwise "
+            "give it memory: the sink goes on by itself"
+        )
+    return "make room: the sink goes on by itself"
+
+
 def lock_remedy(*, of_standby: bool) -> str:
     """Likewise, about a lock that is not to be had."""
     return f"{WAITS_FOR_STANDBY} that is before us: {_STANDBY}" if of_standby else _LOCKED
