@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import psycopg
 import pytest
 
-from servers.postgresql import LocalPostgresql
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.postgresql.settings import Upsert
+from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from support.sink.sql_refused import WithLetters, write
 from support.sink.sql_sink import P0, SqlSink, batch, of_offsets
 from support.sink.starts import refusal
 
+PAGE = Path(__file__).parents[2] / "docs" / "postgresql.md"
+SECTION = PAGE.read_text().partition("\n## Partitioned tables\n")[2].partition("\n## ")[0]
 RANGE, HASH = "RANGE (off)", "HASH (off)"
 FOURS = tuple(f"FOR VALUES FROM ({each}) TO ({each + 4})" for each in range(0, 12, 4))
 HALVES = tuple(f"FOR VALUES WITH (MODULUS 2, REMAINDER {each})" for each in range(2))
@@ -193,13 +198,44 @@ def test_a_policy_of_one_partition_hides_no_row_of_the_table(sink: SqlSink) -> N
     assert sink.delivered() == {each: [off for off in offsets if off != 3] for each, offsets in sink.once.items()}
 
 
+def test_the_statements_of_the_page(sink: SqlSink) -> None:
+    new, before = re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)
+    sink.columns = (Column(name="id", type="bigint"), Column(name="day", type="date"))
+    sink.upsert = Upsert(key=("id", "day"))
+    sink.ends = {P0: 3}
+    here = f"SET search_path = {sink.table.rpartition('.')[0]};"
+
+    def deliver() -> None:
+        days = ("2024-02-29", "2026-06-01", "2031-01-01")
+        sink.driver(make=lambda _, offsets: batch(offsets, [(str(each), days[each]) for each in offsets])).drain()
+
+    sink.sql(here + new)
+    deliver()
+    assert sink.sql(f"SELECT tableoid::regclass::text ~ 'orders_2026', count(*) FROM {sink.table} GROUP BY 1") == [
+        (False, 2),
+        (True, 1),
+    ]
+    sink.sql(f"DROP TABLE {sink.table}; DELETE FROM {sink.progress}")
+    sink.sql(here + "CREATE TABLE orders (id bigint, day date, amount numeric(10,2), PRIMARY KEY (id, day))")
+    sink.sql(f"{here} INSERT INTO orders VALUES (9, '2025-01-01', 1)")
+    sink.sql(here + before)
+    sink.sql(f"{here} CREATE TABLE orders_rest PARTITION OF orders DEFAULT")
+    deliver()
+    assert sink.sql(f"SELECT id FROM {sink.table} ORDER BY id") == [(0,), (1,), (2,), (9,)]
+
+
 @pytest.mark.thorough("a server of its own, with room for few locks; every other table fits")
 def test_more_partitions_than_the_server_has_locks_for_are_told_as_that() -> None:
     few = {"max_locks_per_transaction": "10", "max_connections": "10", "max_wal_senders": "0"}
     with LocalPostgresql(settings=few) as server:
         sink = SqlSink(server.address)
         sink.create_schema()
-        partitioned(sink, bounds=[f"FOR VALUES FROM ({each}) TO ({each + 1})" for each in range(300)])
+        partitioned(sink, bounds=())
+        at = {"host": "127.0.0.1", "port": server.port, "user": SUPERUSER, "dbname": DATABASE}
+        with psycopg.connect(**at, autocommit=True) as session:
+            for each in range(400):
+                bounds = f"FOR VALUES FROM ({each}) TO ({each + 1})"
+                session.execute(f"CREATE TABLE {part(sink, each)} PARTITION OF {sink.table} {bounds}".encode())
         told = refusal(sink.driver, Reason.SINK_FULL)
         sink.close()
     assert "out of shared memory" in told.message

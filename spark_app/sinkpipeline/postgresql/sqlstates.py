@@ -105,7 +105,7 @@ def outage_remedy(sqlstate: str | None, text: str) -> str:
 
 
 def full_remedy(sqlstate: str | None) -> str:
-    """Likewise, about one that has no room. Each partition that a statement may need takes a lock, which takes memory."""
+    """Likewise, about one that has no room. Each partition that a statement may need takes a lock, and so memory."""
     if sqlstate == "53200":
         return (
             "if the table has very many partitions, raise max_locks_per_transaction and restart the server, otherwise "
