@@ -51,6 +51,7 @@ class Store:
     rows: list[Row] = field(default_factory=list)
     commits: int = 0
     connections: int = 0
+    store: str = ""
     _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _late: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
 

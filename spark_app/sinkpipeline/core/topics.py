@@ -40,6 +40,8 @@ class TopicRequest:
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    progress_beside: bool = False
+    """Whether rows and progress are committed in one store: what has lost the progress may have lost rows with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +262,14 @@ def _seed(
     remedy = "say where to go on with `sinkpipeline reset` and this status, or bring the progress topic back"
     if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id):
         raise _lost(data_request, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
+    if memory.rows > 0 and data_request.progress_beside:
+        raise SinkPipelineError(
+            Reason.PROGRESS_LOST,
+            f"this sink's progress is gone, and {memory.rows} rows were delivered into {data_request.called} "
+            f"{data_request.name}, which is in the same database: if that was restored, or a standby took over, rows "
+            "are gone too",
+            "look which rows are there; then say where to go on with `sinkpipeline reset --status-file`",
+        )
     for topic, topic_id in sorted(memory.source.items()):
         if source.get(topic, topic_id) != topic_id:
             raise SinkPipelineError(
@@ -296,12 +306,12 @@ def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) 
     if memory.progress != progress_topic.id or memory.epoch < epoch:
         return
     if memory.epoch > epoch:
-        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress topic says {epoch}: it lost a reset")
+        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress says {epoch}: it lost a reset")
     for partition, remembered in sorted(memory.partitions.items()):
         state = progress.partitions.get(partition)
         if state is None or is_before(state.next, remembered.next):
             raise _regressed(
-                f"the status remembers {partition} at {remembered.next}, the progress topic says "
+                f"the status remembers {partition} at {remembered.next}, the progress says "
                 f"{'nothing' if state is None else state.next}"
             )
 
@@ -330,9 +340,9 @@ def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
     if meta.progress is not None and meta.progress != progress_topic.id:
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
-            f"the records in {progress_topic.name} were written to a topic with id {meta.progress}, this one has "
+            f"the records in {progress_topic.name} were written to another one with id {meta.progress}, this one has "
             f"{progress_topic.id}: a copy may be older than what was delivered",
-            "bring the original topic back, or say where to go on with `sinkpipeline reset`",
+            "bring the original one back, or say where to go on with `sinkpipeline reset`",
         )
 
 
@@ -352,5 +362,6 @@ def _regressed(message: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.PROGRESS_REGRESSED,
         message,
-        "find out who changed the progress topic; then say where to go on with `sinkpipeline reset` and this status",
+        "find out who changed the progress, or took its server back; then say where to go on with `sinkpipeline reset` "
+        "and this status",
     )

@@ -75,9 +75,16 @@ class BatchPlan:
     ranges: Mapping[SourcePartition, OffsetRange]
     frontier: Mapping[SourcePartition, PartitionProgress]
     owners: Mapping[SourcePartition, str]
-    """Which worker keeps the producer of a partition; the token in it names host, process and run."""
+    """Which worker keeps the producer of a partition; the token in it names host, process and term."""
     certain: bool = False
     """Whether the frontier was all that is, and can be, delivered so far when the batch began."""
+    store: str = ""
+    """The store that the driver reads, where a kind can tell: a task that meets another one writes nothing."""
+
+    @property
+    def term(self) -> str:
+        """As long as it is the same, a session that a worker keeps is good."""
+        return f"{self.run}/{self.store}" if self.store else self.run
 
     def limits(self, *, of_time: bool = True) -> Limits:
         """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway.

@@ -316,6 +316,7 @@ class PartitionWriter(abc.ABC):
         told = self._told_by(refusal, begin, end)
         if told is not None:
             if self._letters is not None and self._blame(told, refusal):
+                self._bisection.told(told, offsets[index_of(offsets, after(told)) :])
                 return
             begin, end = told, after(told)
         elif findable and len(offsets) > 1:
