@@ -1,0 +1,69 @@
+"""Subjects: those of cells, and which of them match.
+
+A key's part is one token, whatever is in it: what a token can't hold is percent-encoded.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from sinkpipeline.core.naming import PROTOCOL_PREFIX
+
+_SCHEME = PROTOCOL_PREFIX.rpartition("/")[2]
+"""v1: other protocols have other subjects."""
+_LONGEST = 2_000
+"""A server ends the connection of whoever sends a line of more than 4096 bytes, which holds the subject and a reply."""
+
+
+def _token(part: str) -> str:
+    # Of what `quote` leaves alone only the dot means something to NATS.
+    return quote(part, safe="").replace(".", "%2E")
+
+
+def cells_of(progress: str, prefix: str) -> str:
+    """The subject below which the cells are whose keys begin so; `progress`: that of all sinks."""
+    parts = prefix.removeprefix(f"{PROTOCOL_PREFIX}/").rstrip("/").split("/")
+    return ".".join((progress, _SCHEME, *map(_token, parts)))
+
+
+def metas_of(progress: str) -> str:
+    """The filter for every sink's `meta`."""
+    return f"{progress}.{_SCHEME}.*.*.meta"
+
+
+def cell_of(progress: str, key: str) -> str:
+    """The subject of a cell."""
+    return cells_of(progress, key)
+
+
+def key_of(progress: str, subject: str) -> str:
+    """The key of the cell with this subject."""
+    tokens = subject.removeprefix(f"{progress}.{_SCHEME}.").split(".")
+    return "/".join((PROTOCOL_PREFIX, *map(unquote, tokens)))
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject, or all that a pattern stands for, is among what another pattern stands for."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for at, token in enumerate(wanted):
+        if token == ">":
+            return len(given) > at
+        if at >= len(given) or (given[at] == ">") or (token not in ("*", given[at])):
+            return False
+    return len(wanted) == len(given)
+
+
+def why_no_subject(subject: str, *, pattern: bool = False) -> str | None:
+    """What is wrong with it; None if a message can have it."""
+    if not subject:
+        return "is empty"
+    if len(subject.encode()) > _LONGEST:
+        return f"is longer than {_LONGEST} bytes"
+    if any(each.isspace() or not each.isprintable() for each in subject):
+        return "has a space, or a character that can't be printed"
+    tokens = subject.split(".")
+    if not all(tokens):
+        return "has an empty token"
+    if not pattern and any(each in ("*", ">") for each in tokens):
+        return "has a wildcard"
+    return None
