@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from sinkpipeline.cells.store import NO_CELL, NOTHING, Cell, Moved, Puts, Version
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import is_meta_key
-from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.nats.client import ApiError, Client, Message, Stored

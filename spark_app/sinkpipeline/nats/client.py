@@ -91,8 +91,6 @@ class Client:
         """How many connections: what was read on one means nothing on another."""
         self.known: dict[str, Any] = {}
         """What was read on this one; whoever reads keeps it."""
-        self.created: set[str] = set()
-        """The ids of streams that were created by it."""
 
     @property
     def where(self) -> str:

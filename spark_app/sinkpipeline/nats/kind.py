@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
@@ -14,6 +13,7 @@ from sinkpipeline.core.ports import LetterTarget, Source
 from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.nats.cells import MOST_MESSAGES, NatsCells
 from sinkpipeline.nats.client import Client
+from sinkpipeline.nats.ledger import NatsLedger
 from sinkpipeline.nats.session import NatsClaim
 from sinkpipeline.nats.settings import SinkSettings
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
@@ -82,10 +82,10 @@ class NatsPorts:
         return NatsStream(self.settings, self.client, self.letters)
 
     @property
-    def ledger(self) -> CellLedger:
+    def ledger(self) -> NatsLedger:
         settings = self.settings
         cells = NatsCells(self.client, settings.stream.name, settings.progress_subject)
-        return CellLedger(cells, settings.id, self.target)
+        return NatsLedger(cells, settings.id, self.target)
 
     def ids(self, topics: Collection[str]) -> Ids:
         there = self.target.id()

@@ -42,7 +42,7 @@ class NatsClaim(CellClaim):
 
     _session: ClassVar[type[CellSession]] = NatsSession
 
-    def __init__(  # noqa: PLR0913 - from several places, as they are
+    def __init__(
         self,
         settings: SinkSettings,
         stream: str,

@@ -100,12 +100,11 @@ class NatsStream:
         except InDoubt as doubt:
             if doubt.aborted:
                 raise (doubt.told or _again(str(doubt))) from doubt
-        if created is not None and created.get("did_create"):
-            self.client.created.add(str(created["created"]))
+        made = str(created["created"]) if created is not None and created.get("did_create") else None
         there = self.describe({})
         if there is None:
             raise _again("it is gone again")
-        return Creation(topic=there, is_ours=there.id in self.client.created)
+        return Creation(topic=there, is_ours=there.id == made)
 
     def _asked(self) -> dict[str, Any]:
         stream, own = self.settings.stream, self.settings.own_subjects

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
 
-import nats
 from nats.aio.client import Client as NatsConnection
 
+import nats
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.remembered import Remembered
