@@ -46,7 +46,8 @@ from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Destination, Doubt, RedriveWriter
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.views import limits_of
-from sinkpipeline.kinds import tables
+from sinkpipeline.kinds import streams, tables
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.failpoints import failpoint
@@ -98,6 +99,23 @@ def of_table(settings: PostgresqlSettings, seen: KafkaSettings, wanted: Wanted, 
         ),
         ports=ports,
         warnings=(overwrites,) if upsert is not None and upsert.order_type is None else (),
+        release=ports.client.close,
+    )
+
+
+def of_stream(settings: NatsSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
+    """Likewise."""
+    ports = streams.ports(settings, Admin(seen.connection))
+    return CellRedrive(
+        settings=seen,
+        wanted=wanted,
+        rate=rate,
+        destination=Destination(
+            Outcome.DELIVERED,
+            lambda meta: meta.data,
+            lambda name, what: data_topic_lost(name, what, settings.data.called),
+        ),
+        ports=ports,
         release=ports.client.close,
     )
 

@@ -170,21 +170,26 @@ class NatsCells:
         if len(puts) + len(rows) > MOST_MESSAGES:
             text = f"its {len(rows)} rows don't fit into one batch, which takes {MOST_MESSAGES - len(puts)}"
             raise RecordRefused(Verdict(ErrorClass.TOO_MANY_ROWS, text))
-        messages = self._messages(puts)
+        first, *others = self._messages(puts)
         of_rows = [_taken(self._rows.message(row), index) for index, row in enumerate(rows)]
-        behind = len(puts) - 1 + len(rows)
+        behind = len(of_rows) + len(others)
         if behind:
-            before = self._before(key)
-            own = {BEHIND: str(behind), **({} if before is None else {BEFORE: before})}
-            messages[0] = replace(messages[0], headers={**messages[0].headers, **own})
-        last = self._store(puts, [*messages, *of_rows], self._rows)
-        new = self._written(puts, last - behind)
+            first = replace(first, headers={**first.headers, **self._of_commit(key, behind)})
+        last = self._store(puts, [first, *of_rows, *others], self._rows)
+        new = self._written({key: puts[key]}, last - behind)
+        new |= self._written(beside, last - len(others) + 1)
         self._tidy({each: new[each] for each, (put, _) in beside.items() if put is None})
         return new[key]
 
-    def _before(self, key: str) -> str | None:
+    def _of_commit(self, key: str, behind: int) -> dict[str, str]:
+        """By which what is left of it is understood, should the stream lose its end.
+
+        The cell of a redrive is none of a partition: there the cells of letters say what counts, and they come last.
+        """
         known: _Known | None = self._client.known.get(cell_of(self._progress, key))
-        return None if known is None or known.value is None else known.value.decode()
+        if known is None or known.value is None or _is_of_redrive(key):
+            return {}
+        return {BEHIND: str(behind), BEFORE: known.value.decode()}
 
     def _messages(self, cells: Puts) -> list[Message]:
         """Raises Moved, InDoubt."""
@@ -309,6 +314,11 @@ class NatsCells:
         except ApiError as error:
             if error.meaning is not Meaning.NO_MESSAGE:
                 raise self._client.as_error(error) from error
+
+
+def _is_of_redrive(key: str) -> bool:
+    """No user's name of a sink holds a dot."""
+    return "." in key.split("/")[3]
 
 
 def _taken(found: Message | Verdict, index: int) -> Message:

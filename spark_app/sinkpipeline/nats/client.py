@@ -14,28 +14,24 @@ import logging
 import ssl
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import nats.errors
 from nats.aio.client import Client as NatsConnection
 from nats.aio.msg import Msg
 
-from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.nats.codes import Meaning, meaning
+from sinkpipeline.nats.log_in import CONNECT_TIMEOUT_S, options_of
 from sinkpipeline.nats.loop import run
 from sinkpipeline.nats.settings import Connection
 
 _LOG = logging.getLogger("sinkpipeline.nats")
 T = TypeVar("T")
 
-CONNECT_TIMEOUT_S = 10.0
 ANSWER_S = 30.0
 """How long one answer is waited for."""
-PING_S = 10
-"""After two of them without an answer a connection is given up."""
 _OPEN_REQUESTS = 100
 
 _LOG_IN = "check auth of the sink, its Secrets, and the accounts and users of the server"
@@ -167,7 +163,7 @@ class Client:
         await self._drop()
         if self._only is not None:
             raise nats.errors.ConnectionClosedError
-        options = self._options()
+        options = options_of(self._connection)
         addresses = self._connection.addresses
         for tried in range(len(addresses)):
             address = addresses[(self._next + tried) % len(addresses)]
@@ -210,32 +206,6 @@ class Client:
                 await session.close()
             raise
         return session
-
-    def _options(self) -> dict[str, Any]:
-        """Raises SinkPipelineError: SecretNotFound."""
-        connection = self._connection
-        found: dict[str, Any] = {
-            "name": "sinkpipeline",
-            "allow_reconnect": False,
-            "connect_timeout": CONNECT_TIMEOUT_S,
-            "ping_interval": PING_S,
-            "max_outstanding_pings": 2,
-            "no_echo": True,
-        }
-        if connection.user is not None:
-            found["user"] = connection.user
-        if connection.password_file is not None:
-            found["password"] = _secret(connection.password_file, "passwordSecretRef")
-        if connection.token_file is not None:
-            found["token"] = _secret(connection.token_file, "tokenSecretRef")
-        if connection.nkey_file is not None:
-            found["nkeys_seed_str"] = _secret(connection.nkey_file, "nkeySecretRef")
-        if connection.creds_file is not None:
-            _secret(connection.creds_file, "credsSecretRef")
-            found["user_credentials"] = connection.creds_file
-        if connection.tls is not None:
-            found["tls"] = _tls(connection)
-        return found
 
     async def _call(self, session: NatsConnection, call: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         payload = json.dumps(arguments).encode() if arguments else b""
@@ -368,28 +338,6 @@ def _is_refusal(error: BaseException) -> bool:
         "user credentials",
     )
     return isinstance(error, nats.errors.AuthorizationError | ssl.SSLError) or any(each in text for each in said)
-
-
-def _tls(connection: Connection) -> ssl.SSLContext:
-    tls = connection.tls
-    if tls is None:
-        raise ValueError("the connection is not encrypted")
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file or system_authorities())
-        if tls.certificate_file is not None:
-            context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except OSError as error:
-        raise SinkPipelineError(
-            Reason.SECRET_INVALID, f"a file of auth.tls can't be used: {error}", "check caSecretRef and certSecretRef"
-        ) from error
-    return context
-
-
-def _secret(path: str, name: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkPipelineError(Reason.SECRET_NOT_FOUND, f"{path} can't be read: {error}", f"check {name}") from error
 
 
 def _headers(block: bytes) -> dict[str, str]:

@@ -14,8 +14,9 @@ from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.nats.cells import MOST_MESSAGES, NatsCells
 from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.ledger import NatsLedger
-from sinkpipeline.nats.session import NatsClaim
+from sinkpipeline.nats.session import NatsClaim, row_place, stream_changed
 from sinkpipeline.nats.settings import SinkSettings
+from sinkpipeline.nats.stream import reading
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.letters import LettersElsewhere
@@ -76,6 +77,23 @@ class NatsPorts:
     @property
     def kind(self) -> NatsKind:
         return NATS
+
+    def row_cells(self, target: str) -> NatsCells:
+        """Those of the ledger, which commit rows too; `target`: the id of the stream.
+
+        Raises:
+            SinkPipelineError: TopicsChanged, SinkUnreachable, ...
+        """
+        settings, found = self.settings, self.target.info()
+        if found is None or found.id != target:
+            raise stream_changed(settings.stream.name)
+        with reading(self.client):
+            size = self.client.max_payload
+        place = row_place(settings, found, size)
+        return NatsCells(self.client, settings.stream.name, settings.progress_subject, place)
+
+    def check_redrive(self) -> None:
+        """What a redrive does, a run does too."""
 
     @property
     def target(self) -> NatsStream:

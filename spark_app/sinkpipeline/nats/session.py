@@ -65,13 +65,13 @@ class NatsClaim(CellClaim):
             found = info(self._client, self._settings.stream.name)
             size = self._client.max_payload
         if found is None or found.id != self._stream:
-            raise SinkPipelineError(
-                Reason.TOPICS_CHANGED,
-                f"stream {self._settings.stream.name} was deleted or re-created",
-                "the sink starts again",
-            )
+            raise stream_changed(self._settings.stream.name)
         self._own.rows_go(row_place(self._settings, found, size))
         super()._check()
+
+
+def stream_changed(name: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.TOPICS_CHANGED, f"stream {name} was deleted or re-created", "the sink starts again")
 
 
 def row_place(settings: SinkSettings, found: StreamInfo, max_payload: int) -> RowPlace:

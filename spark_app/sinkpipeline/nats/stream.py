@@ -9,10 +9,10 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
-from sinkpipeline.nats.client import ApiError, Client
+from sinkpipeline.nats.client import ApiError, Client, Message
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.subjects import matches
+from sinkpipeline.nats.subjects import cell_of, matches
 
 API_LEVEL = 2
 """Of the first servers that have atomic batches: 2.12."""
@@ -132,43 +132,65 @@ def check_stream(found: StreamInfo, settings: SinkSettings) -> None:
 
 
 def _unsuitable(found: StreamInfo, settings: SinkSettings) -> Iterator[tuple[str, str]]:
-    config, edit = found.config, f"nats stream edit {found.name}"
-    another = "name another stream, or let it be created"
-    if config.get("mirror"):
-        yield "is a mirror, which takes no messages", "name the stream that it mirrors"
-    if config.get("sealed"):
-        yield "is sealed: it takes no messages any more", another
-    if config.get("retention") != "limits":
-        yield f"has retention {config.get('retention')}: consumers would take the progress away", another
-    if config.get("storage") != "file":
-        yield "is kept in memory: a restart of the server takes what was acknowledged", another
-    if config.get("subject_transform"):
-        yield "has a subject transform: the progress would not be found again", another
-    if config.get("allow_msg_counter"):
-        yield "is one of counters", another
-    if not config.get("allow_atomic"):
+    yield from _strange(found.config)
+    yield from _forgetful(found)
+    edit = f"nats stream edit {found.name}"
+    if not found.config.get("allow_atomic"):
         yield "takes no atomic batches (allow_atomic is off)", f"{edit} --allow-batch"
+    wanted = {"where the progress is kept": settings.own_subjects, "the subject of rows": settings.subject}
+    for what, subject in wanted.items():
+        if subject is not None and not found.takes(subject):
+            yield f"does not take {subject}, {what}", f"{edit} --subjects '{','.join((*found.subjects, subject))}'"
+
+
+_ANOTHER = "name another stream, or let it be created"
+
+
+def _strange(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a stream is for all of its life."""
+    strange = {
+        "is a mirror, which takes no messages": config.get("mirror"),
+        "is sealed: it takes no messages any more": config.get("sealed"),
+        f"has retention {config.get('retention')}: consumers would take the progress away": config.get("retention")
+        != "limits",
+        "is kept in memory: a restart of the server takes what was acknowledged": config.get("storage") != "file",
+        "has a subject transform: the progress would not be found again": config.get("subject_transform"),
+        "is one of counters": config.get("allow_msg_counter"),
+    }
+    for fact, is_so in strange.items():
+        if is_so:
+            yield fact, _ANOTHER
+
+
+def _forgetful(found: StreamInfo) -> Iterator[tuple[str, str]]:
+    """Limits by which the progress of a partition goes that gets no new records."""
+    config, edit = found.config, f"nats stream edit {found.name}"
     if int(config.get("max_age", 0)) > 0 and not found.keeps_cells:
-        yield (
-            "has max_age, and messages that don't expire are not allowed (allow_msg_ttl is off): the progress of a "
-            "partition without new records would expire",
-            f"{edit} --allow-msg-ttl",
-        )
+        fact = "has max_age, and messages that don't expire are not allowed (allow_msg_ttl is off)"
+        yield f"{fact}: the progress of a partition without new records would expire", f"{edit} --allow-msg-ttl"
     if config.get("discard") != "new" and any(int(config.get(each, -1)) > 0 for each in ("max_msgs", "max_bytes")):
-        yield (
-            "discards old messages where it is full (discard: old, with max_msgs or max_bytes): the progress of a "
-            "partition without new records would be discarded",
-            f"{edit} --discard new, or limit it by --max-age alone",
-        )
+        fact = "discards old messages where it is full (discard: old, with max_msgs or max_bytes)"
+        remedy = f"{edit} --discard new, or limit it by --max-age alone"
+        yield f"{fact}: the progress of a partition without new records would be discarded", remedy
     if config.get("discard_new_per_subject"):
-        yield "discards new messages of a subject, and a cell of the progress is written again and again", another
-    if not found.takes(settings.own_subjects):
-        yield (
-            f"does not take {settings.own_subjects}, where the progress is kept",
-            f"{edit} --subjects '{','.join((*found.subjects, settings.own_subjects))}'",
-        )
-    if settings.subject is not None and not found.takes(settings.subject):
-        yield (
-            f"does not take {settings.subject}, the subject of rows",
-            f"{edit} --subjects '{','.join((*found.subjects, settings.subject))}'",
-        )
+        yield "discards new messages of a subject, and the progress is written to one again and again", _ANOTHER
+
+
+_NEVER = str(2**63 - 1)
+
+
+def check_writes(client: Client, settings: SinkSettings) -> None:
+    """That rows and cells may be published: by messages that expect a sequence which no subject has, so none stays.
+
+    Raises:
+        SinkPipelineError: SinkRefused, ...
+    """
+    for subject in (cell_of(settings.progress_subject, settings.id.meta_key), settings.subject):
+        if subject is None:
+            continue
+        with reading(client):
+            try:
+                client.publish([Message(subject, b"", {"Nats-Expected-Last-Subject-Sequence": _NEVER})])
+            except ApiError as error:
+                if error.meaning is not Meaning.MOVED:
+                    raise

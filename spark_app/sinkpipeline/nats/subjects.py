@@ -45,10 +45,10 @@ def key_of(progress: str, subject: str) -> str:
 def matches(pattern: str, subject: str) -> bool:
     """Whether a subject, or all that a pattern stands for, is among what another pattern stands for."""
     wanted, given = pattern.split("."), subject.split(".")
-    for at, token in enumerate(wanted):
-        if token == ">":
+    for at, part in enumerate(wanted):
+        if part == ">":
             return len(given) > at
-        if at >= len(given) or (given[at] == ">") or (token not in ("*", given[at])):
+        if at >= len(given) or given[at] == ">" or part not in ("*", given[at]):
             return False
     return len(wanted) == len(given)
 
@@ -61,9 +61,9 @@ def why_no_subject(subject: str, *, pattern: bool = False) -> str | None:
         return f"is longer than {_LONGEST} bytes"
     if any(each.isspace() or not each.isprintable() for each in subject):
         return "has a space, or a character that can't be printed"
-    tokens = subject.split(".")
-    if not all(tokens):
+    parts = subject.split(".")
+    if not all(parts):
         return "has an empty token"
-    if not pattern and any(each in ("*", ">") for each in tokens):
+    if not pattern and any(each in ("*", ">") for each in parts):
         return "has a wildcard"
     return None

@@ -15,7 +15,7 @@ from sinkpipeline.core.topics import Topic, data_topic_lost
 from sinkpipeline.nats.client import ApiError, Client
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import StreamInfo, check_server, check_stream, counted, info, reading
+from sinkpipeline.nats.stream import StreamInfo, check_server, check_stream, check_writes, counted, info, reading
 from sinkpipeline.nats.subjects import matches
 
 _ANY_BYTES = 1_000_000_000
@@ -144,6 +144,7 @@ class NatsStream:
         if found is None or found.id != target.id:
             raise _again(f"stream {self.name} was deleted or re-created")
         check_stream(found, self.settings)
+        check_writes(self.client, self.settings)
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - compared as a message is made
         return STREAM_LIMITS

@@ -183,6 +183,18 @@ class NatsSink:
     def purge(self, **which: Any) -> None:
         api(self.direct, f"STREAM.PURGE.{self.stream}", **which)
 
+    def publish(self, subject: str, payload: bytes) -> None:
+        """By somebody else."""
+
+        async def published() -> None:
+            session = await connected(self.direct)
+            try:
+                await session.request(subject, payload, timeout=10)
+            finally:
+                await session.close()
+
+        awaited(published())
+
     def rows(self) -> list[tuple[str, dict[str, str], bytes]]:
         """Subject, headers and payload of all that are no cells, in their order."""
         found = messages(self.direct, self.stream)
