@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from servers.local_process import HOST, LocalProcess, free_ports
+from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
 from servers.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ def program() -> Path | None:
         return beside
     found = shutil.which("nats-server")
     return None if found is None else Path(found)
+
+
+def old_program() -> Path | None:
+    """A server before 2.12, unpacked by `dev/install.sh nats-old`; None where it was not."""
+    found = sorted(cache_directory().glob("nats-*/nats-server"))
+    return found[-1] if found else None
 
 
 class LocalNats:

@@ -23,7 +23,7 @@ from nats.aio.msg import Msg
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.nats.codes import Meaning, meaning
-from sinkpipeline.nats.log_in import CONNECT_TIMEOUT_S, options_of
+from sinkpipeline.nats.log_in import CONNECT_TIMEOUT_S, Unencrypted, options_of
 from sinkpipeline.nats.loop import run
 from sinkpipeline.nats.settings import Connection
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 ANSWER_S = 30.0
 """How long one answer is waited for."""
+_CLOSE_S = 2.0
 _OPEN_REQUESTS = 100
 
 _LOG_IN = "check auth of the sink, its Secrets, and the accounts and users of the server"
@@ -163,13 +164,12 @@ class Client:
         await self._drop()
         if self._only is not None:
             raise nats.errors.ConnectionClosedError
-        options = options_of(self._connection)
         addresses = self._connection.addresses
         for tried in range(len(addresses)):
             address = addresses[(self._next + tried) % len(addresses)]
             try:
-                self._session = await self._made(address, options)
-            except (OSError, nats.errors.Error, asyncio.TimeoutError) as error:
+                self._session = await self._made(address)
+            except (OSError, nats.errors.Error, asyncio.TimeoutError, Unencrypted) as error:
                 if tried + 1 == len(addresses) or _is_refusal(error):
                     self._next += 1
                     raise
@@ -183,7 +183,8 @@ class Client:
             raise ValueError("no server is named")
         return self._session
 
-    async def _made(self, address: str, options: Mapping[str, Any]) -> NatsConnection:
+    async def _made(self, address: str) -> NatsConnection:
+        options, context = options_of(self._connection)
         session, closed = NatsConnection(), asyncio.Event()
         self._closed, self._violation = closed, None
 
@@ -201,9 +202,10 @@ class Client:
                 session.connect(f"nats://{address}", error_cb=error, closed_cb=end, disconnected_cb=end, **options),
                 CONNECT_TIMEOUT_S,
             )
+            if context is not None:
+                context.check()
         except BaseException:
-            with contextlib.suppress(Exception):
-                await session.close()
+            await _end(session)
             raise
         return session
 
@@ -253,7 +255,7 @@ class Client:
         was = self.made
         try:
             return run(awaited(), seconds)
-        except (OSError, asyncio.TimeoutError, nats.errors.Error, nats.errors.ConnectionClosedError) as error:
+        except (OSError, asyncio.TimeoutError, nats.errors.Error, Unencrypted) as error:
             # Whatever it says later is no answer to what is asked next.
             had = self._session is not None
             violation = self._violation
@@ -324,20 +326,17 @@ class Client:
 
 async def _end(session: NatsConnection) -> None:
     with contextlib.suppress(Exception):
-        await session.close()
+        # One that is not in order may never be closed.
+        await asyncio.wait_for(session.close(), _CLOSE_S)
 
 
 def _is_refusal(error: BaseException) -> bool:
     text = str(error).lower()
-    said = (
-        "authorization violation",
-        "authentication",
-        "nkey",
-        "secure connection",
-        "tls required",
-        "user credentials",
-    )
-    return isinstance(error, nats.errors.AuthorizationError | ssl.SSLError) or any(each in text for each in said)
+    kinds = nats.errors.AuthorizationError | ssl.SSLError | Unencrypted
+    return isinstance(error, kinds) or any(each in text for each in _SAID_OF_A_LOG_IN)
+
+
+_SAID_OF_A_LOG_IN = ("authorization violation", "authentication", "nkey", "secure connection", "tls required")
 
 
 def _headers(block: bytes) -> dict[str, str]:

@@ -10,6 +10,7 @@ from sinkpipeline.cells.ledger import CellHold, CellLedger, Place
 from sinkpipeline.cells.store import Cells
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
+from sinkpipeline.nats.target import NatsStream
 
 
 class NatsHold(CellHold):
@@ -31,6 +32,9 @@ class NatsLedger(CellLedger):
 
     @override
     def hold(self, *, source_topics: int) -> CellHold:
+        """Before anything is written into a stream that would not keep it."""
+        if isinstance(self.kept_in, NatsStream):
+            self.kept_in.check()
         hold = NatsHold(self.cells, self.sink, self.kept_in, tells_faults=self.tells_faults)
         hold.take()
         return hold

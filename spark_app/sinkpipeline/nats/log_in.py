@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.nats.settings import Connection
 
 CONNECT_TIMEOUT_S = 10.0
@@ -15,12 +19,46 @@ PING_S = 10
 """After two of them without an answer a connection is given up."""
 
 
-def options_of(connection: Connection) -> dict[str, Any]:
-    """The client's. It never makes a connection again by itself: what was read on one means nothing on another.
+class Unencrypted(Exception):
+    """The server asks for no encryption, and nothing was sent to it that is secret."""
+
+
+class Context(ssl.SSLContext):
+    """One connection's. The client encrypts only if the server asks for it: this knows whether it did."""
+
+    is_used = False
+
+    @override
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        self.is_used = True
+        return super().wrap_bio(*arguments, **named)
+
+    def check(self) -> None:
+        """Raises Unencrypted."""
+        if not self.is_used:
+            raise Unencrypted("the server does not encrypt connections, and the sink has auth.tls")
+
+
+def options_of(connection: Connection) -> tuple[dict[str, Any], Context | None]:
+    """The client's, for one connection, and by what that is encrypted.
+
+    It never makes a connection again by itself: what was read on one means nothing on another.
 
     Raises:
         SinkPipelineError: SecretNotFound, SecretInvalid.
     """
+    context = None if connection.tls is None else _context(connection.tls)
+
+    def told(text: str) -> Callable[[], str]:
+        """What is secret, once it is known that nobody else reads it."""
+
+        def tell() -> str:
+            if context is not None:
+                context.check()
+            return text
+
+        return tell
+
     found: dict[str, Any] = {
         "name": "sinkpipeline",
         "allow_reconnect": False,
@@ -32,25 +70,27 @@ def options_of(connection: Connection) -> dict[str, Any]:
     if connection.user is not None:
         found["user"] = connection.user
     if connection.password_file is not None:
-        found["password"] = _secret(connection.password_file, "passwordSecretRef")
+        found["password"] = told(_secret(connection.password_file, "passwordSecretRef"))
     if connection.token_file is not None:
-        found["token"] = _secret(connection.token_file, "tokenSecretRef")
+        found["token"] = told(_secret(connection.token_file, "tokenSecretRef"))
     if connection.nkey_file is not None:
         found["nkeys_seed_str"] = _secret(connection.nkey_file, "nkeySecretRef")
     if connection.creds_file is not None:
         _secret(connection.creds_file, "credsSecretRef")
         found["user_credentials"] = connection.creds_file
-    if connection.tls is not None:
-        found["tls"] = _tls(connection)
-    return found
+    if context is not None:
+        found["tls"] = context
+    return found, context
 
 
-def _tls(connection: Connection) -> ssl.SSLContext:
-    tls = connection.tls
-    if tls is None:
-        raise ValueError("the connection is not encrypted")
+def _context(tls: Tls) -> Context:
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file or system_authorities())
+        context = Context(ssl.PROTOCOL_TLS_CLIENT)
+        authorities = tls.ca_file or system_authorities()
+        if authorities is None:
+            context.load_default_certs()
+        else:
+            context.load_verify_locations(cafile=authorities)
         if tls.certificate_file is not None:
             context.load_cert_chain(tls.certificate_file, tls.key_file)
     except OSError as error:

@@ -139,9 +139,17 @@ class NatsStream:
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - they are one stream
         if self.letters is not None:
             self.letters.take(letters)
+        self.check(target.id)
+
+    def check(self, known: str | None = None) -> None:
+        """That rows and progress are safe in it, and may be written; `known`: the id that it had.
+
+        Raises:
+            SinkPipelineError: SinkRefused, TopicsChanged, ...
+        """
         check_server(self.client)
         found = self.info()
-        if found is None or found.id != target.id:
+        if found is None or known not in (None, found.id):
             raise _again(f"stream {self.name} was deleted or re-created")
         check_stream(found, self.settings)
         check_writes(self.client, self.settings)
