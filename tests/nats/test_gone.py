@@ -16,7 +16,7 @@ from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.nats import client
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.reset import SinkReset
-from support.sink.nats_sink import P0, P1, NatsSink
+from support.sink.nats_sink import P0, P1, NatsSink, api
 from support.sink.starts import refusal
 
 pytestmark = pytest.mark.timeout(120)
@@ -91,6 +91,19 @@ def test_a_version_of_another_connection_is_not_believed(sink: NatsSink) -> None
     with pytest.raises(Moved):
         cells.put({key: (cell.value, cell.version)})
     assert cells.read([key])[key].version == new
+
+
+def test_a_subject_that_is_another_streams_by_now_gets_nothing(sink: NatsSink) -> None:
+    """It has no such cell, as a first start expects."""
+    sink.create()
+    cells, key = sink.ports().ledger.cells, sink.settings.id.meta_key
+    cells.read([key])
+    sink.update(subjects=[f"unused.{sink.name}"])
+    other = {**sink.ports().target._asked(), "name": f"OTHER-{sink.name}"}
+    assert "error" not in api(sink.direct, f"STREAM.CREATE.OTHER-{sink.name}", **other)
+    refusal(lambda: cells.put({key: (b"{}", None)}), Reason.TOPICS_CHANGED)
+    refusal(lambda: cells.put({key: (b"{}", None), f"{key}2": (b"{}", None)}), Reason.TOPICS_CHANGED)
+    assert api(sink.direct, f"STREAM.INFO.OTHER-{sink.name}")["state"]["messages"] == 0
 
 
 def test_a_server_that_answers_nobody_is_an_outage(

@@ -12,7 +12,7 @@ from servers.nats import LocalNats, old_program
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.nats.client import Client, Message
-from sinkpipeline.nats.look import check_rights
+from sinkpipeline.nats.look import check_reached, check_rights
 from sinkpipeline.nats.stream import StreamInfo
 from support.sink.nats_sink import NatsSink
 from support.sink.starts import refusal
@@ -135,5 +135,5 @@ def test_a_server_that_is_gone_is_an_outage(sink: NatsSink) -> None:
     with closing(Client(sink.settings.connection)) as client:
         client.connect()
         away = NatsSink("127.0.0.1:1")
-        refusal(away.driver, Reason.SINK_UNREACHABLE)
+        refusal(lambda: check_reached(away.settings), Reason.SINK_UNREACHABLE)
         assert client.publish([Message("$JS.API.INFO", b"", {})])["api"]["level"] >= 2

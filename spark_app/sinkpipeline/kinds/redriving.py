@@ -172,9 +172,11 @@ class CellRedrive(Redrive):
             found["counting"] += len(own)
             found["repeated"] += len(fates.repeated) + len(fates.counting) - len(own)
             found["uncounted"] += len(fates.uncounted)
+        called = self.ports.settings.data.called
         if self._reopened:
+            store = "database" if called == "table" else called
             yield (
-                f"{len(self._reopened)} letters were redriven before, and their rows are lost: the database went back, "
+                f"{len(self._reopened)} letters were redriven before, and their rows are lost: the {store} went back, "
                 "as by a restore; they are pending again"
             )
         if found["repeated"]:
@@ -182,8 +184,8 @@ class CellRedrive(Redrive):
         if found["uncounted"]:
             yield (
                 f"{found['uncounted']} of them don't count, and stay pending: the progress does not say that their "
-                "records were handled as dead letters; their rows may be in the table already, or a run may deliver "
-                "them"
+                f"records were handled as dead letters; their rows may be in the {called} already, or a run may "
+                "deliver them"
             )
         if found["counting"]:
             yield from self.warnings

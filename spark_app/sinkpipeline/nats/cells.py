@@ -157,8 +157,8 @@ class NatsCells:
         keys = list(cells)
         for begin in range(0, len(keys), MOST_MESSAGES):
             part = {key: cells[key] for key in keys[begin : begin + MOST_MESSAGES]}
-            messages = self._messages(part)
-            last = self._store(part, messages)
+            with self._on_one_connection():
+                last = self._store(part, self._messages(part))
             found.update(self._written(part, last - len(part) + 1))
         self._tidy({key: version for key, version in found.items() if cells[key][0] is None})
         return {key: None if cells[key][0] is None else version for key, version in found.items()}
@@ -170,12 +170,13 @@ class NatsCells:
         if len(puts) + len(rows) > MOST_MESSAGES:
             text = f"its {len(rows)} rows don't fit into one batch, which takes {MOST_MESSAGES - len(puts)}"
             raise RecordRefused(Verdict(ErrorClass.TOO_MANY_ROWS, text))
-        first, *others = self._messages(puts)
         of_rows = [_taken(self._rows.message(row), index) for index, row in enumerate(rows)]
-        behind = len(of_rows) + len(others)
-        if behind:
-            first = replace(first, headers={**first.headers, **self._of_commit(key, behind)})
-        last = self._store(puts, [first, *of_rows, *others], self._rows)
+        with self._on_one_connection():
+            first, *others = self._messages(puts)
+            behind = len(of_rows) + len(others)
+            if behind:
+                first = replace(first, headers={**first.headers, **self._of_commit(key, behind)})
+            last = self._store(puts, [first, *of_rows, *others], self._rows)
         new = self._written({key: puts[key]}, last - behind)
         new |= self._written(beside, last - len(others) + 1)
         self._tidy({each: new[each] for each, (put, _) in beside.items() if put is None})
@@ -197,7 +198,7 @@ class NatsCells:
         for key, (value, version) in cells.items():
             subject = cell_of(self._progress, key)
             self._check_version(key, subject, version)
-            headers = {_EXPECTED: str(version or 0)}
+            headers = {_EXPECTED: str(version or 0), "Nats-Expected-Stream": self._stream}
             if self._keeps_cells:
                 headers["Nats-TTL"] = "never"
             found.append(Message(subject, value or b"", headers))
@@ -213,8 +214,6 @@ class NatsCells:
     def _check_version(self, key: str, subject: str, version: Version) -> None:
         if version is None:
             return
-        # Before that, the connection is made anew, where it has ended.
-        self._client.connect_again()
         known: _Known | None = self._client.known.get(subject)
         if known is None or known.seq < version:
             raise InDoubt(f"the cell {key} was read on another connection", aborted=True)
@@ -240,8 +239,7 @@ class NatsCells:
             messages[-1] = replace(messages[-1], headers={**messages[-1].headers, "Nats-Batch-Commit": "1"})
         failpoint("nats-before-batch")
         try:
-            with self._on_one_connection():
-                answer = self._client.publish(messages)
+            answer = self._client.publish(messages)
         except ApiError as error:
             raise self._why(error, cells, rows, len(messages)) from error
         if len(messages) > 1 and (answer.get("batch") != batch or answer.get("count") != len(messages)):
@@ -255,9 +253,9 @@ class NatsCells:
 
     @contextmanager
     def _on_one_connection(self) -> Iterator[None]:
-        """What was compared with what is known of this connection is written on no other one."""
-        made = self._client.made
-        self._client.stay(made)
+        """What is compared with what is known of this connection is written on no other one."""
+        self._client.connect_again()
+        self._client.stay(self._client.made)
         try:
             yield
         finally:

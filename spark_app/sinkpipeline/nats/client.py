@@ -159,7 +159,8 @@ class Client:
     # In the loop
 
     async def _connected(self) -> NatsConnection:
-        if self._session is not None and self._session.is_connected:
+        is_good = self._session is not None and self._session.is_connected
+        if self._session is not None and is_good and self._only in (None, self.made):
             return self._session
         await self._drop()
         if self._only is not None:

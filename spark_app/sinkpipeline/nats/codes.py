@@ -28,6 +28,7 @@ class Meaning(enum.Enum):
 _CODES = {
     10037: Meaning.NO_MESSAGE,
     10059: Meaning.NO_STREAM,
+    10060: Meaning.NO_STREAM,  # the subject is of another stream by now
     10071: Meaning.MOVED,  # wrong last sequence: N
     10164: Meaning.MOVED,  # wrong last sequence
     10176: Meaning.INCOMPLETE,

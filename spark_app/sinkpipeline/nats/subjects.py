@@ -1,6 +1,7 @@
 """Subjects: those of cells, and which of them match.
 
-A key's part is one token, whatever is in it: what a token can't hold is percent-encoded.
+A key's part is one token, whatever is in it: what a token can't hold is percent-encoded. The redrive of a sink has its
+cells below those of the sink, as a stream takes no others for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ _LONGEST = 2_000
 """A server ends the connection of whoever sends a line of more than 4096 bytes, which holds the subject and a reply."""
 
 
+_OF_A_SINK = ("meta", "p", "d")
+"""What stands behind the name of a sink in its keys."""
+
+
 def _token(part: str) -> str:
     # Of what `quote` leaves alone only the dot means something to NATS.
     return quote(part, safe="").replace(".", "%2E")
@@ -22,8 +27,10 @@ def _token(part: str) -> str:
 
 def cells_of(progress: str, prefix: str) -> str:
     """The subject below which the cells are whose keys begin so; `progress`: that of all sinks."""
-    parts = prefix.removeprefix(f"{PROTOCOL_PREFIX}/").rstrip("/").split("/")
-    return ".".join((progress, _SCHEME, *map(_token, parts)))
+    identity, sink, *rest = prefix.removeprefix(f"{PROTOCOL_PREFIX}/").rstrip("/").split("/")
+    name, dot, redrive = sink.partition(".")
+    own = (name, redrive) if dot else (sink,)
+    return ".".join((progress, _SCHEME, *map(_token, (identity, *own, *rest))))
 
 
 def metas_of(progress: str) -> str:
@@ -38,8 +45,10 @@ def cell_of(progress: str, key: str) -> str:
 
 def key_of(progress: str, subject: str) -> str:
     """The key of the cell with this subject."""
-    tokens = subject.removeprefix(f"{progress}.{_SCHEME}.").split(".")
-    return "/".join((PROTOCOL_PREFIX, *map(unquote, tokens)))
+    identity, sink, *rest = map(unquote, subject.removeprefix(f"{progress}.{_SCHEME}.").split("."))
+    if rest and rest[0] not in _OF_A_SINK:
+        sink, rest = f"{sink}.{rest[0]}", rest[1:]
+    return "/".join((PROTOCOL_PREFIX, identity, sink, *rest))
 
 
 def matches(pattern: str, subject: str) -> bool:
