@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
+from servers.nats import LocalNats
 from sinkpipeline.core.errors import Reason
-from support.sink.nats_sink import P0, NatsSink, messages
+from sinkpipeline.sinks.contract import RowBatch
+from support.sink.nats_sink import P0, NatsSink, batch, messages
 from support.sink.starts import refusal
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -38,3 +43,34 @@ def test_a_restart_goes_on_where_the_cells_say(sink: NatsSink) -> None:
     sink.driver().drain()
     refusal(first.batch, Reason.SUPERSEDED)
     assert sink.delivered() == sink.once
+
+
+def test_a_commit_has_at_most_999_rows(nats: LocalNats) -> None:
+    sink = NatsSink(nats.address, ends={P0: 2_500})
+    sink.driver(step=2_500).drain()
+    assert sink.delivered() == sink.once
+    found = messages(sink.direct, sink.stream)
+    assert [each[2]["Sinkpipeline-Behind"] for each in found if "Sinkpipeline-Behind" in each[2]] == [
+        *("999", "999", "502")
+    ]
+    sink.close()
+
+
+def test_a_record_with_more_rows_than_a_batch_takes_is_refused_alone(sink: NatsSink) -> None:
+    def exploded(_partition: object, offsets: range) -> RowBatch:
+        rows = {each: 1_000 if each == 2 else 1 for each in offsets}
+        values: list[bytes | None] = [b"0:%d" % each for each, count in rows.items() for _ in range(count)]
+        firsts = [0, *itertools.accumulate(rows.values())]
+        return replace(batch(offsets, values), firsts=firsts)
+
+    error = refusal(sink.driver(step=12, make=exploded).drain, Reason.RECORD_REFUSED)
+    assert "1000 rows don't fit into one batch" in error.message
+    assert sink.delivered().keys() == {(0, 0), (0, 1)}
+
+
+def test_rows_expire_and_the_progress_does_not(sink: NatsSink) -> None:
+    sink.create(max_age=10**8)
+    sink.driver(step=12).drain()
+    wait_until(lambda: not sink.rows(), "the rows have expired")
+    states = sink.driver().delivery.progress.partitions
+    assert {each: state.next for each, state in states.items()} == sink.ends
