@@ -14,6 +14,7 @@ from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds import lettered, opened
 from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.lines import values
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 
@@ -62,6 +63,13 @@ def change_of(settings: SinkSettings, line: bytes | None) -> TableChange | None:
     if deletes:
         return TableChange(table.label, "delete", {name: found[name] for name in upsert.key}, order)
     return TableChange(table.label, "upsert", found, order)
+
+
+def subject_of(settings: SinkSettings, key: bytes | None) -> str | None:
+    """Of a message that can be delivered; None of a row that is none."""
+    if not isinstance(settings, NatsSettings):
+        return None
+    return (settings.subject or "") if key is None else key.decode(errors="replace")
 
 
 def letters_topic(settings: SinkSettings) -> str | None:
