@@ -116,3 +116,43 @@ class LocalNats:
                 return stream.recv(4) == b"INFO" and "Server is ready" in (self.directory / "log").read_text()
         except OSError:
             return False
+
+
+class LocalNatsCluster:
+    """Three servers with JetStream, which replicate their streams."""
+
+    def __init__(self, servers: int = 3) -> None:
+        routes = free_ports(servers)
+        urls = [f"nats://{HOST}:{port}" for port in routes]
+        self.servers = [
+            LocalNats(
+                settings={
+                    "server_name": f"n{number}",
+                    "cluster": {"name": "three", "listen": f"{HOST}:{port}", "routes": urls, "no_advertise": True},
+                }
+            )
+            for number, port in enumerate(routes)
+        ]
+
+    @property
+    def address(self) -> str:
+        """Of all of them."""
+        return ",".join(each.address for each in self.servers)
+
+    def __enter__(self) -> Self:
+        try:
+            for each in self.servers:
+                each.__enter__()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for each in self.servers:
+            each.close()

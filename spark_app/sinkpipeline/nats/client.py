@@ -30,7 +30,7 @@ from sinkpipeline.nats.settings import Connection
 _LOG = logging.getLogger("sinkpipeline.nats")
 T = TypeVar("T")
 
-ANSWER_S = 30.0
+ANSWER_S = 10.0
 """How long one answer is waited for."""
 _CLOSE_S = 2.0
 _OPEN_REQUESTS = 100

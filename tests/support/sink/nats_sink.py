@@ -48,19 +48,19 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, _loop()).result(60)
 
 
-def api(address: str, call: str, **arguments: Any) -> dict[str, Any]:
+def api(address: str, call: str, *, seconds: float = 10, **arguments: Any) -> dict[str, Any]:
     """One call of JetStream's API, by a connection of its own."""
-    [found] = apis(address, [(call, arguments)])
+    [found] = apis(address, [(call, arguments)], seconds)
     return found
 
 
-def apis(address: str, calls: Collection[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def apis(address: str, calls: Collection[tuple[str, Mapping[str, Any]]], seconds: float = 10) -> list[dict[str, Any]]:
     async def asked() -> list[dict[str, Any]]:
         session = await connected(address)
         try:
             answers = [
                 await session.request(
-                    f"$JS.API.{call}", json.dumps(arguments).encode() if arguments else b"", timeout=10
+                    f"$JS.API.{call}", json.dumps(arguments).encode() if arguments else b"", timeout=seconds
                 )
                 for call, arguments in calls
             ]
