@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,11 +20,12 @@ from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.nats.look import check_reached
 from sinkpipeline.nats.settings import SinkSettings
-from support.cells import MemorySource
+from sinkpipeline.sinks.removal import SinkRemoval
+from support.cells import TOPIC, MemorySource
 from support.resource.manifests import SINK, changed, smallest
 from support.resource.streams import stream
 from support.sink.cell_driver import Driver
-from support.sink.nats_sink import ENDS
+from support.sink.nats_sink import ENDS, of_offsets
 from support.sink.starts import refusal
 from support.worlds.secure import pkcs8
 
@@ -140,3 +142,38 @@ def test_a_right_that_is_missing_is_named(tmp_path: Path) -> None:
             error = refusal(lambda: Driver(ports, ENDS), Reason.SINK_REFUSED)
         assert 'publish to "orders.all"' in error.message.lower()
         assert "docs/nats.md" in error.remedy
+
+
+def rights() -> list[str]:
+    """What docs/nats.md says."""
+    page = (Path(__file__).parents[2] / "docs" / "nats.md").read_text()
+    table = page.partition("| publish to | for |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    return [each for line in table.splitlines() for each in re.findall(r"`([$_][^`]+)`", line.split("|")[1])]
+
+
+@pytest.mark.parametrize("left_out", ["", "$JS.API.STREAM.PURGE.ORDERS"])
+def test_the_rights_of_the_page_are_enough(tmp_path: Path, left_out: str) -> None:
+    """To create a stream, to deliver, and to remove both; without the right to tidy up too."""
+    named = [each.replace("<identity>.<sink>", "default%2Eorders.copy") for each in rights()]
+    assert len(named) == 8, "the page names them all"
+    may = {"publish": ["orders.all", *(each for each in named if each != left_out)], "subscribe": ["_INBOX.>"]}
+    users = [{"user": "u", "password": "p", "permissions": may}]
+    with server_of(authorization={"users": users}) as running:
+        found = settings_of(running, tmp_path, {"username": "u", "passwordSecretRef": ref("password")}, password=b"p")
+        with closing(Client(found.connection)) as client:
+            ports = NatsPorts(found, MemorySource(ENDS), lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
+            driver = Driver(ports, ENDS, make=of_offsets)
+            driver.drain()
+            assert ports.target.describe({}) is not None
+            driver.delivery.close()
+            kept = ports.ledger.metas()
+            assert list(kept) == [found.id.meta_key]
+            hold = ports.ledger.hold(source_topics=1)
+            progress = hold.read(lambda seen: seen, lambda _meta: None)
+            hold.write(progress)
+            hold.fence(progress.partitions)
+            hold.remove(progress)
+            assert ports.ledger.observe().meta is None
+            assert SinkRemoval(ports=ports).carry_out() is None
+        for worker in driver.worker._shared.values():
+            worker.close()

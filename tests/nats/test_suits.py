@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,7 +15,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.nats.client import Client, Message
 from sinkpipeline.nats.look import check_reached, check_rights
 from sinkpipeline.nats.stream import StreamInfo
-from support.sink.nats_sink import NatsSink
+from support.sink.nats_sink import P0, NatsSink
 from support.sink.starts import refusal
 
 pytestmark = pytest.mark.timeout(60)
@@ -135,5 +136,10 @@ def test_a_server_that_is_gone_is_an_outage(sink: NatsSink) -> None:
     with closing(Client(sink.settings.connection)) as client:
         client.connect()
         away = NatsSink("127.0.0.1:1")
+        before = time.monotonic()
         refusal(lambda: check_reached(away.settings), Reason.SINK_UNREACHABLE)
+        other = NatsSink(f"127.0.0.1:1,{sink.address}", ends={P0: 3})
+        other.driver().drain()
+        other.close()
+        assert time.monotonic() - before < 5, "one that is away costs no time, where another one answers"
         assert client.publish([Message("$JS.API.INFO", b"", {})])["api"]["level"] >= 2

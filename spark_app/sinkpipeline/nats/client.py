@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 ANSWER_S = 10.0
 """How long one answer is waited for."""
-_CLOSE_S = 2.0
+_CLOSE_S = 1.0
 _OPEN_REQUESTS = 100
 
 _LOG_IN = "check auth of the sink, its Secrets, and the accounts and users of the server"
@@ -192,7 +192,12 @@ class Client:
         async def end() -> None:
             closed.set()
 
+        connecting = True
+
         async def error(found: Exception) -> None:
+            if connecting:
+                # Else the client tries the same server again, until its own time is over.
+                raise found
             if "permissions violation" in str(found).lower():
                 self._violation = str(found)
                 closed.set()
@@ -203,6 +208,7 @@ class Client:
                 session.connect(f"nats://{address}", error_cb=error, closed_cb=end, disconnected_cb=end, **options),
                 CONNECT_TIMEOUT_S,
             )
+            connecting = False
             if context is not None:
                 context.check()
         except BaseException:
