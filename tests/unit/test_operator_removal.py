@@ -45,6 +45,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     kafka = Kafka()
     sink = SimpleNamespace(connection=None)
     monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
+    monkeypatch.setattr(kafka_view, "cluster_of", lambda _: None)
     monkeypatch.setattr(KafkaClients, "admin", lambda *_: None)
     monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext([sink]))
     return kafka
