@@ -188,14 +188,14 @@ class Client:
         if self._session is not None:
             self._session.is_committing = True
         cursor.execute(b"COMMIT")
-        if self._session is not None:
-            self._session.is_committing = False
         # Of what has failed before the server says ROLLBACK, and that is no error.
         if cursor.statusmessage != "COMMIT":
             raise InDoubt(f"the server says {cursor.statusmessage} to COMMIT", aborted=True)
 
     def _begin(self, statements: bytes) -> psycopg.Cursor[Any]:
-        cursor = self._connected().execute(statements)
+        session = self._connected()
+        session.is_committing = False
+        cursor = session.execute(statements)
         while cursor.nextset():
             pass
         [(server, read_only, _)] = cursor.fetchall()
