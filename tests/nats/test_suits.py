@@ -90,6 +90,17 @@ def test_the_stream_that_is_created_is_as_the_manifest_says(sink: NatsSink) -> N
     assert sink.driver().started.drift == (f"{is_there}, {asked}",)
 
 
+def test_a_limit_that_is_set_under_a_running_driver_is_refused_before_it_takes_progress(sink: NatsSink) -> None:
+    driver = sink.driver()
+    driver.batch()
+    sink.update(discard="old", max_bytes=10**6)
+    error = refusal(driver.drain, Reason.SINK_REFUSED)
+    assert "discards old messages" in error.message
+    sink.update(discard="new")
+    sink.driver().drain()
+    assert sink.delivered() == sink.once
+
+
 @pytest.fixture(scope="module")
 def old() -> Iterator[LocalNats]:
     binary = old_program()

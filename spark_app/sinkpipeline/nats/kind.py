@@ -16,7 +16,7 @@ from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.ledger import NatsLedger
 from sinkpipeline.nats.session import NatsClaim, row_place, stream_changed
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import reading
+from sinkpipeline.nats.stream import check_stream, reading
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.letters import LettersElsewhere
@@ -106,7 +106,11 @@ class NatsPorts:
         return NatsLedger(cells, settings.id, self.target)
 
     def ids(self, topics: Collection[str]) -> Ids:
-        there = self.target.id()
+        """A limit that takes progress away, and that somebody has set since, is refused before it does."""
+        found = self.target.info()
+        if found is not None:
+            check_stream(found, self.settings)
+        there = None if found is None else found.id
         return Ids(self.source_ids(topics), there, there)
 
     def renew_clients(self) -> None:

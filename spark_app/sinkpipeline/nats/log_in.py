@@ -29,9 +29,17 @@ class Context(ssl.SSLContext):
     is_used = False
 
     @override
-    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """How asyncio begins to encrypt."""
         self.is_used = True
-        return super().wrap_bio(*arguments, **named)
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def check(self) -> None:
         """Raises Unencrypted."""
