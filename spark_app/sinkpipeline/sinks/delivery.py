@@ -157,6 +157,11 @@ class SinkDelivery:
         self._advance(plan.ranges)
         self._ended()
 
+    @property
+    def largest(self) -> float | None:
+        """The bytes that an offset gave in the last batches, at most; None where that is not known."""
+        return self._small.largest
+
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
         return self._hold.delivers and self._small.takes(plan)

@@ -3,8 +3,8 @@
 Spark 4.0 asks every column of an Arrow batch for its size after every row, which costs a third of the JVM's time with
 small rows. So there are as few columns as can be, and two ways to bound an Arrow batch's memory:
 
-- *counted*: `COUNTED_ROWS` rows, none larger than `COUNTED_ROW_BYTES`. A larger one is only marked, in
-  `notes`; then the sink starts again, measured.
+- *counted*: at most `COUNTED_ROWS` rows, fewer where the last ones were large (`core.batch.rows_at_once`), none larger
+  than `COUNTED_ROW_BYTES`. A larger one is only marked, in `notes`; then the sink starts again, measured.
 - *measured*: Spark's own way, by `spark.sql.execution.arrow.maxBytesPerBatch`. With large rows its price is nothing.
 
 `notes` is JSON text, null for most rows: `error` (why a record could not be decoded), `headers`, `oversized`.
@@ -86,11 +86,16 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
     return noted.selectExpr(*(f"{_COUNTED.get(name, name)} AS {name}" for name in (*names, "notes")))
 
 
-def count_batches(rows: DataFrame) -> None:
+def counted_rows(rows: DataFrame) -> int:
+    """The most rows of a counted Arrow batch, as the session of `rows` was given."""
+    wanted = int(rows.sparkSession.conf.get(_ROWS) or 0)
+    return min(wanted, COUNTED_ROWS) if wanted > 0 else COUNTED_ROWS
+
+
+def count_batches(rows: DataFrame, most: int) -> None:
     """Bounds the Arrow batches of jobs in the session of `rows`, a query's own, by count alone."""
     conf = rows.sparkSession.conf
-    wanted = int(conf.get(_ROWS) or 0)
-    conf.set(_ROWS, str(min(wanted, COUNTED_ROWS) if wanted > 0 else COUNTED_ROWS))
+    conf.set(_ROWS, str(most))
     conf.set(_BYTES, _DO_NOT_MEASURE)
 
 
