@@ -188,7 +188,9 @@ def _faults(sink: Sink) -> Iterator[Fault]:
     given = [name for name in KINDS if getattr(sink, name) is not None]
     if len(given) != 1:
         wrong = f"stands beside {given[-1]}" if given else "is missing"
-        yield Fault(f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}", wrong, (given or KINDS)[:1])
+        yield Fault(
+            f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}", wrong, (given[0] if given else KINDS[0],)
+        )
         return
     [kind] = given
     select = None if sink.transform is None else sink.transform.select
