@@ -131,7 +131,7 @@ def _of_cells(
 @contextmanager
 def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
     """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
-    if not isinstance(settings, KafkaSettings):
+    if isinstance(settings, NatsSettings | PostgresqlSettings):
         found = _of_cells(settings, admin)
         with closing(found.client):
             yield found

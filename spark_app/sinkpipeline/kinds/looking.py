@@ -102,7 +102,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
 
 def cluster_of(sink: SinkSettings) -> Connection:
     """Where its topics are; of a sink that is no topic, the source's."""
-    if not isinstance(sink, KafkaSettings):
+    if isinstance(sink, NatsSettings | PostgresqlSettings):
         of_source: Connection = sink.source.connection
         return of_source
     return sink.connection
