@@ -19,6 +19,8 @@ class Columns:
     partitions: Sequence[int]
     timestamps: Sequence[int]
     headers: Sequence[Headers]
+    topics: Sequence[str] | None = None
+    """Where each goes; None where all go into one topic, which whoever sends them knows."""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -26,7 +26,8 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import dead_letters, frontier, timestamp
+from sinkpipeline.core.status import data_topics, dead_letters, frontier, timestamp
+from sinkpipeline.core.topic_ids import ids_of
 from sinkpipeline.core.topics import Memory, recall
 
 VERSION = 1
@@ -131,10 +132,11 @@ def render(resume: Resume) -> dict[str, Any]:
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
-    states = memory.partitions.values()
+    states, several = memory.partitions.values(), ids_of(memory.data)
     return {
         "epoch": memory.epoch,
-        "dataTopicId": memory.data,
+        "dataTopicId": memory.data if several is None else None,
+        **({} if several is None else {"dataTopics": data_topics(several)}),
         "progressTopicId": memory.progress,
         "frontier": frontier(recall(memory, _NOBODY)),
         "rowsDelivered": memory.rows,

@@ -20,6 +20,7 @@ from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.lookups import told as told_tables
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
+from sinkpipeline.core.topic_ids import ids_of
 from sinkpipeline.core.work import Executors
 
 _OF_TOPICS = frozenset(
@@ -27,6 +28,7 @@ _OF_TOPICS = frozenset(
         Reason.SOURCE_TOPIC_MISSING,
         Reason.SOURCE_RECREATED,
         Reason.DATA_TOPIC_LOST,
+        Reason.DATA_TOPIC_REMOVED,
         Reason.DATA_TOPIC_NOT_EMPTY,
         Reason.TOPIC_CREATION_FAILED,
         Reason.PROGRESS_TOPIC_INVALID,
@@ -233,7 +235,11 @@ def _progress(progress: Progress) -> SinkProgress:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
         document["epoch"] = meta.epoch
-        document["dataTopicId"], document["progressTopicId"] = meta.data, meta.progress
+        several = ids_of(meta.data)
+        document["dataTopicId"] = meta.data if several is None else None
+        document["progressTopicId"] = meta.progress
+        if several is not None:
+            document["dataTopics"] = data_topics(several)
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
     return document
@@ -242,6 +248,11 @@ def _progress(progress: Progress) -> SinkProgress:
 def dead_letters(states: Iterable[PartitionProgress]) -> list[DeadLetters]:
     """Class by class, what of a sink's records could not be delivered; empty and not absent where there is none."""
     return cast(list[DeadLetters], entries(total(each.by_class for each in states)))
+
+
+def data_topics(ids: Mapping[str, str]) -> list[DataTopic]:
+    """Of a sink with several, in the order of their names."""
+    return [{"topic": topic, "topicId": topic_id} for topic, topic_id in sorted(ids.items())]
 
 
 def frontier(progress: Progress) -> list[Frontier]:

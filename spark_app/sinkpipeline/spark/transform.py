@@ -26,7 +26,7 @@ from sinkpipeline.spark.expressions import (
     parse_schema,
 )
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
-from sinkpipeline.spark.wire import ROW
+from sinkpipeline.spark.wire import ROW, TARGET_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ REQUIRED_CONF = {
 def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     """The rows to write: topic, partition, offset, key, value, target_partition, timestamp_ms, headers, error.
 
-    Where records may give several, also `row`: its place among those of its record.
+    Of a sink that names topics, also `target_topic`. Where records may give several, also `row`: its place among those of its record.
     `df` is Kafka's source with `includeHeaders=true`. `target_partition` is null where the partitioner decides,
     `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
     passed `analyse`.
@@ -84,6 +84,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),
         chosen("headers", own["headers"]).alias("headers"),
         F.col(error).alias("error"),
+        *([chosen("topic", F.lit(None).cast("string")).alias(TARGET_TOPIC)] if plan.topics else []),
         *place,
     )
 
@@ -299,6 +300,9 @@ def _selected(
     tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
     failures = [*without.values()]
     failures += [F.when(asked[name] & F.col(of[name]).isNull(), _failure(name)) for name in typed]
+    if plan.topics:
+        is_one = F.coalesce(result(F.col(of[_TOPIC])).isin(*plan.topics), F.lit(False))
+        failures.append(F.when(asked[_TOPIC] & ~is_one, F.lit(_NOT_DECLARED)))
     written: dict[str, str] = {_place(each.part): _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
@@ -336,6 +340,8 @@ def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
                 found[place] = F.unix_millis(expression) if is_time else expression
             case _ if name in encoded_parts:
                 found[place] = expression
+            case "topic":
+                found[place] = expression.cast("string")
             case _:
                 found[place] = expression.cast("int" if name == "partition" else "binary")
     return found
@@ -346,7 +352,8 @@ def _place(part: str) -> str:
     return f"transform.select.{part}"
 
 
-_VALUE = _place("value")
+_VALUE, _TOPIC = _place("value"), _place("topic")
+_NOT_DECLARED = ErrorClass.TOPIC_NOT_DECLARED.error("transform.select.topic has null for it, or none of kafka.topics")
 
 
 def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:

@@ -17,7 +17,7 @@ from sinkpipeline.core.manifest.encode import Encode, EncodedPart, Encoding
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink
-from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse_repeated
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse, refuse_repeated
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
 
 MAX_SINKS = 32
@@ -77,6 +77,14 @@ class DataTopic(Part):
     """Topic options that it is created with, such as retention.ms; a topic that differs is reported, not altered."""
 
 
+MAX_TOPICS = 32
+
+
+def _distinct_topics(topics: tuple[DataTopic, ...]) -> tuple[DataTopic, ...]:
+    refuse_repeated([each.name for each in topics], "name each topic once")
+    return topics
+
+
 class DeadLetterTopic(DataTopic):
     """The topic that dead letters are written to, and how it is created; None leaves it to the broker."""
 
@@ -123,8 +131,14 @@ class KafkaSink(Part):
     the source's auth unless `auth` is given here."""
     auth: Auth | None = None
     """How to authenticate; never the source's where bootstrapServers is given here."""
-    topic: DataTopic
-    """The topic that rows are written to."""
+    topic: DataTopic | None = None
+    """The topic that rows are written to. Exactly one of topic and topics is given."""
+    topics: (
+        Annotated[tuple[DataTopic, ...], Field(min_length=1, max_length=MAX_TOPICS), AfterValidator(_distinct_topics)]
+        | None
+    ) = None
+    """The topics that rows are written to: transform.select.topic says for each row which one. A topic can be added
+    later; to remove one, reset the sink."""
     progress_topic: ProgressTopic = ProgressTopic()
     """The compacted topic with 1 partition that holds the sink's progress; several sinks may share it."""
     partitioner: Partitioner = Partitioner.MURMUR2
@@ -134,6 +148,23 @@ class KafkaSink(Part):
     properties: Annotated[StringMap, Bounds(len(SINK), 249), AfterValidator(sink_properties)] = StringMap()
     """Allow-listed properties of the Kafka producer (librdkafka), such as compression.type or linger.ms; values in
     quotes. Credentials stand in Secrets, under auth."""
+
+    @property
+    def data_topics(self) -> tuple[DataTopic, ...]:
+        """All that rows are written to."""
+        return self.topics or (() if self.topic is None else (self.topic,))
+
+    @model_validator(mode="after")
+    def _has_topics(self) -> Self:
+        if (self.topic is None) == (self.topics is None):
+            wrong = "is missing" if self.topic is None else "stands beside topics"
+            refuse("give exactly one of topic and topics", wrong, ("topic",))
+        for part, each in () if self.topics is None or self.encode is None else self.encode.parts():
+            if each.schema_registry.subject is None and each.schema_registry.strategy.of_topic:
+                right = "give it, or subjectNameStrategy: RecordName"
+                at = ("encode", part, "schemaRegistry", "subject")
+                refuse(right, "is missing, and the sink has no topic that it could follow from", at)
+        return self
 
 
 class Sink(Part):
@@ -186,11 +217,21 @@ def _faults(sink: Sink) -> Iterator[Fault]:
     elif sink.postgresql is None:
         if select is not None and select.columns is not None:
             yield Fault("use key, value, headers, timestamp and partition", _NOT_OF_A_TOPIC, (*_SELECT, "columns"))
+        topic = None if select is None else select.topic
+        if sink.kafka is not None and (topic is None) != (sink.kafka.topics is None):
+            right = "give an expression that has the name of one of kafka.topics"
+            yield (
+                Fault(right, "is missing, and kafka.topics needs it", (*_SELECT, "topic"))
+                if topic is None
+                else Fault(
+                    "give kafka.topics in place of kafka.topic", "has a meaning for topics only", (*_SELECT, "topic")
+                )
+            )
     else:
         if sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
             right = "remove it: rows and progress are in one transaction"
             yield Fault(right, "is AtLeastOnce, which a postgresql sink never is", ("deliveryGuarantee",))
-        for name in Select.model_fields if select is not None else ():
+        for name in (*Select.model_fields, "topic") if select is not None else ():
             if getattr(select, name) is not None:
                 yield Fault("use columns", "has no meaning for a postgresql sink", (*_SELECT, name))
         columns = () if select is None else select.columns or ()
