@@ -173,12 +173,16 @@ def _object(value: bytes, where: str, newest: int = VERSION) -> dict[str, Any]:
         raise corrupt(f"{where} is not a JSON object")
     version = document.get("v")
     if not isinstance(version, int) or isinstance(version, bool) or not VERSION <= version <= newest:
-        raise SinkPipelineError(
-            Reason.PROGRESS_VERSION_UNKNOWN,
-            f"{where} has version {version!r}; this program knows version {newest}",
-            "run the newer release that wrote it",
-        )
+        raise _unknown_version(version, where, newest)
     return document
+
+
+def _unknown_version(version: object, where: str, newest: int) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.PROGRESS_VERSION_UNKNOWN,
+        f"{where} has version {version!r}; this program knows version {newest}",
+        "run the newer release that wrote it",
+    )
 
 
 def _count(document: Mapping[str, Any], name: str, where: str) -> int:
@@ -227,6 +231,8 @@ def decode_meta(value: bytes, where: str) -> Meta:
         raise corrupt(f"{where} has partitions that are not an object")
     if not isinstance(document.get("progress"), (str, type(None))):
         raise corrupt(f"{where} has a progress topic id that is not text")
+    if document["v"] != VERSION and not any(isinstance(document.get(each), dict) for each in ("data", "created")):
+        raise _unknown_version(document["v"], where, VERSION)
     ids = {name: _topic_ids(document, name, where) for name in ("data", "created")}
     return Meta(
         epoch=_count(document, "epoch", where),

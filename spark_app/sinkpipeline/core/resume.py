@@ -26,8 +26,8 @@ from typing import Any
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.status import data_topics, dead_letters, frontier, timestamp
-from sinkpipeline.core.topic_ids import ids_of
+from sinkpipeline.core.status import dead_letters, frontier, timestamp
+from sinkpipeline.core.topic_ids import to_status
 from sinkpipeline.core.topics import Memory, recall
 
 VERSION = 1
@@ -132,11 +132,10 @@ def render(resume: Resume) -> dict[str, Any]:
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
-    states, several = memory.partitions.values(), ids_of(memory.data)
+    states = memory.partitions.values()
     return {
         "epoch": memory.epoch,
-        "dataTopicId": memory.data if several is None else None,
-        **({} if several is None else {"dataTopics": data_topics(several)}),
+        **to_status(memory.data),
         "progressTopicId": memory.progress,
         "frontier": frontier(recall(memory, _NOBODY)),
         "rowsDelivered": memory.rows,

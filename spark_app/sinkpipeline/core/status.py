@@ -20,7 +20,7 @@ from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.lookups import told as told_tables
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
-from sinkpipeline.core.topic_ids import ids_of
+from sinkpipeline.core.topic_ids import to_status
 from sinkpipeline.core.work import Executors
 
 _OF_TOPICS = frozenset(
@@ -235,11 +235,8 @@ def _progress(progress: Progress) -> SinkProgress:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
         document["epoch"] = meta.epoch
-        several = ids_of(meta.data)
-        document["dataTopicId"] = meta.data if several is None else None
+        document |= cast(SinkProgress, to_status(meta.data))
         document["progressTopicId"] = meta.progress
-        if several is not None:
-            document["dataTopics"] = data_topics(several)
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
     return document
@@ -248,11 +245,6 @@ def _progress(progress: Progress) -> SinkProgress:
 def dead_letters(states: Iterable[PartitionProgress]) -> list[DeadLetters]:
     """Class by class, what of a sink's records could not be delivered; empty and not absent where there is none."""
     return cast(list[DeadLetters], entries(total(each.by_class for each in states)))
-
-
-def data_topics(ids: Mapping[str, str]) -> list[DataTopic]:
-    """Of a sink with several, in the order of their names."""
-    return [{"topic": topic, "topicId": topic_id} for topic, topic_id in sorted(ids.items())]
 
 
 def frontier(progress: Progress) -> list[Frontier]:

@@ -48,6 +48,15 @@ def from_record(value: object) -> str | None:
     raise ValueError("is not text")
 
 
+def to_status(text: str | None) -> dict[str, object]:
+    """As it stands in a status: of several topics as a list, in the order of their names."""
+    found = ids_of(text)
+    if found is None:
+        return {"dataTopicId": text}
+    topics = [{"topic": name, "topicId": each} for name, each in sorted(found.items())]
+    return {"dataTopicId": None, "dataTopics": topics}
+
+
 def contains(text: str | None, topic_id: str) -> bool:
     """Whether it is, or has, the id of this one topic."""
     found = ids_of(text)

@@ -21,6 +21,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Columns, Headers, batch_size
+from sinkpipeline.core.row_limits import Limits
 from sinkpipeline.core.schemas import names_of
 from sinkpipeline.core.task_ports import Claim, LetterBox, RecordReader, Sender
 
@@ -108,33 +109,6 @@ CLOCK_SKEW = (
     "a broker took a row whose timestamp is beyond its limit by a worker's clock: that clock is wrong, and from now on "
     "only the brokers judge timestamps; set the clocks of the nodes by NTP"
 )
-_BOUNDLESS = frozenset({0, -1})
-"""The client's now, and what Kafka calls none."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What rows must keep to."""
-
-    partitions: int
-    """Of the data topic."""
-    row_bytes: int | None = None
-    """How large one row may be; None where the producer refuses it."""
-    earliest: int | None = None
-    """The bounds of timestamps in milliseconds."""
-    latest: int | None = None
-    keyed: bool = False
-    """Whether each needs a key."""
-    topics: Mapping[str, Limits] | None = None
-    """Where rows name their topics: of each. The others are the strictest of them then."""
-
-    def beyond_ms(self, timestamp: int) -> int:
-        """By how much a timestamp is too late; negative where it is too early, 0 where it is neither."""
-        if timestamp in _BOUNDLESS:
-            return 0
-        if self.earliest is not None and timestamp < self.earliest:
-            return timestamp - self.earliest
-        return max(0, timestamp - self.latest) if self.latest is not None else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,9 +257,9 @@ class RowBatch:
         if error is not None:
             return Verdict.of(error)
         own = self._own(row, limits)
-        if own is None:
-            return Verdict(ErrorClass.TOPIC_NOT_DECLARED, "its topic is none of the sink's")
-        limits = own
+        return _NOT_DECLARED if own is None else self._beyond_own(row, own)
+
+    def _beyond_own(self, row: int, limits: Limits) -> Verdict:
         target = -1 if self.target_partitions is None else self.target_partitions[row]
         if not -1 <= target < limits.partitions:
             return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
@@ -353,6 +327,7 @@ class RowBatch:
         return batch_size(self.values[index], self.keys[index], None if self.headers is None else self.headers[index])
 
 
+_NOT_DECLARED = Verdict(ErrorClass.TOPIC_NOT_DECLARED, "its topic is none of the sink's")
 _MADE_OF_ROWS = (Stage.DECODE, Stage.TRANSFORM)
 """Of records that failed here nothing was made, or what was made is not in the row: the row is the record."""
 
