@@ -234,9 +234,8 @@ def _progress(progress: Progress) -> SinkProgress:
     if last:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
-        document["epoch"] = meta.epoch
         document |= cast(SinkProgress, to_status(meta.data))
-        document["progressTopicId"] = meta.progress
+        document["epoch"], document["progressTopicId"] = meta.epoch, meta.progress
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
     return document
