@@ -276,7 +276,8 @@ class Redrive:
     def _plan_of_target(self, topic: Topic, meta: Meta) -> BatchPlan:
         settings = self.settings
         data, own = describe_data(self.admin, settings.data), self.destination.own_id(meta)
-        if data is not None and ids_of(data.id) is not None and data.id != own:
+        parts = settings.data.parts
+        if data is not None and parts and (data.id != own or len(data.parts) < len(parts)):
             self._check_several(data, own)
         if data is None or data.id != own:
             what = "it does not exist" if data is None else "it is not the one that the sink knows"
