@@ -24,13 +24,14 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.row_limits import Limits
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.sinks import contract
-from sinkpipeline.sinks.contract import BatchPlan, Limits, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter

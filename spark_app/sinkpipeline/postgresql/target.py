@@ -13,8 +13,9 @@ from types import MappingProxyType
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
 from sinkpipeline.postgresql.order import take_order
 from sinkpipeline.postgresql.settings import SinkSettings

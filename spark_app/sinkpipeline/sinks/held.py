@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.order import after, index_of, reaches
-from sinkpipeline.sinks.contract import Limits, RowBatch
+from sinkpipeline.core.row_limits import Limits
+from sinkpipeline.sinks.contract import RowBatch
 
 
 class Held:

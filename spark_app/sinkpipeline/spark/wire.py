@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROW = "row"
+TARGET_TOPIC = "target_topic"
 COUNTED_ROWS = 5_000
 COUNTED_ROW_BYTES = 16 * 1024
 
@@ -66,6 +67,8 @@ class Note:
 def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = True, counted: bool = False) -> DataFrame:
     """partition, offset, key, value, timestamp_ms, notes; and topic and target_partition where they are needed.
 
+    Also target_topic, of a sink that names topics.
+
     Where a record may have several rows, also `row`: by that the other side knows it.
     A header that Kafka's client would alter in silence makes its record an error.
 
@@ -78,6 +81,7 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
     names = ["partition", "offset", "key", "value", "timestamp_ms"]
     names += ["topic"] if several_topics else []
     names += ["target_partition"] if targets else []
+    names += [TARGET_TOPIC] if TARGET_TOPIC in rows.columns else []
     names += [ROW] if ROW in rows.columns else []
     # Whole lists of texts: every call that builds a column is a round trip to the JVM.
     noted = rows.selectExpr(*names, f"{_NOTES} AS notes")
