@@ -22,6 +22,8 @@ class Durability(str, enum.Enum):
     """If one machine crashes, no acknowledged row is lost."""
     AT_RISK = "AtRisk"
     """If one machine crashes, acknowledged rows may be lost while their progress, or a part of it, is kept."""
+    AS_HELD_BY_SINK = "AsHeldBySink"
+    """If the sink loses acknowledged rows, it loses their progress with them: they are delivered again."""
 
 
 def of_topics(topics: Iterable[Topic]) -> Durability | None:
