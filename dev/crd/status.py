@@ -8,7 +8,7 @@ from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINK
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
-from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
+from sinkpipeline.core.manifest.sinks import KINDS, DeliveryGuarantee
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
 
@@ -108,10 +108,11 @@ _SINK = mapping(
     name=text("The sink's name.", 63, minLength=1),
     state=one_of("Failed needs a person: its circuit is open, or it was refused.", *(each.value for each in SinkState)),
     guarantee=one_of("The delivery guarantee.", *(each.value for each in DeliveryGuarantee)),
-    kind=one_of("Where its rows go, as the manifest calls it.", "kafka", "postgresql"),
+    kind=one_of("Where its rows go, as the manifest calls it.", *KINDS),
     durability=one_of(
         "What becomes of rows that were acknowledged, as the sink's last start found it: Committed (one machine that "
-        "crashes takes none of them), AtRisk (it may). Absent while unknown, and of AtLeastOnce.",
+        "crashes takes none of them), AsHeldBySink (it may, and their progress with them), AtRisk (it may). Absent "
+        "while unknown, and of AtLeastOnce.",
         *(each.value for each in Durability),
     ),
     required={

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from servers.local_kafka import LocalKafka
+from servers.nats import LocalNats
 from servers.postgresql import LocalPostgresql
 from servers.sql_proxy import SqlProxy
 from sinkpipeline.core import troubles
@@ -26,6 +27,7 @@ from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.child import KINDS, child
 from support.conformance.kind import PROTOCOL_POINTS, REMOVAL_POINTS, RESET_POINTS, STEP, Sink, World
 from support.conformance.of_kafka import KafkaWorld
+from support.conformance.of_nats import NatsWorld
 from support.conformance.of_postgresql import PostgresqlWorld
 from support.runs.keeper import KEEPER
 from support.sink.cell_driver import Driver
@@ -50,6 +52,10 @@ def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
             faulty = KEEPER.get("_faulty_kafka", faulty_kafka)
             stack.callback(faulty.heal)
             yield KafkaWorld(faulty, stack)
+        elif kind == "nats":
+            nats: LocalNats = request.getfixturevalue("nats")
+            proxy = stack.enter_context(SqlProxy(nats.port))
+            yield NatsWorld(nats, proxy, lambda: request.getfixturevalue("kafka"), stack)
         else:
             server: LocalPostgresql = request.getfixturevalue("postgresql")
             kafka: LocalKafka = request.getfixturevalue("kafka")
@@ -70,7 +76,11 @@ def points() -> list[object]:
         all_points = (*PROTOCOL_POINTS, *sink.points)
         first = sink.points[-1] if sink.points else "after-progress-before-commit"
         waits = pytest.mark.thorough("each point where a driver or a task can be killed")
-        found += [pytest.param(kind, each, marks=[] if each == first else [waits]) for each in all_points]
+        found += [
+            pytest.param(kind, each, marks=[] if each == first else [waits])
+            for each in all_points
+            if each not in sink.never_at
+        ]
     return found
 
 

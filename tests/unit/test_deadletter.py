@@ -213,7 +213,7 @@ def test_every_stage_has_its_classes() -> None:
             *("ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
         },
         Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows", "UnavailableValue"},
-        Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader"},
+        Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader", "SubjectInvalid"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},
     }
 

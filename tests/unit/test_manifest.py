@@ -391,7 +391,7 @@ def test_unserved_is_refused_by_name(steps: Steps, value: Any) -> None:
     assert caught.value.reason is Reason.NOT_SERVED
 
 
-@pytest.mark.parametrize("kind", ["nats", "redis", "postgres"])
+@pytest.mark.parametrize("kind", ["mqtt", "redis", "postgres"])
 def test_another_kind_of_sink_is_one_problem(kind: str) -> None:
     with pytest.raises(ManifestError) as caught:
         parse_manifest(changed(smallest(), (SINK, {"name": "copy", kind: {}})))
@@ -405,8 +405,8 @@ def test_another_kind_of_source_is_one_problem() -> None:
 
 
 def test_two_kinds_are_not_one_sink() -> None:
-    (problem,) = problems_of(changed(smallest(), ((*SINK, "nats"), {})))
-    assert problem.path == "spec.sinks[0].nats"
+    (problem,) = problems_of(changed(smallest(), ((*SINK, "mqtt"), {})))
+    assert problem.path == "spec.sinks[0].mqtt"
 
 
 @pytest.mark.parametrize(

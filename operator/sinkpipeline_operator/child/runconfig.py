@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sinkpipeline.core.manifest import KafkaConnection, PostgresqlSink, RegistrySubject, SinkPipeline, Tls
+from sinkpipeline.core.manifest import KafkaConnection, NatsSink, PostgresqlSink, RegistrySubject, SinkPipeline, Tls
 
 _RESTARTS_NOBODY = ("open_metrics", "log_json")
 HASH_LENGTH = 10
@@ -94,7 +94,8 @@ def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     connections = (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks))
     of_registries = map(_of_registry, _registries(pipeline))
     of_tables = (_of_table(sink.postgresql) for sink in pipeline.spec.sinks)
-    for name, key in chain(*map(_references, connections), *of_registries, *of_tables):
+    of_streams = (_of_stream(sink.nats) for sink in pipeline.spec.sinks)
+    for name, key in chain(*map(_references, connections), *of_registries, *of_tables, *of_streams):
         keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
@@ -142,6 +143,16 @@ def _of_table(sink: PostgresqlSink | None) -> Iterator[tuple[str, str]]:
         yield from _of_tls(sink.auth.tls)
         if sink.auth.password_secret_ref is not None:
             yield sink.auth.password_secret_ref.name, sink.auth.password_secret_ref.key
+
+
+def _of_stream(sink: NatsSink | None) -> Iterator[tuple[str, str]]:
+    auth = None if sink is None else sink.auth
+    if auth is None:
+        return
+    yield from _of_tls(auth.tls)
+    for ref in (auth.password_secret_ref, auth.token_secret_ref, auth.nkey_secret_ref, auth.creds_secret_ref):
+        if ref is not None:
+            yield ref.name, ref.key
 
 
 def _of_registry(registry: RegistrySubject) -> Iterator[tuple[str, str]]:

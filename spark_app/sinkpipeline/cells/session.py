@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 from sinkpipeline.cells.letters import counting
 from sinkpipeline.cells.records import PartitionCell, decode_cell, encode_cell, meta_in
@@ -131,6 +132,8 @@ def passing_outages() -> Iterator[None]:
 class CellClaim:
     """Takes a source partition by its cell."""
 
+    _session: ClassVar[type[CellSession]] = CellSession
+
     def __init__(
         self,
         cells: Cells,
@@ -174,5 +177,5 @@ class CellClaim:
             except Moved:
                 # A commit of somebody who had it before has come through: what it says now counts.
                 continue
-            return CellSession(self._cells, self.key, self._run, version, cell.progress, self._letters)
+            return self._session(self._cells, self.key, self._run, version, cell.progress, self._letters)
         raise Fenced(self.key)

@@ -19,7 +19,7 @@ from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import parse_targets, usage_invalid
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
-from sinkpipeline.kinds.previewing import TableChange, change_of, letters_topic, look
+from sinkpipeline.kinds.previewing import TableChange, change_of, letters_topic, look, subject_of
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
@@ -103,12 +103,25 @@ def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
             "orderBy": change.order,
             "error": None,
         }
+    headers = [{"name": name, "base64": base64_of(content)} for name, content in row.headers or ()]
+    subject = None if verdict is not None else subject_of(settings, row.key)
+    if subject is not None:
+        value = {"base64": base64_of(row.value)}
+        stream = settings.data.name
+        return {
+            "source": source,
+            "stream": stream,
+            "subject": subject,
+            "headers": headers,
+            "value": value,
+            "error": None,
+        }
     return {
         "source": source,
         "topic": settings.data.name if verdict is None else letters_topic(settings),
         "partition": row.partition,
         "timestamp": row.timestamp,
-        "headers": [{"name": name, "base64": base64_of(content)} for name, content in row.headers or ()],
+        "headers": headers,
         "key": {"base64": base64_of(row.key)},
         "value": {"base64": base64_of(row.value)},
         "error": None
@@ -123,6 +136,13 @@ def _lines(row: PreviewRow, settings: SinkSettings) -> Iterator[str]:
     if change is not None:
         yield f"{at} -> {change.table}, {change.operation}"
         yield from _columns(change)
+        return
+    subject = None if row.verdict is not None else subject_of(settings, row.key)
+    if subject is not None:
+        yield f"{at} -> {settings.data.name}, subject {printable(subject)}"
+        for name, content in row.headers or ():
+            yield from (f"  {line}" for line in content_lines(f"header {printable(name)}", content))
+        yield from (f"  {line}" for line in content_lines("value", row.value))
         return
     yield f"{at} -> {_where(row, settings)}"
     at = "when it is written" if row.timestamp is None else f"{row.timestamp} ms, {timestamp(row.timestamp)}"

@@ -65,6 +65,7 @@ class ErrorClass(str, enum.Enum):
     UNAVAILABLE_VALUE = "UnavailableValue"
     PARTITION_OUT_OF_RANGE = "PartitionOutOfRange"
     INVALID_HEADER = "InvalidHeader"
+    SUBJECT_INVALID = "SubjectInvalid"
     RECORD_TOO_LARGE = "RecordTooLarge"
     INVALID_TIMESTAMP = "InvalidTimestamp"
     RECORD_REFUSED = "RecordRefused"
@@ -74,7 +75,12 @@ class ErrorClass(str, enum.Enum):
         match self:
             case ErrorClass.EVALUATION_FAILED | ErrorClass.TOO_MANY_ROWS | ErrorClass.UNAVAILABLE_VALUE:
                 return Stage.TRANSFORM
-            case ErrorClass.ENCODING_FAILED | ErrorClass.PARTITION_OUT_OF_RANGE | ErrorClass.INVALID_HEADER:
+            case (
+                ErrorClass.ENCODING_FAILED
+                | ErrorClass.PARTITION_OUT_OF_RANGE
+                | ErrorClass.INVALID_HEADER
+                | ErrorClass.SUBJECT_INVALID
+            ):
                 return Stage.SERIALIZE
             case ErrorClass.RECORD_TOO_LARGE | ErrorClass.INVALID_TIMESTAMP | ErrorClass.RECORD_REFUSED:
                 return Stage.WRITE

@@ -131,8 +131,8 @@ class Sink(SinkProgress):
     name: Name
     state: State
     guarantee: Guarantee
-    kind: NotRequired[Literal["kafka", "postgresql"]]
-    durability: NotRequired[Literal["Committed", "AtRisk"]]
+    kind: NotRequired[Literal["kafka", "nats", "postgresql"]]
+    durability: NotRequired[Literal["AsHeldBySink", "AtRisk", "Committed"]]
     lag: NotRequired[Count]
     heldBack: NotRequired[Count]
     openTransaction: NotRequired[Hanging]

@@ -20,6 +20,8 @@ class Durability(str, enum.Enum):
 
     COMMITTED = "Committed"
     """If one machine crashes, no acknowledged row is lost."""
+    AS_HELD_BY_SINK = "AsHeldBySink"
+    """The sink may lose acknowledged rows, and their progress with them: each row is once in what it still holds."""
     AT_RISK = "AtRisk"
     """If one machine crashes, acknowledged rows may be lost while their progress, or a part of it, is kept."""
     AS_HELD_BY_SINK = "AsHeldBySink"

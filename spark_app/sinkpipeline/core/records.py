@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 Headers = list[tuple[str, str | bytes | None]] | None
@@ -19,6 +19,8 @@ class Columns:
     partitions: Sequence[int]
     timestamps: Sequence[int]
     headers: Sequence[Headers]
+    sources: Callable[[], Sequence[int]] | None = None
+    """Of each row the source offset, for a sink that writes it; made only where it is asked for."""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -28,6 +28,8 @@ class RowSelect:
     headers: str | None = None
     timestamp: str | None = None
     partition: str | None = None
+    subject: str | None = None
+    """Of a message of NATS, which has it in the place of a key."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class RowPlan:
     select: RowSelect = field(default_factory=RowSelect)
     table: TableRow | None = None
     """Of a sink that writes a table."""
+    keyless: bool = False
+    """Whether a row has no key but the subject that `select` gives."""
     delimiter: str = ","
     """Between the fields of `csv`."""
     known: Known | None = None
@@ -240,6 +244,10 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
         columns = None if own is None or own.select is None else own.select.columns
         table = _table_row(of.postgresql, columns or {}, place, follows=rows.decode_format == "debezium")
         return replace(rows, select=RowSelect(), table=table)
+    if of.nats is not None:
+        select = None if own is None or own.select is None else own.select
+        chosen = replace(row_select(select), subject=None if select is None else select.subject)
+        return replace(rows, select=chosen, select_at=f"{place}.transform", keyless=True)
     rows = replace(rows, encodings=encodings_of(of, place))
     if own is not None and own.select is not None:
         rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
@@ -19,13 +20,22 @@ from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds.later import LaterPorts
 from sinkpipeline.kinds.resolve import SinkSettings, letters_of
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 from sinkpipeline.sinks.contract import SinkKind
+
+if TYPE_CHECKING:
+    from sinkpipeline.nats.kind import NatsPorts
+    from sinkpipeline.postgresql.kind import PostgresqlPorts
 
 
 def kind_of(settings: SinkSettings) -> SinkKind:
     if isinstance(settings, KafkaSettings):
         return KAFKA
+    if isinstance(settings, NatsSettings):
+        from sinkpipeline.nats.kind import NATS  # noqa: PLC0415 - as in `streams`
+
+        return NATS
     from sinkpipeline.postgresql.kind import POSTGRESQL  # noqa: PLC0415 - as in `tables`
 
     return POSTGRESQL
@@ -40,7 +50,9 @@ def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
     if isinstance(settings, KafkaSettings):
         return settings
     raise SinkPipelineError(
-        Reason.NOT_SERVED, f"sink {settings.id.sink} is a table: {what} is for topics so far", "name a kafka sink"
+        Reason.NOT_SERVED,
+        f"sink {settings.id.sink} is a {settings.data.called}: {what} is for topics so far",
+        "name a kafka sink",
     )
 
 
@@ -61,6 +73,8 @@ def redrive_of(settings: SinkSettings, wanted: Wanted, rate: float | None = None
         return Redrive(settings=seen, wanted=wanted, rate=rate)
     from sinkpipeline.kinds import redriving  # noqa: PLC0415 - as in `tables`
 
+    if isinstance(settings, NatsSettings):
+        return redriving.of_stream(settings, seen, wanted, rate)
     return redriving.of_table(settings, seen, wanted, rate)
 
 
@@ -93,23 +107,32 @@ class Clients:
     def ports(self, settings: SinkSettings) -> Ports:
         """What the protocol works with. One client serves source and sink where they are one connection."""
         source_admin = self.admin(settings.source.connection)
-        if isinstance(settings, PostgresqlSettings):
-            from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
-
-            found = tables.ports(settings, source_admin, self._claims)
+        if not isinstance(settings, KafkaSettings):
+            found = _of_cells(settings, source_admin, self._claims)
             with self._lock:
                 self._sessions.enter_context(closing(found.client))
             return found
         return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
 
 
+def _of_cells(
+    settings: NatsSettings | PostgresqlSettings, admin: Admin, claims: Claims | None = None
+) -> NatsPorts | PostgresqlPorts:
+    """Of a sink that keeps its progress beside its rows. It has a client of its own."""
+    if isinstance(settings, NatsSettings):
+        from sinkpipeline.kinds import streams  # noqa: PLC0415 - as it says
+
+        return streams.ports(settings, admin, claims)
+    from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
+
+    return tables.ports(settings, admin, claims)
+
+
 @contextmanager
 def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
     """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
-    if isinstance(settings, PostgresqlSettings):
-        from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
-
-        found = tables.ports(settings, admin)
+    if not isinstance(settings, KafkaSettings):
+        found = _of_cells(settings, admin)
         with closing(found.client):
             yield found
     else:

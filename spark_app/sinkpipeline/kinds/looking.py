@@ -14,6 +14,7 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 
 
@@ -31,11 +32,9 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     found = kafka.preflight(sinks[0].source.connection, topics)
     unreached = dict(found.unreached)
     for sink in sinks:
-        if isinstance(sink, PostgresqlSettings):
-            from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
-
+        if not isinstance(sink, KafkaSettings):
             try:
-                looking_at_tables.check_reached(sink)
+                _check_reached(sink)
             except SinkPipelineError as error:
                 unreached[sink.id.sink] = error
     if len(unreached) == len(sinks):
@@ -47,19 +46,44 @@ def purify(sinks: Sequence[SinkSettings]) -> Iterator[Finding]:
     """Checks each sink: connection, rights, source topics, what exists of its own, observed progress."""
     of_topics = {each.sink: each for each in kafka.purify(sink for sink in sinks if isinstance(sink, KafkaSettings))}
     for sink in sinks:
-        if isinstance(sink, PostgresqlSettings):
+        if not isinstance(sink, KafkaSettings):
             yield _purified(sink)
         else:
             yield of_topics[sink.id]
 
 
-def _purified(sink: PostgresqlSettings) -> Finding:
-    from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
+def _check_reached(sink: NatsSettings | PostgresqlSettings) -> None:
+    if isinstance(sink, NatsSettings):
+        from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
 
+        looking_at_streams.check_reached(sink)
+    else:
+        from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
+
+        looking_at_tables.check_reached(sink)
+
+
+def _purified(sink: NatsSettings | PostgresqlSettings) -> Finding:
     try:
+        if isinstance(sink, NatsSettings):
+            from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
+
+            return looking_at_streams.purify(sink)
+        from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
+
         return looking_at_tables.purify(sink)
     except SinkPipelineError as error:
-        return Finding(sink.id, None, error, called="table")
+        return Finding(sink.id, None, error, called=sink.data.called)
+
+
+def _seen(sink: NatsSettings | PostgresqlSettings, source_admin: Admin) -> inspection.Seen:
+    if isinstance(sink, NatsSettings):
+        from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
+
+        return looking_at_streams.seen(sink, source_admin)
+    from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
+
+    return looking_at_tables.seen(sink, source_admin)
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:
@@ -72,15 +96,13 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
     """
     if isinstance(sink, KafkaSettings):
         return inspection.inspect(sink, memory, admin_of)
-    from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
-
     source_admin = admin_of(sink.source.connection)
-    return inspection.inspected(sink, memory, lambda: looking_at_tables.seen(sink, source_admin), source_admin)
+    return inspection.inspected(sink, memory, lambda: _seen(sink, source_admin), source_admin)
 
 
 def cluster_of(sink: SinkSettings) -> Connection:
     """Where its topics are; of a sink that is no topic, the source's."""
-    if isinstance(sink, PostgresqlSettings):
+    if not isinstance(sink, KafkaSettings):
         of_source: Connection = sink.source.connection
         return of_source
     return sink.connection

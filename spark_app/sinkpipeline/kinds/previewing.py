@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.kafka import preview as kafka
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.preview import Outlook
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
-from sinkpipeline.kinds import lettered
+from sinkpipeline.kinds import lettered, opened
 from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.lines import values
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+
+_ANY = TopicLimits(partitions=1, message_bytes=1_000_000_000)
+"""Of what no topic limits."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,10 @@ def look(settings: SinkSettings, targets: Targets | None) -> Outlook:
     """
     if isinstance(settings, KafkaSettings):
         return kafka.look(settings, targets)
-    from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
-    from sinkpipeline.postgresql.target import TABLE_LIMITS  # noqa: PLC0415 - likewise
-
-    ports = tables.ports(settings, Admin(settings.source.connection))
-    with closing(ports.client):
+    with opened(settings, Admin(settings.source.connection)) as ports:
         place = ports.ledger.place()
         progress = Progress() if place is None else ports.ledger.decide(place)
-    return kafka.outlook(settings, targets, progress, data_limits=TABLE_LIMITS, data_partitions=None)
+    return kafka.outlook(settings, targets, progress, data_limits=_ANY, data_partitions=None)
 
 
 def change_of(settings: SinkSettings, line: bytes | None) -> TableChange | None:
@@ -63,6 +63,13 @@ def change_of(settings: SinkSettings, line: bytes | None) -> TableChange | None:
     if deletes:
         return TableChange(table.label, "delete", {name: found[name] for name in upsert.key}, order)
     return TableChange(table.label, "upsert", found, order)
+
+
+def subject_of(settings: SinkSettings, key: bytes | None) -> str | None:
+    """Of a message that can be delivered; None of a row that is none."""
+    if not isinstance(settings, NatsSettings):
+        return None
+    return (settings.subject or "") if key is None else key.decode(errors="replace")
 
 
 def letters_topic(settings: SinkSettings) -> str | None:

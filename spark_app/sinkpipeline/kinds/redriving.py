@@ -46,7 +46,8 @@ from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Destination, Doubt, RedriveWriter
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.views import limits_of
-from sinkpipeline.kinds import tables
+from sinkpipeline.kinds import streams, tables
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.failpoints import failpoint
@@ -98,6 +99,23 @@ def of_table(settings: PostgresqlSettings, seen: KafkaSettings, wanted: Wanted, 
         ),
         ports=ports,
         warnings=(overwrites,) if upsert is not None and upsert.order_type is None else (),
+        release=ports.client.close,
+    )
+
+
+def of_stream(settings: NatsSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
+    """Likewise."""
+    ports = streams.ports(settings, Admin(seen.connection))
+    return CellRedrive(
+        settings=seen,
+        wanted=wanted,
+        rate=rate,
+        destination=Destination(
+            Outcome.DELIVERED,
+            lambda meta: meta.data,
+            lambda name, what: data_topic_lost(name, what, settings.data.called),
+        ),
+        ports=ports,
         release=ports.client.close,
     )
 
@@ -154,9 +172,11 @@ class CellRedrive(Redrive):
             found["counting"] += len(own)
             found["repeated"] += len(fates.repeated) + len(fates.counting) - len(own)
             found["uncounted"] += len(fates.uncounted)
+        called = self.ports.settings.data.called
         if self._reopened:
+            store = "database" if called == "table" else called
             yield (
-                f"{len(self._reopened)} letters were redriven before, and their rows are lost: the database went back, "
+                f"{len(self._reopened)} letters were redriven before, and their rows are lost: the {store} went back, "
                 "as by a restore; they are pending again"
             )
         if found["repeated"]:
@@ -164,8 +184,8 @@ class CellRedrive(Redrive):
         if found["uncounted"]:
             yield (
                 f"{found['uncounted']} of them don't count, and stay pending: the progress does not say that their "
-                "records were handled as dead letters; their rows may be in the table already, or a run may deliver "
-                "them"
+                f"records were handled as dead letters; their rows may be in the {called} already, or a run may "
+                "deliver them"
             )
         if found["counting"]:
             yield from self.warnings

@@ -13,10 +13,12 @@ from sinkpipeline.kafka.connection import secret_file
 from sinkpipeline.kafka.letters import KafkaLetters
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.settings import SourceSettings
+from sinkpipeline.nats import resolve as nats
+from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql import resolve as postgresql
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 
-SinkSettings = KafkaSettings | PostgresqlSettings
+SinkSettings = KafkaSettings | NatsSettings | PostgresqlSettings
 
 FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
@@ -46,10 +48,24 @@ def _resolved(
 ) -> SinkSettings:
     if sink.kafka is not None:
         return kafka.resolve_sink(pipeline, sink, sink.kafka, at, owner=owner, source=source, secrets_dir=secrets_dir)
-    if sink.postgresql is None:
-        raise ValueError("the manifest's types let no sink through that is of no kind")
     id_, group_id = SinkId(pipeline.identity, sink.name), f"{source.group_id_prefix}.{sink.name}"
     wanted = kafka.resolve_dead_letter(sink.dead_letter)
+    letters = None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted)
+    if sink.nats is not None:
+        auth = sink.nats.auth
+        return nats.resolve_sink(
+            sink,
+            sink.nats,
+            id=id_,
+            owner=owner,
+            source=source,
+            group_id=group_id,
+            tls=None if auth is None else kafka.resolve_tls(auth.tls, secrets_dir),
+            secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
+            dead_letter=letters,
+        )
+    if sink.postgresql is None:
+        raise ValueError("the manifest's types let no sink through that is of no kind")
     return postgresql.resolve_sink(
         sink,
         sink.postgresql,
@@ -59,7 +75,7 @@ def _resolved(
         group_id=group_id,
         tls=kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
-        dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
+        dead_letter=letters,
         follows=pipeline.spec.decode.format is manifest.DecodeFormat.DEBEZIUM,
     )
 
@@ -72,8 +88,8 @@ def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:
     return replace(settings, table=replace(settings.table, upsert=upsert))
 
 
-def letters_of(settings: PostgresqlSettings) -> KafkaLetters | None:
-    """Where dead letters of a table go."""
+def letters_of(settings: NatsSettings | PostgresqlSettings) -> KafkaLetters | None:
+    """Where dead letters of a sink go that is no topic."""
     found = settings.dead_letter
     if found is not None and not isinstance(found, KafkaLetters):
         raise TypeError(f"dead letters that are in no topic: {type(found).__name__}")

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from sinkpipeline.core.batch import OffsetRange, Receipt
@@ -160,6 +161,7 @@ class RowBatch:
 
     def rows(self, begin: int, end: int) -> Columns:
         """Those of the records from `begin` on and before `end`."""
+        sources = partial(self._sources, begin, end)
         begin, end = self._row(begin), self._row(end)
         return Columns(
             self.values[begin:end],
@@ -167,7 +169,14 @@ class RowBatch:
             [-1] * (end - begin) if self.target_partitions is None else self.target_partitions[begin:end],
             self.timestamps[begin:end],
             [None] * (end - begin) if self.headers is None else self.headers[begin:end],
+            sources,
         )
+
+    def _sources(self, begin: int, end: int) -> list[int]:
+        """Of each row of these records its offset."""
+        if self.firsts is None:
+            return self.offsets[begin:end]
+        return [self.offsets[each] for each in range(begin, end) for _ in range(self.count(each, each + 1))]
 
     def count(self, begin: int, end: int) -> int:
         """How many rows `rows` gives."""

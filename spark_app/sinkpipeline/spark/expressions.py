@@ -336,6 +336,7 @@ _TYPES = {
     "where": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
     "key": _TEXT,
     "value": _TEXT,
+    "subject": _Rule(_is(StringType), "STRING", "CAST(... AS STRING)"),
     "encoded": _Rule(_is(StructType), "a STRUCT, as the sink encodes it", "struct(...), or named_struct('name', ...)"),
     "headers": _Rule(
         _is_headers,

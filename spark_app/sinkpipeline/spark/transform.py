@@ -73,12 +73,14 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         of_it = of.get(_place(name))
         return default if of_it is None else F.when(F.col(error).isNull(), result(F.col(of_it))).otherwise(default)
 
+    # Where there are no keys the subject has their place; a dead letter has the key of its record.
+    subject = F.when(F.col(error).isNotNull(), own["key"]).otherwise(chosen("subject", F.lit(None).cast("binary")))
     place = [] if plan.explode is None else [F.col(_hidden(ROW, schema)).alias(ROW)]
     if plan.table is not None:
         return _table_rows(selected, own, at, F.col(error), [result(F.col(each)) for each in of.values()], place)
     return selected.select(
         *(own[name].alias(name) for name in ("topic", "partition", "offset")),
-        chosen("key", own["key"]).alias("key"),
+        (subject if plan.keyless else chosen("key", own["key"])).alias("key"),
         chosen("value", own["value"]).alias("value"),
         chosen("partition", F.lit(None).cast("int")).alias("target_partition"),
         F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),

@@ -9,10 +9,11 @@ from pathlib import Path
 from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.kind import Sink
 from support.conformance.of_kafka import KafkaSink
+from support.conformance.of_nats import NatsSink
 from support.conformance.of_postgresql import PostgresqlSink
 from support.sink.sql_child import Process
 
-KINDS: dict[str, type[Sink]] = {"kafka": KafkaSink, "postgresql": PostgresqlSink}
+KINDS: dict[str, type[Sink]] = {"kafka": KafkaSink, "nats": NatsSink, "postgresql": PostgresqlSink}
 
 
 def child(sink: Sink, directory: Path, *failpoints: str, step: int, does: str = "drain") -> Process:

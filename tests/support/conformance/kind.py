@@ -39,6 +39,8 @@ class Sink(abc.ABC):
 
     points: ClassVar[tuple[str, ...]] = ()
     """Where it can be killed beside `PROTOCOL_POINTS`."""
+    never_at: ClassVar[frozenset[str]] = frozenset()
+    """Of those the ones to which it never comes."""
     reset_points: ClassVar[tuple[str, ...]] = ()
     """Where a reset of it can be killed beside `RESET_POINTS`, before it counts."""
     without_partitions: ClassVar[Reason | None] = None

@@ -27,6 +27,7 @@ from sinkpipeline.core.manifest.kafka import (
 )
 from sinkpipeline.core.manifest.lookup import ConfigMapRef, Lookup, TableFormat, TableSource
 from sinkpipeline.core.manifest.model import API_VERSION, KIND, Metadata, OwnerReference, SinkPipeline, Spec
+from sinkpipeline.core.manifest.nats import NatsAuth, NatsSink
 from sinkpipeline.core.manifest.operation import (
     Backoff,
     DeletionPolicy,
@@ -111,6 +112,8 @@ __all__ = [
     "Lookup",
     "ManifestError",
     "Metadata",
+    "NatsAuth",
+    "NatsSink",
     "Oauthbearer",
     "OnDataLoss",
     "OnExistingData",

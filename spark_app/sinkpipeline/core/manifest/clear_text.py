@@ -18,6 +18,10 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     for index, sink in enumerate(pipeline.spec.sinks):
         if sink.kafka is not None:
             yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
+        if sink.nats is not None and sink.nats.auth is not None:
+            what = sink.nats.auth.sends_in_clear
+            if what is not None:
+                yield f"spec.sinks[{index}].nats.auth: {what} is sent without encryption; add tls"
         if sink.postgresql is not None:
             auth = sink.postgresql.auth
             if auth.tls is None and auth.password_secret_ref is not None:

@@ -276,8 +276,10 @@ def _column_expressions(columns: StringMap) -> StringMap:
 class SinkSelect(Select):
     """Spark SQL expressions for what one sink delivers of a record."""
 
-    parts: ClassVar[str] = "key, value, headers, timestamp, partition or columns"
+    parts: ClassVar[str] = "key, value, headers, timestamp, partition, subject or columns"
 
+    subject: Expression | None = None
+    """For a nats sink alone: the subject, STRING; left out or null, nats.subject."""
     columns: (
         Annotated[StringMap, Bounds(MAX_COLUMNS, _MAX_COLUMN, NOT_BLANK), AfterValidator(_column_expressions)] | None
     ) = None

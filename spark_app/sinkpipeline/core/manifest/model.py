@@ -78,9 +78,9 @@ class Spec(Part):
     failure_policy: FailurePolicy = FailurePolicy()
     """How often failures of each sink's batches, and deaths of the driver, are tried again."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """What happens when the resource is deleted. Retain deletes no topic, no table and no progress. Delete deletes the
-    progress, and the data topics and tables that this pipeline created, with all rows in them. Source, progress and
-    dead-letter topics are never deleted."""
+    """What happens when the resource is deleted. Retain deletes no topic, no stream, no table and no progress. Delete
+    deletes the progress, and the data topics, streams and tables that this pipeline created, with all rows in them.
+    Source, progress and dead-letter topics are never deleted."""
     suspend: bool = False
     """true stops the driver after its running batch; progress and topics stay."""
     restart_nonce: int | None = None
@@ -122,7 +122,7 @@ def _encode_faults(spec: Spec) -> Iterator[Fault]:
 def _select_faults(transform: Transform, sinks: tuple[Sink, ...]) -> Iterator[Fault]:
     if transform.select is not None and all(sink.kafka is None for sink in sinks):
         wrong = "is for kafka sinks, and there is none"
-        yield Fault("give each postgresql sink transform.select.columns", wrong, ("transform", "select"))
+        yield Fault("give each sink a transform.select of its own", wrong, ("transform", "select"))
 
 
 class SinkPipeline(Part):

@@ -110,6 +110,16 @@ TopicName = Annotated[
         "use a Kafka topic name: 1 to 249 of a-z, A-Z, 0-9, ., _ and -, but not . or ..",
     ),
 ]
+StreamName = Annotated[
+    str, _Name(r"[A-Za-z0-9_-]+", 255, "use 1 to 255 of a-z, A-Z, 0-9, _ and -, as the name of a stream")
+]
+_PART_OF_SUBJECT = r"[^\x00-\x20\x7f.*>]+"
+_SUBJECT = rf"{_PART_OF_SUBJECT}(\.{_PART_OF_SUBJECT})*"
+NatsSubject = Annotated[str, _Name(_SUBJECT, 255, "use a subject of NATS without wildcards, such as orders.enriched")]
+_PATTERN_OF_SUBJECTS = rf"(({_PART_OF_SUBJECT}|\*)\.)*({_PART_OF_SUBJECT}|\*|>)"
+NatsPattern = Annotated[
+    str, _Name(_PATTERN_OF_SUBJECTS, 255, "use a subject of NATS, which may have wildcards, such as orders.>")
+]
 SecretName = Annotated[
     str, _Name(_SUBDOMAIN, 253, "use the name of a Secret: at most 253 of a-z, 0-9, - and . (DNS-1123 subdomain)")
 ]

@@ -88,6 +88,7 @@ def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault
             yield route.dead_fault("is the progress topic too")
         yield from _pair_faults(route, routes)
     yield from _table_faults(sinks)
+    yield from _stream_faults(sinks)
 
 
 def _table_faults(sinks: Sequence[Sink]) -> Iterator[Fault]:
@@ -98,6 +99,14 @@ def _table_faults(sinks: Sequence[Sink]) -> Iterator[Fault]:
             if sink.postgresql.is_same_table(other.postgresql):
                 wrong = f'is the table of sink "{other.name}" too'
                 yield Fault("give each sink its own table", wrong, ("sinks", index, "postgresql", "table", "name"))
+
+
+def _stream_faults(sinks: Sequence[Sink]) -> Iterator[Fault]:
+    for index, sink in enumerate(sinks):
+        for other in sinks[:index]:
+            if sink.nats is not None and other.nats is not None and sink.nats.is_same_stream(other.nats):
+                wrong = f'is the stream of sink "{other.name}" too'
+                yield Fault("give each sink its own stream", wrong, ("sinks", index, "nats", "stream", "name"))
 
 
 def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:

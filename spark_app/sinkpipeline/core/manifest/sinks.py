@@ -12,10 +12,11 @@ from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
-from sinkpipeline.core.manifest.decode import Select, SinkTransform
+from sinkpipeline.core.manifest.decode import SinkSelect, SinkTransform
 from sinkpipeline.core.manifest.encode import Encode, EncodedPart, Encoding
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
+from sinkpipeline.core.manifest.nats import NatsSink
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse_repeated
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
@@ -136,8 +137,11 @@ class KafkaSink(Part):
     quotes. Credentials stand in Secrets, under auth."""
 
 
+KINDS = ("kafka", "nats", "postgresql")
+
+
 class Sink(Part):
-    """Exactly one kind of sink: kafka or postgresql."""
+    """Exactly one kind of sink: kafka, nats or postgresql."""
 
     name: SinkName
     """The name under which the sink's progress is kept. A renamed sink is a new sink without progress: it reads the
@@ -149,12 +153,14 @@ class Sink(Part):
     """Whether the condition Ready depends on this sink. With false, Ready stays True while the sink fails; its own
     state, phase and SinksHealthy show the failure. It changes nothing about what is delivered."""
     on_existing_data: OnExistingData = OnExistingData.APPEND
-    """What a first start does if the topic or table holds data. Append writes behind that data. Refuse does not
+    """What a first start does if the topic, stream or table holds data. Append writes behind that data. Refuse does not
     start."""
     transform: SinkTransform | None = None
     """What happens to each record for this sink alone. Left out, it is spec.transform."""
     kafka: KafkaSink | None = None
     """A topic of a Kafka cluster."""
+    nats: NatsSink | None = None
+    """A stream of NATS JetStream."""
     postgresql: PostgresqlSink | None = None
     """A table of a PostgreSQL database."""
     dead_letter: DeadLetter | None = None
@@ -163,7 +169,7 @@ class Sink(Part):
     @property
     def kind(self) -> str:
         """As its field is called."""
-        return "kafka" if self.kafka is not None else "postgresql"
+        return next(name for name in KINDS if getattr(self, name) is not None)
 
     def encodings(self) -> Iterator[tuple[EncodedPart, Encoding]]:
         """What of a row is encoded, and how; nothing of a sink that is no topic."""
@@ -179,29 +185,39 @@ class Sink(Part):
 
 
 def _faults(sink: Sink) -> Iterator[Fault]:
+    given = [name for name in KINDS if getattr(sink, name) is not None]
+    if len(given) != 1:
+        wrong = f"stands beside {given[-1]}" if given else "is missing"
+        yield Fault(f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}", wrong, (given or KINDS)[:1])
+        return
+    [kind] = given
     select = None if sink.transform is None else sink.transform.select
-    if (sink.kafka is None) == (sink.postgresql is None):
-        wrong = "is missing" if sink.kafka is None else "stands beside postgresql"
-        yield Fault("give exactly one of kafka and postgresql", wrong, ("kafka",))
-    elif sink.postgresql is None:
-        if select is not None and select.columns is not None:
-            yield Fault("use key, value, headers, timestamp and partition", _NOT_OF_A_TOPIC, (*_SELECT, "columns"))
-    else:
-        if sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
-            right = "remove it: rows and progress are in one transaction"
-            yield Fault(right, "is AtLeastOnce, which a postgresql sink never is", ("deliveryGuarantee",))
-        for name in Select.model_fields if select is not None else ():
-            if getattr(select, name) is not None:
-                yield Fault("use columns", "has no meaning for a postgresql sink", (*_SELECT, name))
-        columns = () if select is None else select.columns or ()
+    if kind != "kafka" and sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+        right = "remove it: rows and progress are in one transaction"
+        yield Fault(right, f"is AtLeastOnce, which a {kind} sink never is", ("deliveryGuarantee",))
+    for name in SinkSelect.model_fields if select is not None else ():
+        if getattr(select, name) is not None and name not in SELECTED[kind]:
+            yield Fault(f"use {listed(SELECTED[kind])}", f"has no meaning for a {kind} sink", (*_SELECT, name))
+    if sink.postgresql is not None:
         known = sink.postgresql.table.columns
-        for name in columns:
+        for name in () if select is None else select.columns or ():
             if name not in known:
                 yield Fault("add it to postgresql.table.columns", "is none of the table", (*_SELECT, "columns", name))
+    if sink.nats is not None and sink.nats.subject is None and (select is None or select.subject is None):
+        yield Fault("give nats.subject, or transform.select.subject", "is missing", ("nats", "subject"))
 
 
 _SELECT = ("transform", "select")
-_NOT_OF_A_TOPIC = "has no meaning for a kafka sink"
+SELECTED = {
+    "kafka": ("key", "value", "headers", "timestamp", "partition"),
+    "nats": ("value", "headers", "subject"),
+    "postgresql": ("columns",),
+}
+"""What of `select` has a meaning for a kind."""
+
+
+def listed(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:

@@ -1,0 +1,325 @@
+"""Cells as messages of the stream, and the commit: one atomic batch with the cell first, then the rows.
+
+A cell's version is the sequence of the last message of its subject. The server compares it as it stores the batch, so a
+batch that is late finds another one. What was read on another connection means nothing: a server that lost its tail
+may give a sequence twice.
+
+    a cell     what it holds; in its headers how many messages of its commit follow, and what it held before
+    no cell    no message of its subject, or an empty one: a removal that was not tidied up yet
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sinkpipeline.cells.store import NO_CELL, NOTHING, Cell, Moved, Puts, Version
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import is_meta_key
+from sinkpipeline.core.ports import InDoubt, RecordRefused
+from sinkpipeline.core.records import Row
+from sinkpipeline.nats.client import ApiError, Client, Message, Stored
+from sinkpipeline.nats.codes import Meaning
+from sinkpipeline.nats.rows import RowPlace
+from sinkpipeline.nats.stream import counted, info, reading
+from sinkpipeline.nats.subjects import cell_of, cells_of, key_of, metas_of
+from sinkpipeline.nats.torn import Torn, look_at_rows
+from sinkpipeline.sinks.failpoints import failpoint
+
+_LOG = logging.getLogger("sinkpipeline.nats")
+
+MOST_MESSAGES = 1_000
+"""Of one atomic batch."""
+BEHIND = "Sinkpipeline-Behind"
+"""On a cell: how many messages of its batch follow."""
+BEFORE = "Sinkpipeline-Before"
+"""On a cell: what it held before."""
+BATCH = "Nats-Batch-Id"
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A cell as it was read or written last on this connection."""
+
+    seq: int
+    value: bytes | None
+    leftover: tuple[int, ...] = ()
+    """Rows of a torn commit that count for nothing, and go before anybody goes on from this cell."""
+
+
+class NatsCells:
+    """The cells of sinks in one stream, and the rows of one. `rows` is None for who writes none."""
+
+    def __init__(self, client: Client, stream: str, progress: str, rows: RowPlace | None = None) -> None:
+        self._client = client
+        self._stream = stream
+        self._progress = progress
+        self._rows = rows
+        self._ttl: bool | None = None
+
+    def rows_go(self, rows: RowPlace) -> None:
+        """Where rows go from here on."""
+        self._rows, self._ttl = rows, rows.stream.keeps_cells
+
+    @property
+    def connections(self) -> int:
+        return self._client.made
+
+    # Reading
+
+    def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
+        with reading(self._client):
+            return self._read(list(keys))
+
+    def _read(self, keys: Sequence[str]) -> Mapping[str, Cell]:
+        client = self._client
+        subjects = [cell_of(self._progress, key) for key in keys]
+        found = client.messages(self._stream, [{"last_by_subj": each} for each in subjects])
+        torn: dict[str, Torn] = {}
+        unknown = [each for each in found if each is not None and not self._is_known(each)]
+        lasts = [(each, int(each.headers.get(BEHIND, "0"))) for each in unknown]
+        checked = [(each, behind) for each, behind in lasts if behind]
+        ends = client.messages(self._stream, [{"seq": each.seq + behind} for each, behind in checked])
+        for (each, behind), end in zip(checked, ends, strict=True):
+            if end is None or end.headers.get(BATCH) != each.headers.get(BATCH):
+                self._look(each, behind, end, torn)
+        return {
+            key: self._noted(subject, each, torn.get(subject))
+            for key, subject, each in zip(keys, subjects, found, strict=True)
+        }
+
+    def _is_known(self, found: Stored) -> bool:
+        known: _Known | None = self._client.known.get(found.subject)
+        return known is not None and known.seq == found.seq
+
+    def _look(self, cell: Stored, behind: int, end: Stored | None, torn: dict[str, Torn]) -> None:
+        """Nothing stands where the end of its commit was, or something else."""
+        if end is None:
+            there = info(self._client, self._stream)
+            if there is None or there.last_seq >= cell.seq + behind:
+                # It was stored, and is gone since: rows expire, or somebody has removed them.
+                return
+        found = look_at_rows(self._client, self._stream, cell, behind, cell.headers.get(BEFORE))
+        _LOG.warning(
+            "%s: stream %s has lost a part of a commit: of its %d messages %d are left, and the progress of %s is that "
+            "of these",
+            self._client.where,
+            self._stream,
+            behind,
+            found.left.rows,
+            key_of(self._progress, cell.subject),
+            extra={"reason": "CommitTorn"},
+        )
+        torn[cell.subject] = found
+
+    def _noted(self, subject: str, found: Stored | None, torn: Torn | None) -> Cell:
+        known: dict[str, _Known] = self._client.known
+        if found is None:
+            known.pop(subject, None)
+            return NO_CELL
+        before = known.get(subject)
+        if before is None or before.seq != found.seq:
+            if torn is not None:
+                before = _Known(found.seq, torn.value, torn.leftover)
+            else:
+                before = _Known(found.seq, found.payload or None)
+            known[subject] = before
+        return Cell(before.value, found.seq)
+
+    def metas(self) -> Mapping[str, Cell]:
+        with reading(self._client):
+            subjects = counted(self._client, self._stream, metas_of(self._progress))
+            keys = [key_of(self._progress, each) for each in subjects]
+            return self._read([each for each in keys if is_meta_key(each)])
+
+    def find(self, prefix: str, most: int) -> Mapping[str, Version]:
+        with reading(self._client):
+            subjects = counted(self._client, self._stream, f"{cells_of(self._progress, prefix)}.>")
+            keys = [key_of(self._progress, each) for each in sorted(subjects)]
+            found: dict[str, Version] = {}
+            for begin in range(0, len(keys), MOST_MESSAGES):
+                part = self._read(keys[begin : begin + MOST_MESSAGES])
+                found.update((key, cell.version) for key, cell in part.items() if cell.value is not None)
+                if len(found) >= most:
+                    break
+            return dict(list(found.items())[:most])
+
+    # Writing
+
+    def put(self, cells: Puts) -> Mapping[str, Version]:
+        """In batches, in their order."""
+        found: dict[str, Version] = {}
+        keys = list(cells)
+        for begin in range(0, len(keys), MOST_MESSAGES):
+            part = {key: cells[key] for key in keys[begin : begin + MOST_MESSAGES]}
+            with self._on_one_connection():
+                last = self._store(part, self._messages(part))
+            found.update(self._written(part, last - len(part) + 1))
+        self._tidy({key: version for key, version in found.items() if cells[key][0] is None})
+        return {key: None if cells[key][0] is None else version for key, version in found.items()}
+
+    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+        if self._rows is None:
+            raise ValueError("these cells have no rows")
+        puts = {key: (value, version), **beside}
+        if len(puts) + len(rows) > MOST_MESSAGES:
+            text = f"its {len(rows)} rows don't fit into one batch, which takes {MOST_MESSAGES - len(puts)}"
+            raise RecordRefused(Verdict(ErrorClass.TOO_MANY_ROWS, text))
+        of_rows = [_taken(self._rows.message(row), index) for index, row in enumerate(rows)]
+        with self._on_one_connection():
+            first, *others = self._messages(puts)
+            behind = len(of_rows) + len(others)
+            if behind:
+                first = replace(first, headers={**first.headers, **self._of_commit(key, behind)})
+            last = self._store(puts, [first, *of_rows, *others], self._rows)
+        new = self._written({key: puts[key]}, last - behind)
+        new |= self._written(beside, last - len(others) + 1)
+        self._tidy({each: new[each] for each, (put, _) in beside.items() if put is None})
+        return new[key]
+
+    def _of_commit(self, key: str, behind: int) -> dict[str, str]:
+        """By which what is left of it is understood, should the stream lose its end.
+
+        The cell of a redrive is none of a partition: there the cells of letters say what counts, and they come last.
+        """
+        known: _Known | None = self._client.known.get(cell_of(self._progress, key))
+        if known is None or known.value is None or _is_of_redrive(key):
+            return {}
+        return {BEHIND: str(behind), BEFORE: known.value.decode()}
+
+    def _messages(self, cells: Puts) -> list[Message]:
+        """Raises Moved, InDoubt."""
+        found = []
+        for key, (value, version) in cells.items():
+            subject = cell_of(self._progress, key)
+            self._check_version(key, subject, version)
+            headers = {_EXPECTED: str(version or 0), "Nats-Expected-Stream": self._stream}
+            if self._keeps_cells:
+                headers["Nats-TTL"] = "never"
+            found.append(Message(subject, value or b"", headers))
+        return found
+
+    @property
+    def _keeps_cells(self) -> bool:
+        if self._ttl is None:
+            there = info(self._client, self._stream)
+            self._ttl = there is not None and there.keeps_cells
+        return self._ttl
+
+    def _check_version(self, key: str, subject: str, version: Version) -> None:
+        if version is None:
+            return
+        known: _Known | None = self._client.known.get(subject)
+        if known is None or known.seq < version:
+            raise InDoubt(f"the cell {key} was read on another connection", aborted=True)
+        if known.seq > version:
+            raise Moved(key)
+        for seq in known.leftover:
+            self._remove(seq)
+        if known.leftover:
+            self._client.known[subject] = replace(known, leftover=())
+
+    def _store(self, cells: Puts, messages: Sequence[Message], rows: RowPlace | None = None) -> int:
+        """The sequence of the last message.
+
+        Raises:
+            Moved, InDoubt, RecordRefused, SinkPipelineError.
+        """
+        batch = uuid.uuid4().hex
+        if len(messages) > 1:
+            messages = [
+                replace(each, headers={**each.headers, BATCH: batch, "Nats-Batch-Sequence": str(number)})
+                for number, each in enumerate(messages, start=1)
+            ]
+            messages[-1] = replace(messages[-1], headers={**messages[-1].headers, "Nats-Batch-Commit": "1"})
+        failpoint("nats-before-batch")
+        try:
+            answer = self._client.publish(messages)
+        except ApiError as error:
+            raise self._why(error, cells, rows, len(messages)) from error
+        if len(messages) > 1 and (answer.get("batch") != batch or answer.get("count") != len(messages)):
+            raise SinkPipelineError(
+                Reason.SINK_REFUSED,
+                f"{self._client.where}: the server has stored the messages of a batch one by one, without comparing: "
+                "it is older than 2.12",
+                "upgrade all servers to NATS 2.12 or newer; then compare the stream with its source",
+            )
+        return int(answer["seq"])
+
+    @contextmanager
+    def _on_one_connection(self) -> Iterator[None]:
+        """What is compared with what is known of this connection is written on no other one."""
+        self._client.connect_again()
+        self._client.stay(self._client.made)
+        try:
+            yield
+        finally:
+            self._client.stay(None)
+
+    def _why(self, error: ApiError, cells: Puts, rows: RowPlace | None, sent: int) -> Exception:
+        match error.meaning:
+            case Meaning.MOVED:
+                return self._who_moved(error, cells)
+            case Meaning.INCOMPLETE if rows is not None:
+                there = info(self._client, self._stream)
+                if there is not None and (there.config, there.id) != (rows.stream.config, rows.stream.id):
+                    # By the limits of now: whoever tries it again finds out which row it is.
+                    self._rows = replace(rows, stream=there)
+                return InDoubt(f"{self._client.where}: {error}, of {sent} messages", aborted=True)
+            case _:
+                found = self._client.as_error(error)
+                if isinstance(found, InDoubt) and error.meaning is Meaning.OUTAGE:
+                    self._client.close()
+                return found
+
+    def _who_moved(self, error: ApiError, cells: Puts) -> Exception:
+        """No proof yet: a batch of ours that is still on its way is told alike."""
+        versions = {key: version for key, (_, version) in cells.items()}
+        now = self.read(list(versions))
+        for key, version in versions.items():
+            if now[key].version != version:
+                return Moved(key)
+        return InDoubt(f"{self._client.where}: {error}, and nobody has written", aborted=True)
+
+    def _written(self, cells: Puts, first: int) -> dict[str, Version]:
+        found: dict[str, Version] = {}
+        for seq, (key, (value, _)) in enumerate(cells.items(), start=first):
+            self._client.known[cell_of(self._progress, key)] = _Known(seq, value)
+            found[key] = seq
+        return found
+
+    def _tidy(self, removed: Mapping[str, Version]) -> None:
+        """Of cells that are removed no message stays, where we may do that. One that was written since stays."""
+        calls = [
+            (f"STREAM.PURGE.{self._stream}", {"filter": cell_of(self._progress, key), "seq": version + 1})
+            for key, version in removed.items()
+            if version is not None
+        ]
+        if calls:
+            try:
+                self._client.apis(calls)
+            except (InDoubt, SinkPipelineError) as error:
+                _LOG.info("messages of cells that were removed stay: %s", error)
+
+    def _remove(self, seq: int) -> None:
+        try:
+            self._client.api(f"STREAM.MSG.DELETE.{self._stream}", seq=seq)
+        except ApiError as error:
+            if error.meaning is not Meaning.NO_MESSAGE:
+                raise self._client.as_error(error) from error
+
+
+def _is_of_redrive(key: str) -> bool:
+    """No user's name of a sink holds a dot."""
+    return "." in key.split("/")[3]
+
+
+def _taken(found: Message | Verdict, index: int) -> Message:
+    if isinstance(found, Verdict):
+        raise RecordRefused(found, index=index)
+    return found

@@ -1,0 +1,55 @@
+"""What can be seen of a NATS sink before it starts, leaving nothing behind; and what a start tries."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import Topic
+from sinkpipeline.nats.client import Client
+from sinkpipeline.nats.kind import NatsPorts
+from sinkpipeline.nats.settings import SinkSettings
+from sinkpipeline.nats.stream import check_server, check_stream, check_writes, reading
+
+
+def check_reached(sink: SinkSettings) -> None:
+    """Connects, within seconds.
+
+    Raises:
+        SinkPipelineError: SinkUnreachable, AuthenticationFailed, SinkRefused.
+    """
+    with closing(Client(sink.connection)) as client, reading(client):
+        client.connect()
+
+
+def look(ports: NatsPorts) -> tuple[Topic | None, Progress]:
+    """The stream, and the progress in it.
+
+    Raises:
+        SinkPipelineError: SinkUnreachable, SinkRefused, ...
+    """
+    found = ports.target.describe({})
+    return found, Progress() if found is None else ports.ledger.decide(found)
+
+
+def check_rights(ports: NatsPorts) -> None:
+    """That a start and its commits may do all that they do, and would be stored as they should be.
+
+    Raises:
+        SinkPipelineError: SinkRefused, and as `look`.
+    """
+    check_server(ports.client)
+    found = ports.target.info()
+    if found is not None:
+        check_stream(found, ports.settings)
+        check_writes(ports.client, ports.settings)
+
+
+def fears(ports: NatsPorts) -> tuple[str, ...]:
+    """What is to be feared for rows that the servers have acknowledged."""
+    found = ports.target.info()
+    if found is None or int(found.config.get("num_replicas", 1)) > 1:
+        return ()
+    fear = "where its machine fails, rows that were acknowledged within the server's sync_interval are lost"
+    remedy = "use 3 replicas, or sync_interval: always"
+    return (f"stream {found.name} has 1 replica: {fear}, with their progress; {remedy}",)

@@ -1,0 +1,78 @@
+"""How a task writes to a stream: each row says of which source record it is, so that a torn commit can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from typing_extensions import override
+
+from sinkpipeline.cells.session import CellClaim, CellSession
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.records import Columns, Row
+from sinkpipeline.nats.cells import NatsCells
+from sinkpipeline.nats.client import Client
+from sinkpipeline.nats.rows import MORE, OFFSET, RowPlace
+from sinkpipeline.nats.settings import SinkSettings
+from sinkpipeline.nats.stream import StreamInfo, info, reading
+from sinkpipeline.sinks.letters import SentLetters
+
+
+class NatsSession(CellSession):
+    """A partition's cell, and rows that name their records."""
+
+    @override
+    def send(self, rows: Iterable[Row]) -> None:
+        if not isinstance(rows, Columns) or rows.sources is None:
+            raise TypeError("rows of a stream come with the offsets of their records")
+        super().send(_named(rows, rows.sources()))
+
+
+def _named(rows: Columns, offsets: Sequence[int]) -> Iterable[Row]:
+    last = len(offsets) - 1
+    for at, (value, key, partition, timestamp, headers) in enumerate(rows):
+        more = MORE if at < last and offsets[at] == offsets[at + 1] else ""
+        named = [*(headers or ()), (OFFSET, f"{offsets[at]}{more}")]
+        yield value, key, partition, timestamp, named
+
+
+class NatsClaim(CellClaim):
+    """A cell that is in the stream of the start, for rows of that stream."""
+
+    _session: ClassVar[type[CellSession]] = NatsSession
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        stream: str,
+        run: str,
+        partition: SourcePartition,
+        client: Client,
+        letters: SentLetters | None,
+    ) -> None:
+        """`stream`: the id of the one of the start."""
+        self._client = client
+        self._settings = settings
+        self._stream = stream
+        self._own = NatsCells(client, settings.stream.name, settings.progress_subject)
+        super().__init__(self._own, settings.id, run, partition, letters)
+
+    @override
+    def _check(self) -> None:
+        """Leaves it to the driver to decide about a stream that is not the one of the start any more."""
+        with reading(self._client):
+            found = info(self._client, self._settings.stream.name)
+            size = self._client.max_payload
+        if found is None or found.id != self._stream:
+            raise stream_changed(self._settings.stream.name)
+        self._own.rows_go(row_place(self._settings, found, size))
+        super()._check()
+
+
+def stream_changed(name: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.TOPICS_CHANGED, f"stream {name} was deleted or re-created", "the sink starts again")
+
+
+def row_place(settings: SinkSettings, found: StreamInfo, max_payload: int) -> RowPlace:
+    return RowPlace(found, settings.subject, settings.progress_subject, max_payload)

@@ -1,0 +1,190 @@
+"""The stream, in which both rows and cells are, as a start finds or makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sinkpipeline.core.durability import Durability
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
+from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.nats.client import ApiError, Client
+from sinkpipeline.nats.codes import Meaning
+from sinkpipeline.nats.settings import SinkSettings
+from sinkpipeline.nats.stream import StreamInfo, check_server, check_stream, check_writes, counted, info, reading
+from sinkpipeline.nats.subjects import matches
+
+_ANY_BYTES = 1_000_000_000
+STREAM_LIMITS = TopicLimits(partitions=1, message_bytes=_ANY_BYTES)
+"""What a message may have is compared as it is made: the server's limit and the stream's, with its headers."""
+_NAME_IN_USE = 10058
+_OVERLAPS = 10065
+
+
+@dataclass(frozen=True)
+class NatsStream:
+    """The stream of one sink: its target, and the place of its progress."""
+
+    settings: SinkSettings
+    client: Client
+    letters: LetterTarget | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.stream.name
+
+    def check_names(self) -> None:
+        settings = self.settings
+        if settings.subject is not None and matches(f"{settings.progress_subject}.>", settings.subject):
+            raise SinkPipelineError(
+                Reason.MANIFEST_INVALID,
+                f"subject {settings.subject} is below {settings.progress_subject}, where the progress is kept",
+                "name another subject, or another progressSubject",
+            )
+        if self.letters is not None:
+            self.letters.check_names()
+
+    def info(self) -> StreamInfo | None:
+        """Raises SinkPipelineError: SinkUnreachable, ..."""
+        with reading(self.client):
+            return info(self.client, self.name)
+
+    def describe(self, source: Mapping[str, str]) -> Topic | None:  # noqa: ARG002 - a stream is not what is read
+        found = self.info()
+        return None if found is None else self._topic(found)
+
+    def _topic(self, found: StreamInfo) -> Topic:
+        with reading(self.client):
+            cells = counted(self.client, self.name, f"{self.settings.progress_subject}.>") if found.messages else {}
+        return Topic(
+            name=self.name,
+            id=found.id,
+            partitions=1,
+            replication_factor=int(found.config.get("num_replicas", 1)),
+            config=MappingProxyType(self._configuration(found)),
+            holds_data=found.messages > sum(cells.values()),
+        )
+
+    def _configuration(self, found: StreamInfo) -> dict[str, str]:
+        """What can differ from the manifest. Subjects are alike if all that are asked for are taken."""
+        asked = self.settings.data.config
+        wanted = (*self.settings.stream.subjects, self.settings.own_subjects)
+        covered = all(map(found.takes, wanted))
+        return {
+            "subjects": asked["subjects"] if covered else ", ".join(found.subjects),
+            "max_age": f"{found.config.get('max_age', 0)} ns",
+            "max_bytes": str(found.config.get("max_bytes", -1)),
+        }
+
+    def id(self) -> str | None:
+        found = self.info()
+        return None if found is None else found.id
+
+    def create(self) -> Creation:
+        """Whoever is asked twice, and answers once, may have made it for somebody else.
+
+        Raises:
+            SinkPipelineError: SinkRefused, TopicCreationFailed, ...
+        """
+        check_server(self.client)
+        created = None
+        try:
+            created = self.client.api(f"STREAM.CREATE.{self.name}", **self._asked())
+        except ApiError as error:
+            if error.code != _NAME_IN_USE and error.meaning is not Meaning.OUTAGE:
+                raise self._not_created(error) from error
+        except InDoubt as doubt:
+            if doubt.aborted:
+                raise (doubt.told or _again(str(doubt))) from doubt
+        made = str(created["created"]) if created is not None and created.get("did_create") else None
+        there = self.describe({})
+        if there is None:
+            raise _again("it is gone again")
+        return Creation(topic=there, is_ours=there.id == made)
+
+    def _asked(self) -> dict[str, Any]:
+        stream, own = self.settings.stream, self.settings.own_subjects
+        covered = any(matches(each, own) for each in stream.subjects)
+        return {
+            "name": stream.name,
+            "subjects": [*stream.subjects, *([] if covered else [own])],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": stream.replicas or 1,
+            "max_age": stream.max_age_ns or 0,
+            "max_bytes": stream.max_bytes or -1,
+            "discard": "new",
+            "allow_atomic": True,
+            "allow_msg_ttl": True,
+        }
+
+    def _not_created(self, error: ApiError) -> Exception:
+        if error.code == _OVERLAPS:
+            remedy = "name the stream that has these subjects, or other subjects"
+        else:
+            remedy = "create the stream yourself as docs/nats.md says, or correct nats.stream"
+        if error.meaning is Meaning.FULL:
+            return self.client.as_error(error)
+        return SinkPipelineError(Reason.TOPIC_CREATION_FAILED, f"stream {self.name} was not created: {error}", remedy)
+
+    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
+        if self.letters is None:
+            return Letters(topic=None, limits=UNKNOWN, drift=())
+        return self.letters.prepare(source)
+
+    def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - they are one stream
+        if self.letters is not None:
+            self.letters.take(letters)
+        self.check(target.id)
+
+    def check(self, known: str | None = None) -> None:
+        """That rows and progress are safe in it, and may be written; `known`: the id that it had.
+
+        Raises:
+            SinkPipelineError: SinkRefused, TopicsChanged, ...
+        """
+        check_server(self.client)
+        found = self.info()
+        if found is None or known not in (None, found.id):
+            raise _again(f"stream {self.name} was deleted or re-created")
+        check_stream(found, self.settings)
+        check_writes(self.client, self.settings)
+
+    def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - compared as a message is made
+        return STREAM_LIMITS
+
+    def limits(self) -> TopicLimits | None:
+        return None if self.id() is None else STREAM_LIMITS
+
+    def letter_limits(self) -> TopicLimits | None:
+        return None if self.letters is None else self.letters.limits()
+
+    def durability(self) -> Durability | None:
+        """A server acknowledges before its disk has it, and nobody can ask how long that takes (sync_interval)."""
+        return Durability.AS_HELD_BY_SINK
+
+    def lost(self, what: str) -> SinkPipelineError:
+        return data_topic_lost(self.name, what, self.settings.data.called)
+
+    def delete(self, target: str) -> None:
+        found = self.info()
+        if found is None:
+            return
+        if found.id != target:
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED, f"stream {self.name} was deleted or re-created", "nothing; it is tried again"
+            )
+        with reading(self.client):
+            try:
+                self.client.api(f"STREAM.DELETE.{self.name}")
+            except ApiError as error:
+                if error.meaning is not Meaning.NO_STREAM:
+                    raise
+
+
+def _again(fact: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.TOPICS_CHANGED, fact, "nothing; it is tried again")

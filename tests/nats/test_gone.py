@@ -1,0 +1,139 @@
+"""Stores that went back, were purged or stand still, and what is known of an earlier connection."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from servers.nats import LocalNats
+from sinkpipeline.cells.store import Moved
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.targets import parse_targets
+from sinkpipeline.nats import client
+from sinkpipeline.sinks.contract import Restart
+from sinkpipeline.sinks.reset import SinkReset
+from support.sink.nats_sink import P0, P1, NatsSink, api
+from support.sink.starts import refusal
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def server() -> Iterator[LocalNats]:
+    """One of its own, as it is killed, and its files are replaced."""
+    with LocalNats() as found:
+        yield found
+
+
+def reset(sink: NatsSink) -> None:
+    """To the progress that is there."""
+    states = sink.ports().ledger.observe().partitions
+    there = ",".join(f"{each.topic}:{each.partition}={state.next}" for each, state in states.items())
+    resetting = SinkReset(ports=sink.ports())
+    resetting.carry_out(resetting.plan(parse_targets([there])))
+
+
+def test_a_server_that_is_back_without_its_last_commits_is_told_and_a_reset_goes_on(server: LocalNats) -> None:
+    """As a machine of its own that failed before its disk had all, or a copy that was put back."""
+    sink = NatsSink(server.address)
+    driver = sink.driver(step=3, remembered=Remembered())
+    driver.batch()
+    server.kill()
+    older = server.directory / "older"
+    shutil.copytree(server.directory / "store", older)
+    server.start()
+    driver.drain()
+    server.kill()
+    shutil.rmtree(server.directory / "store")
+    older.rename(server.directory / "store")
+    server.start()
+    with pytest.raises(Restart, match="went back"):
+        driver.delivery.check_world()
+    driver.delivery.close()
+    told = refusal(driver.start, Reason.PROGRESS_REGRESSED)
+    assert "sinkpipeline reset" in told.remedy
+    assert sink.delivered().total() == 6
+    reset(sink)
+    sink.driver().drain()
+    assert sink.delivered() == sink.once
+    sink.close()
+
+
+def test_all_of_a_stream_purged_under_its_driver_is_left_to_a_person(sink: NatsSink) -> None:
+    """With its rows the progress went: nothing is delivered again by a guess."""
+    driver = sink.driver(remembered=Remembered())
+    driver.batch()
+    sink.purge()
+    told = refusal(driver.drain, Reason.PROGRESS_CORRUPT)
+    assert "was removed" in told.message
+    assert sink.delivered().total() == 0
+    refusal(lambda: sink.driver(remembered=driver.starter.remembered), Reason.PROGRESS_LOST)
+
+
+def test_a_version_of_another_connection_is_not_believed(sink: NatsSink) -> None:
+    """A server that went back may give a sequence twice."""
+    sink.driver()
+    ports = sink.ports()
+    cells, key = ports.ledger.cells, sink.settings.id.partition_key(P1)
+    cell = cells.read([key])[key]
+    assert cell.value is not None
+    ports.client.close()
+    with pytest.raises(InDoubt) as doubt:
+        cells.put({key: (cell.value, cell.version)})
+    assert doubt.value.aborted
+    again = cells.read([key])[key]
+    assert again == cell
+    new = cells.put({key: (cell.value, cell.version)})[key]
+    with pytest.raises(Moved):
+        cells.put({key: (cell.value, cell.version)})
+    assert cells.read([key])[key].version == new
+
+
+def test_a_subject_that_is_another_streams_by_now_gets_nothing(sink: NatsSink) -> None:
+    """It has no such cell, as a first start expects."""
+    sink.create()
+    cells, key = sink.ports().ledger.cells, sink.settings.id.meta_key
+    cells.read([key])
+    sink.update(subjects=[f"unused.{sink.name}"])
+    other = {**sink.ports().target._asked(), "name": f"OTHER-{sink.name}"}
+    assert "error" not in api(sink.direct, f"STREAM.CREATE.OTHER-{sink.name}", **other)
+    refusal(lambda: cells.put({key: (b"{}", None)}), Reason.TOPICS_CHANGED)
+    refusal(lambda: cells.put({key: (b"{}", None), f"{key}2": (b"{}", None)}), Reason.TOPICS_CHANGED)
+    assert api(sink.direct, f"STREAM.INFO.OTHER-{sink.name}")["state"]["messages"] == 0
+
+
+def test_a_server_that_answers_nobody_is_an_outage(
+    sink: NatsSink, nats: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_S", 0.5)
+    driver = sink.driver()
+    driver.batch()
+    writer, offsets = next(driver.writers())
+    nats.pause()
+    try:
+        refusal(lambda: driver.write(writer, offsets), Reason.SINK_UNREACHABLE)
+    finally:
+        nats.resume()
+    driver.delivery.close()
+    driver.start()
+    driver.drain()
+    assert sink.delivered() == sink.once
+
+
+def test_a_commit_of_before_that_comes_late_writes_nothing(sink: NatsSink) -> None:
+    """The same batch once more: it finds another cell."""
+    driver = sink.driver(step=12)
+    writer, offsets = next(driver.writers())
+    writer.write(driver.make(P0, offsets))
+    session = writer._session
+    assert session is not None
+    writer.finish()
+    late = session._cells  # type: ignore[attr-defined]
+    key = sink.settings.id.partition_key(P0)
+    with pytest.raises(Moved):
+        late.commit(key, b"{}", session._version - 13, session._rows)  # type: ignore[attr-defined]
+    assert sink.delivered() == {each: 1 for each in sink.once if each[0] == 0}

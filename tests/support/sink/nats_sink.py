@@ -1,0 +1,210 @@
+"""One sink on a real NATS server, without Spark: its stream, its settings, and what stands in it, read by its own eyes.
+
+The stream is looked at with a client of the test's own, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from nats.aio.client import Client as NatsConnection
+
+import nats
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.nats.client import Client
+from sinkpipeline.nats.kind import NatsPorts
+from sinkpipeline.nats.settings import Connection, SinkSettings, Stream
+from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.worker import Worker
+from support.cells import TOPIC, MemorySource
+from support.sink.cell_driver import Driver, MakeBatch
+
+P0, P1 = (SourcePartition(TOPIC, number) for number in range(2))
+ENDS = {P0: 12, P1: 5}
+_numbers = itertools.count()
+T = TypeVar("T")
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result(60)
+
+
+def api(address: str, call: str, *, seconds: float = 10, **arguments: Any) -> dict[str, Any]:
+    """One call of JetStream's API, by a connection of its own."""
+    [found] = apis(address, [(call, arguments)], seconds)
+    return found
+
+
+def apis(address: str, calls: Collection[tuple[str, Mapping[str, Any]]], seconds: float = 10) -> list[dict[str, Any]]:
+    async def asked() -> list[dict[str, Any]]:
+        session = await connected(address)
+        try:
+            answers = [
+                await session.request(
+                    f"$JS.API.{call}", json.dumps(arguments).encode() if arguments else b"", timeout=seconds
+                )
+                for call, arguments in calls
+            ]
+            return [json.loads(each.data) for each in answers]
+        finally:
+            await session.close()
+
+    return awaited(asked())
+
+
+async def connected(address: str) -> NatsConnection:
+    return await nats.connect(f"nats://{address}", allow_reconnect=False)
+
+
+def messages(address: str, stream: str) -> list[tuple[int, str, dict[str, str], bytes]]:
+    """All that are there: sequence, subject, headers, payload."""
+    state = api(address, f"STREAM.INFO.{stream}")
+    if "error" in state:
+        return []
+    first, last = state["state"]["first_seq"], state["state"]["last_seq"]
+    calls = [(f"STREAM.MSG.GET.{stream}", {"seq": each}) for each in range(max(1, first), last + 1)]
+    found = []
+    for answer in apis(address, calls):
+        if "error" not in answer:
+            each = answer["message"]
+            block = base64.b64decode(each.get("hdrs") or "").decode().split("\r\n")[1:]
+            headers = dict(line.split(": ", 1) for line in block if line)
+            payload = base64.b64decode(each.get("data") or "")
+            found.append((each["seq"], each["subject"], headers, payload))
+    return found
+
+
+def of_offsets(partition: SourcePartition, offsets: range) -> RowBatch:
+    return batch(offsets, [f"{partition.partition}:{each}".encode() for each in offsets])
+
+
+def batch(offsets: Collection[int], values: Collection[bytes | None], keys: Collection[bytes] = ()) -> RowBatch:
+    """`keys`: their subjects."""
+    return RowBatch(
+        offsets=list(offsets),
+        keys=list(keys) or [None] * len(values),
+        values=list(values),
+        target_partitions=None,
+        timestamps=[0] * len(values),
+        headers=None,
+        errors=None,
+        size=sum(map(len, filter(None, values))),
+    )
+
+
+@dataclass
+class NatsSink:
+    """The names of one sink; every instance has a stream of its own. `address` may be a proxy's."""
+
+    address: str
+    direct: str = ""
+    ends: dict[SourcePartition, int] = field(default_factory=lambda: dict(ENDS))
+    name: str = field(default_factory=lambda: f"s{os.getpid()}-{next(_numbers)}")
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    clients: list[Client] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.direct = self.direct or self.address
+
+    @property
+    def stream(self) -> str:
+        return f"ORDERS-{self.name}"
+
+    @property
+    def subject(self) -> str:
+        return f"orders.{self.name}"
+
+    @property
+    def settings(self) -> SinkSettings:
+        found = SinkSettings(
+            id=SinkId("i.1", self.name),
+            owner=Owner(cluster="file", name="n"),
+            source=None,
+            group_id="g",
+            connection=Connection(servers=self.address),
+            stream=Stream(name=self.stream, subjects=(f"{self.subject}.>", self.subject)),
+            subject=self.subject,
+        )
+        return replace(found, **self.changes)
+
+    def ports(self) -> NatsPorts:
+        client = Client(self.settings.connection)
+        self.clients.append(client)
+        source = MemorySource(self.ends)
+        return NatsPorts(self.settings, source, lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
+
+    def driver(self, step: int = 4, make: MakeBatch = of_offsets, remembered: Remembered | None = None) -> Driver:
+        found = Driver(self.ports(), self.ends, step, make, remembered)
+        self.workers.append(found.worker)
+        return found
+
+    def close(self) -> None:
+        shared = [each for worker in self.workers for each in worker._shared.values() if isinstance(each, Client)]
+        for client in [*self.clients, *shared]:
+            client.close()
+
+    # What stands there
+
+    def create(self, **changes: Any) -> dict[str, Any]:
+        """Somebody else creates the stream."""
+        asked = {**self.ports().target._asked(), **changes}
+        return api(self.direct, f"STREAM.CREATE.{self.stream}", **asked)
+
+    def update(self, **changes: Any) -> dict[str, Any]:
+        config = api(self.direct, f"STREAM.INFO.{self.stream}")["config"]
+        return api(self.direct, f"STREAM.UPDATE.{self.stream}", **{**config, **changes})
+
+    def info(self) -> dict[str, Any]:
+        return api(self.direct, f"STREAM.INFO.{self.stream}")
+
+    def delete(self) -> None:
+        api(self.direct, f"STREAM.DELETE.{self.stream}")
+
+    def purge(self, **which: Any) -> None:
+        api(self.direct, f"STREAM.PURGE.{self.stream}", **which)
+
+    def publish(self, subject: str, payload: bytes) -> None:
+        """By somebody else."""
+
+        async def published() -> None:
+            session = await connected(self.direct)
+            try:
+                await session.request(subject, payload, timeout=10)
+            finally:
+                await session.close()
+
+        awaited(published())
+
+    def rows(self) -> list[tuple[str, dict[str, str], bytes]]:
+        """Subject, headers and payload of all that are no cells, in their order."""
+        found = messages(self.direct, self.stream)
+        return [each[1:] for each in found if not each[1].startswith("_sinkpipeline.")]
+
+    def delivered(self) -> Counter[tuple[int, int]]:
+        """How often the row of each partition and offset is there."""
+        values = [payload.split()[0].split(b":") for _, _, payload in self.rows()]
+        return Counter((int(partition), int(offset)) for partition, offset in values)
+
+    @property
+    def once(self) -> Counter[tuple[int, int]]:
+        return Counter((each.partition, offset) for each, end in self.ends.items() for offset in range(end))
