@@ -185,7 +185,7 @@ def test_an_entry_has_a_field_for_each_header(sink: RedisSink) -> None:
         (b"v", None, -1, 0, [("value", b"w")]),
         (b"v", None, -1, 0, [(f"h{each}", b"") for each in range(MOST_FIELDS)]),
     ):
-        with pytest.raises(ValueError, match="header|field"):
+        with pytest.raises(ValueError, match=r"header|field"):
             words_of(row)
     driver = sink.driver()
     plan = driver.delivery.begin({P0: OffsetRange(0, 1)})

@@ -24,8 +24,6 @@ class Durability(str, enum.Enum):
     """The sink may lose acknowledged rows, and their progress with them: each row is once in what it still holds."""
     AT_RISK = "AtRisk"
     """If one machine crashes, acknowledged rows may be lost while their progress, or a part of it, is kept."""
-    AS_HELD_BY_SINK = "AsHeldBySink"
-    """If the sink loses acknowledged rows, it loses their progress with them: they are delivered again."""
 
 
 def of_topics(topics: Iterable[Topic]) -> Durability | None:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import redis
 from redis.backoff import NoBackoff
 from redis.connection import Connection as Line
 from redis.connection import SSLConnection as EncryptedLine
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.retry import Retry
 
+import redis
 from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt

@@ -116,8 +116,8 @@ return {{id or '{UNKNOWN_ID}', stream['length'], stream['entries-added']}}
 KNOW = Script(
     _STREAM
     + """
--- KEYS stream, known streams. ARGV an id for one that has none, whether a missing one is made. Answers as LOOK does, and
--- whether it was made.
+-- KEYS stream, known streams. ARGV an id for one that has none, whether a missing one is made. Answers as LOOK does,
+-- and whether it was made.
 local stream, failed = stream_of(KEYS[1])
 if failed then return failed end
 local made = 0

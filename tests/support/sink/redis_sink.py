@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import redis
-
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.remembered import Remembered
