@@ -1,4 +1,4 @@
-"""Servers that are refused, that lose what they have acknowledged, that say nothing, and that allow no more than they must."""
+"""Servers that are refused, that lose what they have acknowledged, that say nothing, that allow what they must."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_server_that_says_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatc
         driver.batch()
         server.pause()
         try:
-            refusal(lambda: driver.ports.target.id(), Reason.SINK_UNREACHABLE)
+            refusal(driver.ports.target.id, Reason.SINK_UNREACHABLE)
         finally:
             server.resume()
         driver.drain()

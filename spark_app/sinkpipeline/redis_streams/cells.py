@@ -74,8 +74,13 @@ class RedisCells:
         stream = self._stream
         words: Words = [self._target or "", "" if stream.maxlen is None else str(stream.maxlen), str(len(cells))]
         for key, (value, was) in cells.items():
-            versions[key] = new = None if value is None else secrets.randbits(_VERSION_BITS)
-            words += (key, "" if was is None else str(was), b"" if value is None else b"%d %b" % (new, value))
+            words += (key, "" if was is None else str(was))
+            if value is None:
+                versions[key] = None
+                words.append("")
+            else:
+                versions[key] = new = secrets.randbits(_VERSION_BITS)
+                words.append(b"%d %b" % (new, value))
         answer = self._client.write(COMMIT, (stream.progress, stream.key, stream.known), [*words, *entries])
         match answer:
             case [b"OK"]:
