@@ -12,6 +12,7 @@ from hypothesis import settings
 from servers.local_kafka import LocalKafka
 from servers.nats import LocalNats
 from servers.postgresql import LocalPostgresql, bin_directory
+from servers.redis import LocalRedis, program
 from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
 from support.runs.failing import AtOnce
@@ -60,6 +61,14 @@ def postgresql() -> LocalPostgresql:
     if bin_directory() is None:
         pytest.skip("no PostgreSQL server: make postgresql")
     return KEEPER.get("postgresql", LocalPostgresql)
+
+
+@pytest.fixture(scope="module")
+def valkey() -> LocalRedis:
+    """One server that all tests in a row share: they keep apart by their streams."""
+    if program() is None:
+        pytest.skip("no Valkey server: make install")
+    return KEEPER.get("valkey", LocalRedis)
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,10 @@ def _progress_subject(nats: str) -> str:
     return f"(has({nats}.progressSubject) ? {nats}.progressSubject : {_text(DEFAULT_PROGRESS_SUBJECT)})"
 
 
+def _database(redis: str) -> str:
+    return f"(has({redis}.database) ? {redis}.database : 0)"
+
+
 def _schema(postgresql: str) -> str:
     """As of a progress topic: what is not given."""
     table = f"{postgresql}.table"
@@ -340,6 +344,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(
             "self.sinks.all(a, !has(a.nats) || !self.sinks.exists(b, a.name != b.name && has(b.nats) && "
             "a.nats.stream.name == b.nats.stream.name && a.nats.servers == b.nats.servers))",
+            "give each sink its own stream: two of them have the same stream",
+            ".sinks",
+        ),
+        Rule(
+            "self.sinks.all(a, !has(a.redis) || !self.sinks.exists(b, a.name != b.name && has(b.redis) && "
+            f"a.redis.stream.key == b.redis.stream.key && {_database('a.redis')} == {_database('b.redis')} && "
+            "a.redis.servers == b.redis.servers))",
             "give each sink its own stream: two of them have the same stream",
             ".sinks",
         ),
@@ -582,6 +593,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.sinks[].nats.auth.username": _bytes(256),
     "spec.sinks[].nats.stream.maxAge": _POSITIVE,
+    "spec.sinks[].redis": (
+        Rule(
+            stays("stream.key", optional=False), f"stream.key {_NEVER}: another stream is another sink", ".stream.key"
+        ),
+        Rule(
+            f"{_database('self')} == {_database('oldSelf')}",
+            f"database {_NEVER}: the sink's progress is there",
+            ".database",
+        ),
+        Rule("!self.servers.contains(',')", "name the one server that takes writes", ".servers"),
+    ),
+    "spec.sinks[].redis.auth": (
+        Rule("!has(self.username) || has(self.passwordSecretRef)", "give passwordSecretRef too", ".username"),
+    ),
+    "spec.sinks[].redis.auth.username": _bytes(256),
     "spec.sinks[].transform.select.subject": _bytes(MAX_EXPRESSION),
     "spec.sinks[].postgresql": (
         Rule(

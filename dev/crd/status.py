@@ -8,8 +8,8 @@ from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINK
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
-from sinkpipeline.core.manifest.sinks import MAX_TOPICS as MAX_DATA_TOPICS
 from sinkpipeline.core.manifest.sinks import KINDS, DeliveryGuarantee
+from sinkpipeline.core.manifest.sinks import MAX_TOPICS as MAX_DATA_TOPICS
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
 

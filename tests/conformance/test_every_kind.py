@@ -16,6 +16,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from servers.nats import LocalNats
 from servers.postgresql import LocalPostgresql
+from servers.redis import LocalRedis
 from servers.sql_proxy import SqlProxy
 from sinkpipeline.core import troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -29,6 +30,7 @@ from support.conformance.kind import PROTOCOL_POINTS, REMOVAL_POINTS, RESET_POIN
 from support.conformance.of_kafka import KafkaWorld
 from support.conformance.of_nats import NatsWorld
 from support.conformance.of_postgresql import PostgresqlWorld
+from support.conformance.of_redis import RedisWorld
 from support.runs.keeper import KEEPER
 from support.sink.cell_driver import Driver
 from support.sink.starts import refusal
@@ -56,6 +58,10 @@ def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
             nats: LocalNats = request.getfixturevalue("nats")
             proxy = stack.enter_context(SqlProxy(nats.port))
             yield NatsWorld(nats, proxy, lambda: request.getfixturevalue("kafka"), stack)
+        elif kind == "redis":
+            valkey: LocalRedis = request.getfixturevalue("valkey")
+            proxy = stack.enter_context(SqlProxy(valkey.port))
+            yield RedisWorld(valkey, proxy, lambda: request.getfixturevalue("kafka"), stack)
         else:
             server: LocalPostgresql = request.getfixturevalue("postgresql")
             kafka: LocalKafka = request.getfixturevalue("kafka")

@@ -392,7 +392,7 @@ def test_unserved_is_refused_by_name(steps: Steps, value: Any) -> None:
     assert caught.value.reason is Reason.NOT_SERVED
 
 
-@pytest.mark.parametrize("kind", ["mqtt", "redis", "postgres"])
+@pytest.mark.parametrize("kind", ["mqtt", "pulsar", "postgres"])
 def test_another_kind_of_sink_is_one_problem(kind: str) -> None:
     with pytest.raises(ManifestError) as caught:
         parse_manifest(changed(smallest(), (SINK, {"name": "copy", kind: {}})))

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from sinkpipeline.core.manifest import KafkaConnection, NatsSink, PostgresqlSink, RegistrySubject, SinkPipeline, Tls
+from sinkpipeline.core.manifest import (
+    KafkaConnection,
+    NatsSink,
+    PostgresqlSink,
+    RedisSink,
+    RegistrySubject,
+    SinkPipeline,
+    Tls,
+)
 
 _RESTARTS_NOBODY = ("open_metrics", "log_json")
 HASH_LENGTH = 10
@@ -95,7 +103,8 @@ def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     of_registries = map(_of_registry, _registries(pipeline))
     of_tables = (_of_table(sink.postgresql) for sink in pipeline.spec.sinks)
     of_streams = (_of_stream(sink.nats) for sink in pipeline.spec.sinks)
-    for name, key in chain(*map(_references, connections), *of_registries, *of_tables, *of_streams):
+    of_redis = (_of_redis(sink.redis) for sink in pipeline.spec.sinks)
+    for name, key in chain(*map(_references, connections), *of_registries, *of_tables, *of_streams, *of_redis):
         keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
@@ -153,6 +162,15 @@ def _of_stream(sink: NatsSink | None) -> Iterator[tuple[str, str]]:
     for ref in (auth.password_secret_ref, auth.token_secret_ref, auth.nkey_secret_ref, auth.creds_secret_ref):
         if ref is not None:
             yield ref.name, ref.key
+
+
+def _of_redis(sink: RedisSink | None) -> Iterator[tuple[str, str]]:
+    auth = None if sink is None else sink.auth
+    if auth is None:
+        return
+    yield from _of_tls(auth.tls)
+    if auth.password_secret_ref is not None:
+        yield auth.password_secret_ref.name, auth.password_secret_ref.key
 
 
 def _of_registry(registry: RegistrySubject) -> Iterator[tuple[str, str]]:

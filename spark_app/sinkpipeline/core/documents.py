@@ -137,7 +137,7 @@ class Sink(SinkProgress):
     name: Name
     state: State
     guarantee: Guarantee
-    kind: NotRequired[Literal["kafka", "nats", "postgresql"]]
+    kind: NotRequired[Literal["kafka", "nats", "postgresql", "redis"]]
     durability: NotRequired[Literal["AsHeldBySink", "AtRisk", "Committed"]]
     lag: NotRequired[Count]
     heldBack: NotRequired[Count]

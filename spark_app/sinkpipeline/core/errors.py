@@ -97,6 +97,7 @@ class Reason(str, enum.Enum):
     BROKER_UNREACHABLE = "BrokerUnreachable"
     SINK_UNREACHABLE = "SinkUnreachable"
     SINK_FULL = "SinkFull"
+    SINK_UNDER_REPLICATED = "SinkUnderReplicated"
     SOURCE_SLOW = "SourceSlow"
     SCHEMA_REGISTRY_UNREACHABLE = "SchemaRegistryUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
@@ -136,6 +137,7 @@ def _consequence(reason: Reason) -> _Consequence:
             Reason.BROKER_UNREACHABLE
             | Reason.SINK_UNREACHABLE
             | Reason.SINK_FULL
+            | Reason.SINK_UNDER_REPLICATED
             | Reason.SOURCE_SLOW
             | Reason.SCHEMA_REGISTRY_UNREACHABLE
         ):

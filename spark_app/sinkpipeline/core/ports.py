@@ -29,7 +29,9 @@ class Fenced(Exception):
     """Somebody else has taken the sink or partition, or we lost it for being slow: `meta` tells which."""
 
 
-OUTAGES = frozenset({Reason.BROKER_UNREACHABLE, Reason.SINK_UNREACHABLE, Reason.SINK_FULL})
+OUTAGES = frozenset(
+    {Reason.BROKER_UNREACHABLE, Reason.SINK_UNREACHABLE, Reason.SINK_FULL, Reason.SINK_UNDER_REPLICATED}
+)
 """Reasons for which a sink is waited for: the fault is not the sink's."""
 
 

@@ -252,6 +252,8 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
         select = None if own is None or own.select is None else own.select
         chosen = replace(row_select(select), subject=None if select is None else select.subject)
         return replace(rows, select=chosen, select_at=f"{place}.transform", keyless=True)
+    if of.redis is not None:
+        return replace(rows, select=row_select(None if own is None else own.select), select_at=f"{place}.transform")
     rows = replace(rows, encodings=encodings_of(of, place))
     if own is not None and own.select is not None:
         rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")

@@ -19,14 +19,15 @@ from sinkpipeline.kafka.kind import KAFKA, KafkaPorts
 from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds.later import LaterPorts
-from sinkpipeline.kinds.resolve import SinkSettings, letters_of
+from sinkpipeline.kinds.resolve import CellSettings, SinkSettings, letters_of
 from sinkpipeline.nats.settings import SinkSettings as NatsSettings
-from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
 from sinkpipeline.sinks.contract import SinkKind
 
 if TYPE_CHECKING:
     from sinkpipeline.nats.kind import NatsPorts
     from sinkpipeline.postgresql.kind import PostgresqlPorts
+    from sinkpipeline.redis_streams.kind import RedisPorts
 
 
 def kind_of(settings: SinkSettings) -> SinkKind:
@@ -36,6 +37,10 @@ def kind_of(settings: SinkSettings) -> SinkKind:
         from sinkpipeline.nats.kind import NATS  # noqa: PLC0415 - as in `streams`
 
         return NATS
+    if isinstance(settings, RedisSettings):
+        from sinkpipeline.redis_streams.kind import REDIS  # noqa: PLC0415 - as in `redis_streams`
+
+        return REDIS
     from sinkpipeline.postgresql.kind import POSTGRESQL  # noqa: PLC0415 - as in `tables`
 
     return POSTGRESQL
@@ -75,6 +80,8 @@ def redrive_of(settings: SinkSettings, wanted: Wanted, rate: float | None = None
 
     if isinstance(settings, NatsSettings):
         return redriving.of_stream(settings, seen, wanted, rate)
+    if isinstance(settings, RedisSettings):
+        return redriving.of_redis(settings, seen, wanted, rate)
     return redriving.of_table(settings, seen, wanted, rate)
 
 
@@ -116,13 +123,17 @@ class Clients:
 
 
 def _of_cells(
-    settings: NatsSettings | PostgresqlSettings, admin: Admin, claims: Claims | None = None
-) -> NatsPorts | PostgresqlPorts:
+    settings: CellSettings, admin: Admin, claims: Claims | None = None
+) -> NatsPorts | PostgresqlPorts | RedisPorts:
     """Of a sink that keeps its progress beside its rows. It has a client of its own."""
     if isinstance(settings, NatsSettings):
         from sinkpipeline.kinds import streams  # noqa: PLC0415 - as it says
 
         return streams.ports(settings, admin, claims)
+    if isinstance(settings, RedisSettings):
+        from sinkpipeline.kinds import redis_streams  # noqa: PLC0415 - as it says
+
+        return redis_streams.ports(settings, admin, claims)
     from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
 
     return tables.ports(settings, admin, claims)
@@ -131,7 +142,7 @@ def _of_cells(
 @contextmanager
 def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
     """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
-    if isinstance(settings, NatsSettings | PostgresqlSettings):
+    if not isinstance(settings, KafkaSettings):
         found = _of_cells(settings, admin)
         with closing(found.client):
             yield found

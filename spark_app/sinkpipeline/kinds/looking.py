@@ -13,9 +13,9 @@ from sinkpipeline.kafka import purify as kafka
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
-from sinkpipeline.kinds.resolve import SinkSettings
+from sinkpipeline.kinds.resolve import CellSettings, SinkSettings
 from sinkpipeline.nats.settings import SinkSettings as NatsSettings
-from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
 
 
 def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
@@ -52,23 +52,31 @@ def purify(sinks: Sequence[SinkSettings]) -> Iterator[Finding]:
             yield of_topics[sink.id]
 
 
-def _check_reached(sink: NatsSettings | PostgresqlSettings) -> None:
+def _check_reached(sink: CellSettings) -> None:
     if isinstance(sink, NatsSettings):
         from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
 
         looking_at_streams.check_reached(sink)
+    elif isinstance(sink, RedisSettings):
+        from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
+
+        looking_at_redis.check_reached(sink)
     else:
         from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
 
         looking_at_tables.check_reached(sink)
 
 
-def _purified(sink: NatsSettings | PostgresqlSettings) -> Finding:
+def _purified(sink: CellSettings) -> Finding:
     try:
         if isinstance(sink, NatsSettings):
             from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
 
             return looking_at_streams.purify(sink)
+        if isinstance(sink, RedisSettings):
+            from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
+
+            return looking_at_redis.purify(sink)
         from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
 
         return looking_at_tables.purify(sink)
@@ -76,11 +84,15 @@ def _purified(sink: NatsSettings | PostgresqlSettings) -> Finding:
         return Finding(sink.id, None, error, called=sink.data.called)
 
 
-def _seen(sink: NatsSettings | PostgresqlSettings, source_admin: Admin) -> inspection.Seen:
+def _seen(sink: CellSettings, source_admin: Admin) -> inspection.Seen:
     if isinstance(sink, NatsSettings):
         from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
 
         return looking_at_streams.seen(sink, source_admin)
+    if isinstance(sink, RedisSettings):
+        from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
+
+        return looking_at_redis.seen(sink, source_admin)
     from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
 
     return looking_at_tables.seen(sink, source_admin)
@@ -102,7 +114,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
 
 def cluster_of(sink: SinkSettings) -> Connection:
     """Where its topics are; of a sink that is no topic, the source's."""
-    if isinstance(sink, NatsSettings | PostgresqlSettings):
+    if not isinstance(sink, KafkaSettings):
         of_source: Connection = sink.source.connection
         return of_source
     return sink.connection

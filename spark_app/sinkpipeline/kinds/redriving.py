@@ -47,9 +47,12 @@ from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Destination, Doubt, RedriveWriter
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.views import limits_of
-from sinkpipeline.kinds import streams, tables
+from sinkpipeline.kinds import redis_streams, streams, tables
+from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.redis_streams.kind import RedisPorts
+from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.letters import LettersElsewhere
@@ -106,7 +109,21 @@ def of_table(settings: PostgresqlSettings, seen: KafkaSettings, wanted: Wanted, 
 
 def of_stream(settings: NatsSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
     """Likewise."""
-    ports = streams.ports(settings, Admin(seen.connection))
+    return _of_cells(settings, seen, wanted, rate, streams.ports(settings, Admin(seen.connection)))
+
+
+def of_redis(settings: RedisSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
+    """Likewise."""
+    return _of_cells(settings, seen, wanted, rate, redis_streams.ports(settings, Admin(seen.connection)))
+
+
+def _of_cells(
+    settings: NatsSettings | RedisSettings,
+    seen: KafkaSettings,
+    wanted: Wanted,
+    rate: float | None,
+    ports: NatsPorts | RedisPorts,
+) -> Redrive:
     return CellRedrive(
         settings=seen,
         wanted=wanted,

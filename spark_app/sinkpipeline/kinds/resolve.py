@@ -17,8 +17,12 @@ from sinkpipeline.nats import resolve as nats
 from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql import resolve as postgresql
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
+from sinkpipeline.redis_streams import resolve as redis_streams
+from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
 
-SinkSettings = KafkaSettings | NatsSettings | PostgresqlSettings
+CellSettings = NatsSettings | PostgresqlSettings | RedisSettings
+"""Of a sink that keeps its progress beside its rows."""
+SinkSettings = KafkaSettings | CellSettings
 
 FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
@@ -64,6 +68,19 @@ def _resolved(
             secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
             dead_letter=letters,
         )
+    if sink.redis is not None:
+        of = sink.redis.auth
+        return redis_streams.resolve_sink(
+            sink,
+            sink.redis,
+            id=id_,
+            owner=owner,
+            source=source,
+            group_id=group_id,
+            tls=None if of is None else kafka.resolve_tls(of.tls, secrets_dir),
+            secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
+            dead_letter=letters,
+        )
     if sink.postgresql is None:
         raise ValueError("the manifest's types let no sink through that is of no kind")
     return postgresql.resolve_sink(
@@ -88,7 +105,7 @@ def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:
     return replace(settings, table=replace(settings.table, upsert=upsert))
 
 
-def letters_of(settings: NatsSettings | PostgresqlSettings) -> KafkaLetters | None:
+def letters_of(settings: CellSettings) -> KafkaLetters | None:
     """Where dead letters of a sink go that is no topic."""
     found = settings.dead_letter
     if found is not None and not isinstance(found, KafkaLetters):

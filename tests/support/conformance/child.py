@@ -11,9 +11,15 @@ from support.conformance.kind import Sink
 from support.conformance.of_kafka import KafkaSink
 from support.conformance.of_nats import NatsSink
 from support.conformance.of_postgresql import PostgresqlSink
+from support.conformance.of_redis import RedisSink
 from support.sink.sql_child import Process
 
-KINDS: dict[str, type[Sink]] = {"kafka": KafkaSink, "nats": NatsSink, "postgresql": PostgresqlSink}
+KINDS: dict[str, type[Sink]] = {
+    "kafka": KafkaSink,
+    "nats": NatsSink,
+    "postgresql": PostgresqlSink,
+    "redis": RedisSink,
+}
 
 
 def child(sink: Sink, directory: Path, *failpoints: str, step: int, does: str = "drain") -> Process:

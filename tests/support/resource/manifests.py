@@ -14,7 +14,7 @@ import yaml
 
 from sinkpipeline.core.manifest.properties import SINK as SINK_PROPERTIES
 from sinkpipeline.core.manifest.properties import SOURCE
-from support.resource import streams
+from support.resource import redis, streams
 
 # The resource of the design, without what is not served yet.
 COMPLETE = """
@@ -237,6 +237,7 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (SINK, topics_of("a", "b", deadLetter={"topic": {"name": "c"}})),
     (("spec", "sinks", 1), {**sink("more", "orders-more"), "required": False}),
     *streams.ALLOWED,
+    *redis.ALLOWED,
     (SINK, table()),
     (SINK, table(select={"columns": {"id": "key", "note": "CAST(value AS STRING)"}}, of_table={"schema": "shop"})),
     (SINK, table(**UPSERT, deleteWhen="op = 'd'", orderBy="version", progressSchema="p")),
@@ -355,9 +356,10 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
 """Of WRONG: what neither schema nor CEL says, so that only the operator refuses it."""
 
 WRONG: list[tuple[Steps, Any, str, str]] = [
-    (SINK, {"name": "copy"}, "spec.sinks[0].kafka", "give exactly one of kafka, nats and postgresql"),
+    (SINK, {"name": "copy"}, "spec.sinks[0].kafka", "give exactly one of kafka, nats, postgresql and redis"),
     (SINK, {**sink("copy", "t"), **table()}, "spec.sinks[0].kafka", "stands beside postgresql"),
     *streams.WRONG,
+    *redis.WRONG,
     (SINK, {**table(), "deliveryGuarantee": "AtLeastOnce"}, "spec.sinks[0].deliveryGuarantee", "never is"),
     (SINK, table(select={"value": "id"}), "spec.sinks[0].transform.select.value", "use columns"),
     (SINK, table(select={"columns": {"x": "id"}}), "spec.sinks[0].transform.select.columns.x", "none of the table"),
@@ -1180,6 +1182,7 @@ _TABLE = changed(smallest(), (SINK, table()))
 _AT = (*SINK, "postgresql")
 _STREAM = changed(smallest(), (SINK, streams.stream()))
 _OF_STREAM = (*SINK, "nats")
+_REDIS = changed(smallest(), (SINK, redis.stream()))
 
 TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (smallest(), _TABLE, "what a sink is"),
@@ -1188,6 +1191,10 @@ TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (_STREAM, changed(_STREAM, ((*_OF_STREAM, "progressSubject"), "other")), "progressSubject"),
     (_STREAM, changed(_STREAM, ((*_OF_STREAM, "progressSubject"), "_sinkpipeline")), ""),
     (_STREAM, changed(_STREAM, ((*_OF_STREAM, "servers"), "other:1"), ((*_OF_STREAM, "subject"), "b")), ""),
+    (_REDIS, _STREAM, "what a sink is"),
+    (_REDIS, changed(_REDIS, ((*SINK, "redis", "stream", "key"), "other")), "stream.key"),
+    (_REDIS, changed(_REDIS, ((*SINK, "redis", "database"), 1)), "database"),
+    (_REDIS, changed(_REDIS, ((*SINK, "redis", "database"), 0), ((*SINK, "redis", "servers"), "other:1")), ""),
     (_TABLE, smallest(), "what a sink is"),
     (_TABLE, changed(_TABLE, ((*_AT, "table", "name"), "other")), "table.name"),
     (_TABLE, changed(_TABLE, ((*_AT, "table", "schema"), "other")), "table.schema"),

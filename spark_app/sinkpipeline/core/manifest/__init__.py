@@ -41,6 +41,7 @@ from sinkpipeline.core.manifest.operation import (
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
+from sinkpipeline.core.manifest.redis import RedisAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
     BasicAuth,
     BearerAuth,
@@ -125,6 +126,8 @@ __all__ = [
     "Problem",
     "ProgressTopic",
     "ReaderSchema",
+    "RedisAuth",
+    "RedisSink",
     "RegistryAuth",
     "RegistrySubject",
     "Sasl",

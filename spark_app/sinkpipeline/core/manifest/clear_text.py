@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
 from sinkpipeline.core.manifest.model import SinkPipeline
 from sinkpipeline.core.manifest.registry import RegistrySubject
+from sinkpipeline.core.manifest.sinks import Sink
 
 _SENT = {SaslMechanism.PLAIN: "the password", SaslMechanism.OAUTHBEARER: "the token"}
 """With SCRAM no password is sent."""
@@ -18,20 +19,28 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     for index, sink in enumerate(pipeline.spec.sinks):
         if sink.kafka is not None:
             yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
-        if sink.nats is not None and sink.nats.auth is not None:
-            what = sink.nats.auth.sends_in_clear
-            if what is not None:
-                yield f"spec.sinks[{index}].nats.auth: {what} is sent without encryption; add tls"
-        if sink.postgresql is not None:
-            auth = sink.postgresql.auth
-            if auth.tls is None and auth.password_secret_ref is not None:
-                at = f"spec.sinks[{index}].postgresql.auth"
-                yield f"{at}: a server that asks for the password itself gets it without encryption; add tls"
+        yield from _to_servers(f"spec.sinks[{index}]", sink)
     if pipeline.spec.decode.schema_registry is not None:
         yield from _to_registry("spec.decode.schemaRegistry", pipeline.spec.decode.schema_registry)
     for index, sink in enumerate(pipeline.spec.sinks):
         for part, each in sink.encodings():
             yield from _to_registry(f"spec.sinks[{index}].kafka.encode.{part}.schemaRegistry", each.schema_registry)
+
+
+def _to_servers(at: str, sink: Sink) -> Iterator[str]:
+    """Of a sink that is no topic."""
+    if sink.nats is not None and sink.nats.auth is not None:
+        what = sink.nats.auth.sends_in_clear
+        if what is not None:
+            yield f"{at}.nats.auth: {what} is sent without encryption; add tls"
+    if sink.postgresql is not None:
+        auth = sink.postgresql.auth
+        if auth.tls is None and auth.password_secret_ref is not None:
+            yield (
+                f"{at}.postgresql.auth: a server that asks for the password itself gets it without encryption; add tls"
+            )
+    if sink.redis is not None and sink.redis.auth is not None and sink.redis.auth.sends_in_clear:
+        yield f"{at}.redis.auth: the password is sent without encryption; add tls"
 
 
 def _to_registry(path: str, registry: RegistrySubject) -> Iterator[str]:

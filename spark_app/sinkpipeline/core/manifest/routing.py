@@ -119,6 +119,9 @@ def _stream_faults(sinks: Sequence[Sink]) -> Iterator[Fault]:
             if sink.nats is not None and other.nats is not None and sink.nats.is_same_stream(other.nats):
                 wrong = f'is the stream of sink "{other.name}" too'
                 yield Fault("give each sink its own stream", wrong, ("sinks", index, "nats", "stream", "name"))
+            if sink.redis is not None and other.redis is not None and sink.redis.is_same_stream(other.redis):
+                wrong = f'is the stream of sink "{other.name}" too'
+                yield Fault("give each sink its own stream", wrong, ("sinks", index, "redis", "stream", "key"))
 
 
 def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:

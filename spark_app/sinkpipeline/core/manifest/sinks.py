@@ -20,6 +20,7 @@ from sinkpipeline.core.manifest.nats import NatsSink
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse, refuse_repeated
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
+from sinkpipeline.core.manifest.redis import RedisSink
 
 MAX_SINKS = 32
 MAX_PARTITIONS = 10_000
@@ -168,11 +169,11 @@ class KafkaSink(Part):
         return self
 
 
-KINDS = ("kafka", "nats", "postgresql")
+KINDS = ("kafka", "nats", "postgresql", "redis")
 
 
 class Sink(Part):
-    """Exactly one kind of sink: kafka, nats or postgresql."""
+    """Exactly one kind of sink: kafka, nats, postgresql or redis."""
 
     name: SinkName
     """The name under which the sink's progress is kept. A renamed sink is a new sink without progress: it reads the
@@ -194,6 +195,8 @@ class Sink(Part):
     """A stream of NATS JetStream."""
     postgresql: PostgresqlSink | None = None
     """A table of a PostgreSQL database."""
+    redis: RedisSink | None = None
+    """A stream of Redis or Valkey."""
     dead_letter: DeadLetter | None = None
     """The topic for records that can't be delivered. Left out, such a record stops the sink."""
 
@@ -253,6 +256,7 @@ SELECTED = {
     "kafka": ("key", "value", "headers", "timestamp", "partition", "topic"),
     "nats": ("value", "headers", "subject"),
     "postgresql": ("columns",),
+    "redis": ("key", "value", "headers"),
 }
 """What of `select` has a meaning for a kind."""
 

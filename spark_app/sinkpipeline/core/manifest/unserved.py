@@ -11,7 +11,7 @@ _KINDS = (
     *("hudi", "iceberg", "jdbc", "kinesis", "mongodb", "mqtt", "mysql", "nats", "opensearch", "postgres", "postgresql"),
     *("pubsub", "pulsar", "rabbitmq", "redis", "redpanda", "s3", "snowflake", "sql"),
 )
-_SERVED = ("nats", "postgresql")
+_SERVED = ("nats", "postgresql", "redis")
 """As sinks."""
 _ONE_PIPELINE_PER_SHAPE = "use spec.decode for all sinks, or another SinkPipeline"
 _STATEFUL = "use row-by-row expressions in where and select"
@@ -46,7 +46,7 @@ _FIELDS: Mapping[str, str] = {
     },
     **{f"{transform}.join": _JOIN for transform in ("spec.transform", "spec.sinks[].transform")},
     **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},
-    **{f"spec.sinks[].{kind}": "use a kafka, nats or postgresql sink" for kind in _KINDS if kind not in _SERVED},
+    **{f"spec.sinks[].{kind}": "use a kafka, nats, postgresql or redis sink" for kind in _KINDS if kind not in _SERVED},
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {

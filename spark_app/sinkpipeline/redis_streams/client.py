@@ -1,0 +1,267 @@
+"""The client of Redis and Valkey: the one place for it. Commands and scripts, and what their errors mean to us.
+
+before a script was sent   nothing of it counts, for certain
+from then on               it counts or not, where no answer came
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from redis.backoff import NoBackoff
+from redis.connection import Connection as Line
+from redis.connection import SSLConnection as EncryptedLine
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.retry import Retry
+
+import redis
+from sinkpipeline.authorities import system_authorities
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.redis_streams.entries import Words
+from sinkpipeline.redis_streams.replies import LEAVES, Meaning, meaning
+from sinkpipeline.redis_streams.scripts import Script
+from sinkpipeline.redis_streams.settings import Connection
+
+CONNECT_TIMEOUT_S = 10.0
+ANSWER_S = 15.0
+"""How long one answer is waited for."""
+ACKNOWLEDGED_MS = 5_000
+"""How long replicas and disks are waited for after a commit."""
+IDLE_S = 1.0
+"""After which a connection is asked whether it is still there, before anything is written on it."""
+_SCANNED = 1_000
+
+_REACH = "check that the server runs and that servers names it as this machine reaches it"
+_LOG_IN = "check auth of the sink, its Secrets, and the server's ACL"
+_CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
+_BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+
+
+class Client:
+    """One connection, made when it is needed and again after it broke; of one thread at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._line: Line | None = None
+        self._used_at = 0.0
+        self.made = 0
+        """How many connections: at the other end of another one may be a server that went back."""
+
+    def read(self, *words: str | bytes | int) -> Any:
+        """The answer to a command that writes nothing.
+
+        Raises:
+            SinkPipelineError: SinkUnreachable, ...
+        """
+        try:
+            return self._asked(words)
+        except InDoubt as doubt:
+            raise doubt.told or SinkPipelineError(
+                Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
+            ) from doubt
+
+    def look(self, script: Script, keys: Sequence[str], *words: str) -> Any:
+        """That of a script which can be run again: nothing is in doubt. Raises as `read`."""
+        try:
+            return self._run(script, keys, words)
+        except InDoubt as doubt:
+            raise doubt.told or SinkPipelineError(
+                Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
+            ) from doubt
+
+    def write(self, script: Script, keys: Sequence[str], words: Words) -> Any:
+        """That of a script, once what it wrote is acknowledged as the sink asks for it.
+
+        Raises:
+            InDoubt: it may count or not; `aborted` where it does not.
+            SinkPipelineError: SinkRefused, AuthenticationFailed.
+        """
+        answer = self._run(script, keys, words)
+        if answer == [b"OK"]:
+            self._wait()
+        return answer
+
+    def scan(self, key: str, pattern: str) -> Iterator[tuple[str, bytes]]:
+        """Of a hash, the fields that match, with their values. Raises as `read`."""
+        cursor: Any = b"0"
+        seen: set[bytes] = set()
+        while True:
+            cursor, found = self.read("HSCAN", key, cursor, "MATCH", pattern, "COUNT", _SCANNED)
+            for field, value in zip(found[::2], found[1::2], strict=True):
+                if field not in seen:
+                    seen.add(field)
+                    yield field.decode(), value
+            if cursor == b"0":
+                return
+
+    def info(self) -> dict[str, str]:
+        """What the server tells of itself. Raises as `read`."""
+        lines = self.read("INFO").decode(errors="replace").splitlines()
+        return {name: value for name, mark, value in (line.partition(":") for line in lines) if mark}
+
+    def close(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            with contextlib.suppress(RedisError, OSError):
+                line.disconnect()
+
+    @property
+    def _where(self) -> str:
+        return f"Redis at {self._connection.server}, database {self._connection.database}"
+
+    def _run(self, script: Script, keys: Sequence[str], words: Sequence[str | bytes]) -> Any:
+        try:
+            return self._asked(("EVALSHA", script.digest, len(keys), *keys, *words), writes=True)
+        except _NoScriptError:
+            return self._asked(("EVAL", script.text, len(keys), *keys, *words), writes=True)
+
+    def _wait(self) -> None:
+        """What is not acknowledged so counts here, and whoever goes on writes, and waits, himself."""
+        wanted = self._connection.acknowledge
+        if not wanted.replicas and not wanted.fsync:
+            return
+        if wanted.fsync:
+            on_disk, copies = self._asked(("WAITAOF", 1, wanted.replicas, ACKNOWLEDGED_MS), writes=True)
+        else:
+            on_disk, copies = 1, self._asked(("WAIT", wanted.replicas, ACKNOWLEDGED_MS), writes=True)
+        if on_disk < 1 or copies < wanted.replicas:
+            fact = f"{copies} of {wanted.replicas} replicas have acknowledged it within {ACKNOWLEDGED_MS // 1000} s"
+            if on_disk < 1:
+                fact = f"the server has not written it to its disk within {ACKNOWLEDGED_MS // 1000} s"
+            told = self._under_replicated(f"{self._where}: {fact}")
+            raise InDoubt(str(told), told=told)
+
+    def _asked(self, words: Sequence[str | bytes | int], *, writes: bool = False) -> Any:
+        sent = False
+        try:
+            line = self._ready()
+            line.send_packed_command(line.pack_command(*words))
+            sent = True
+            answer = line.read_response()
+            self._used_at = time.monotonic()
+        except (RedisError, OSError) as error:
+            if getattr(error, "status_code", None) == "NOSCRIPT":
+                raise _NoScriptError from error
+            raise self._told(error, unknown=writes and sent) from error
+        except BaseException:
+            # Whatever the server still says is no answer to what is asked next.
+            self.close()
+            raise
+        return answer
+
+    def _ready(self) -> Line:
+        line = self._line
+        if line is not None and time.monotonic() - self._used_at > IDLE_S:
+            try:
+                line.send_command("PING")
+                line.read_response()
+            except (RedisError, OSError):
+                self.close()
+                line = None
+        if line is None:
+            line = self._made()
+            self._line, self._used_at = line, time.monotonic()
+            self.made += 1
+        return line
+
+    def _made(self) -> Line:
+        found = self._connection
+        host, _, port = found.server.rpartition(":")
+        options: dict[str, Any] = {
+            "host": host.strip("[]"),
+            "port": int(port),
+            "db": found.database,
+            "username": found.user,
+            "password": None if found.password_file is None else _secret(found.password_file),
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": ANSWER_S,
+            "socket_keepalive": True,
+            # A commit that is sent twice would be told as one of somebody else.
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+        line: Line
+        if found.tls is None:
+            line = Line(**options)
+        else:
+            line = EncryptedLine(
+                **options,
+                ssl_cert_reqs="required",
+                ssl_check_hostname=True,
+                ssl_ca_certs=found.tls.ca_file or system_authorities(),
+                ssl_certfile=found.tls.certificate_file,
+                ssl_keyfile=found.tls.key_file,
+            )
+        line.connect()
+        return line
+
+    def _told(self, error: Exception, *, unknown: bool) -> Exception:
+        is_reply = isinstance(error, ResponseError) or (
+            isinstance(error, redis.ConnectionError) and getattr(error, "status_code", None) is not None
+        )
+        code, text = _code(error), " ".join(str(error).split())
+        what = meaning(code, text) if is_reply else _of_connecting(error, text)
+        if not is_reply or code in LEAVES:
+            self.close()
+        # A reply is of a script that was not run, or ended before it wrote anything.
+        silent = isinstance(error, redis.TimeoutError | TimeoutError)
+        fact = f"{self._where}: {text}"
+        told = self._as_error(what, fact)
+        if what in (Meaning.CREDENTIALS, Meaning.REFUSED) and told is not None:
+            return told
+        return InDoubt(fact, aborted=is_reply or not unknown, told=told, silent=silent)
+
+    def _as_error(self, what: Meaning, fact: str) -> SinkPipelineError | None:
+        match what:
+            case Meaning.OUTAGE:
+                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, _REACH)
+            case Meaning.FULL:
+                return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
+            case Meaning.UNREPLICATED:
+                return self._under_replicated(fact)
+            case Meaning.CREDENTIALS:
+                return SinkPipelineError(
+                    Reason.AUTHENTICATION_FAILED, fact, _CERTIFICATE if _BAD_CERTIFICATE in fact else _LOG_IN
+                )
+            case Meaning.REFUSED:
+                return SinkPipelineError(
+                    Reason.SINK_REFUSED,
+                    fact,
+                    f"correct the server or the manifest, or grant it to {self._connection.user or 'the user default'}",
+                )
+            case _:
+                return None
+
+    def _under_replicated(self, fact: str) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.SINK_UNDER_REPLICATED, fact, "bring replicas back, or ask for fewer with acknowledge.replicas"
+        )
+
+
+class _NoScriptError(Exception):
+    """The server does not know it yet, or any more."""
+
+
+def _code(error: Exception) -> str:
+    found = getattr(error, "status_code", None)
+    return str(found) if found else str(error).partition(" ")[0]
+
+
+def _of_connecting(error: Exception, text: str) -> Meaning:
+    if isinstance(error, AuthenticationError) or _BAD_CERTIFICATE in text:
+        return Meaning.CREDENTIALS
+    return Meaning.OUTAGE
+
+
+def _secret(path: str) -> str:
+    try:
+        return Path(path).read_text().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SinkPipelineError(
+            Reason.SECRET_NOT_FOUND, f"the password in {path} can't be read: {error}", "check passwordSecretRef"
+        ) from error

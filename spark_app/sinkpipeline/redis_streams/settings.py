@@ -1,0 +1,93 @@
+"""What one Redis sink is told: where its server is, its stream, what a commit waits for. Holds no secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.tls import Tls
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.sinks.letters import LetterService
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acknowledge:
+    """What a commit waits for beside the server's own memory."""
+
+    replicas: int = 0
+    """So many replicas have it in their memory."""
+    fsync: bool = False
+    """It is on the server's disk, and on those of the replicas."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """One database, and as whom."""
+
+    server: str
+    """host:port."""
+    database: int = 0
+    user: str | None = None
+    password_file: str | None = None
+    tls: Tls | None = None
+    acknowledge: Acknowledge = Acknowledge()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A stream, and the keys of ours that stand beside it, in its slot."""
+
+    key: str
+    maxlen: int | None = None
+    """About so many entries stay."""
+
+    @property
+    def _beside(self) -> str:
+        """As a cluster does: what stands in braces says the slot, the whole key where nothing does."""
+        tag = self.key[self.key.find("{") + 1 : self.key.find("}")] if "{" in self.key else self.key
+        return "{" + tag + "}:sinkpipeline"
+
+    @property
+    def progress(self) -> str:
+        """The hash of cells, of all sinks of this slot's streams."""
+        return f"{self._beside}:progress"
+
+    @property
+    def known(self) -> str:
+        """The hash that tells of each stream which one it is."""
+        return f"{self._beside}:streams"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """One Redis sink."""
+
+    id: SinkId
+    owner: Owner
+    source: Any
+    """The source's own settings."""
+    group_id: str
+    connection: Connection
+    stream: Stream
+    stops_when_rolled_back: bool = False
+    """Whether a person decides after a failover that lost rows; else they are delivered again."""
+    refuse_existing_data: bool = False
+    adopt: Owner | None = None
+    dead_letter: LetterService | None = None
+    """None where a record that can't be delivered stops the sink."""
+
+    @property
+    def exactly_once(self) -> bool:
+        return True
+
+    @property
+    def encodings(self) -> tuple[()]:
+        """None so far."""
+        return ()
+
+    @property
+    def data(self) -> TopicRequest:
+        """A stream has nothing that could differ from the manifest."""
+        return TopicRequest(name=self.stream.key, called="stream")
