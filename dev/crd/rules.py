@@ -134,14 +134,17 @@ _NEVER = "never changes"
 _APART = "give dead letters a topic of their own"
 
 _HAS_SCHEMA = "(has(self.schema) || has(self.schemaConfigMapRef))"
-_PARTS = ("key", "value", "headers", "timestamp", "partition")
+_ALL_PARTS = ("key", "value", "headers", "timestamp", "partition")
+_PARTS = (*_ALL_PARTS, "topic")
 _SELECTS = "(has(self.transform) && has(self.transform.select))"
 _TOPICS = "has(a.kafka) && has(b.kafka)"
+_ONE = "has({0}.kafka.topic)"
+"""Of several topics too many pairs would have to be compared: the operator does that."""
 _UPSERTS = "(has(self.writeMode) && self.writeMode == 'Upsert')"
 
 
 def _selects() -> Iterable[Rule]:
-    every = (*_PARTS, "subject", "columns")
+    every = (*_PARTS, "topic", "subject", "columns")
     for kind, used in SELECTED.items():
         others = [each for each in every if each not in used]
         yield Rule(
@@ -298,7 +301,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _encoded("key"),
         _encoded("value"),
         *_not_read(
-            "kafka.topic", "write to a topic that is not read: this would never end", absent="!has(s.kafka) || "
+            "kafka.topic",
+            "write to a topic that is not read: this would never end",
+            absent="!has(s.kafka) || !has(s.kafka.topic) || ",
         ),
         *_not_read(
             "kafka.progressTopic",
@@ -308,18 +313,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         *_not_read("deadLetter.topic", _APART, absent="!has(s.deadLetter) || "),
         Rule(
-            _no_pair(f"{_TOPICS} && a.kafka.topic.name == b.kafka.topic.name"),
+            _no_pair(
+                f"{_TOPICS} && {_ONE.format('a')} && {_ONE.format('b')} && a.kafka.topic.name == b.kafka.topic.name"
+            ),
             "give each sink its own topic: two of them have the same topic.name",
             ".sinks",
         ),
         Rule(
-            _no_pair(f"{_TOPICS} && a.kafka.topic.name == {_progress_topic('b.kafka')}"),
+            _no_pair(f"{_TOPICS} && {_ONE.format('a')} && a.kafka.topic.name == {_progress_topic('b.kafka')}"),
             "keep rows and progress in different topics: topic.name of one sink is progressTopic.name of another",
             ".sinks",
         ),
         Rule(
             _no_pair(
-                "has(a.deadLetter) && has(b.kafka) && (a.deadLetter.topic.name == b.kafka.topic.name || "
+                "has(a.deadLetter) && has(b.kafka) && (has(b.kafka.topic) && "
+                "a.deadLetter.topic.name == b.kafka.topic.name || "
                 f"a.deadLetter.topic.name == {_progress_topic('b.kafka')})"
             ),
             f"{_APART}: deadLetter.topic.name of one sink is a topic of another",
@@ -460,8 +468,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **{
         f"{transform}.{part}": _bytes(MAX_EXPRESSION)
         for transform in ("spec.transform", "spec.sinks[].transform")
-        for part in ("explode.array", "where", "lookups[].equals", *(f"select.{each}" for each in _PARTS))
+        for part in ("explode.array", "where", "lookups[].equals", *(f"select.{each}" for each in _ALL_PARTS))
     },
+    "spec.sinks[].transform.select.topic": _bytes(MAX_EXPRESSION),
     **{
         f"{transform}.lookups{place}": rules
         for transform in ("spec.transform", "spec.sinks[].transform")
@@ -497,9 +506,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".transform.select.columns",
         ),
         Rule(
-            "!has(self.deadLetter) || !has(self.kafka) || self.deadLetter.topic.name != self.kafka.topic.name",
+            "!has(self.deadLetter) || !has(self.kafka) || !has(self.kafka.topic) || "
+            "self.deadLetter.topic.name != self.kafka.topic.name",
             f"{_APART}: deadLetter.topic.name is topic.name too",
             ".deadLetter.topic.name",
+        ),
+        Rule(
+            "!has(self.deadLetter) || !has(self.kafka) || !has(self.kafka.topics) || "
+            "self.kafka.topics.all(t, t.name != self.deadLetter.topic.name)",
+            f"{_APART}: deadLetter.topic.name is one of topics too",
+            ".deadLetter.topic.name",
+        ),
+        Rule(
+            f"!has(self.kafka) || has(self.kafka.topics) == ({_SELECTS} && has(self.transform.select.topic))",
+            "topics need transform.select.topic, which says for each row which one; topic has no use for it",
+            ".kafka",
         ),
         Rule(
             "!has(self.deadLetter) || !has(self.kafka) || "
@@ -509,15 +530,26 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "spec.sinks[].kafka": (
+        Rule("has(self.topic) != has(self.topics)", "give exactly one of topic and topics", ".topic"),
         Rule(
-            f"self.topic.name != {_progress_topic('self')}",
+            f"!has(self.topics) || self.topics.all(t, t.name != {_progress_topic('self')})",
+            "keep rows and progress in different topics: progressTopic.name is one of topics too",
+            ".topics",
+        ),
+        Rule(
+            f"!has(self.topic) || self.topic.name != {_progress_topic('self')}",
             "keep rows and progress in different topics: topic.name is progressTopic.name too",
             ".topic.name",
         ),
         Rule(
-            stays("topic.name", optional=False),
+            "!has(self.topic) || !has(oldSelf.topic) || self.topic.name == oldSelf.topic.name",
             f"topic.name {_NEVER}: another topic is another sink",
             ".topic.name",
+        ),
+        Rule(
+            "!has(self.topics) || !has(oldSelf.topic) || self.topics.exists(t, t.name == oldSelf.topic.name)",
+            "topic.name never changes: name it among topics",
+            ".topics",
         ),
         Rule(
             f"{_progress_topic('self')} == {_progress_topic('oldSelf')}",
@@ -623,6 +655,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "spec.sinks[].postgresql.deleteWhen": _bytes(MAX_EXPRESSION),
     "spec.sinks[].postgresql.orderBy": _bytes(MAX_EXPRESSION),
     "spec.sinks[].kafka.topic.config": _TOPIC_CONFIG,
+    "spec.sinks[].kafka.topics[].config": _TOPIC_CONFIG,
     "spec.sinks[].deadLetter.topic.config": _TOPIC_CONFIG,
     "spec.sinks[].kafka.properties": _properties(SINK),
     **_log_in("spec.sinks[].kafka.auth"),

@@ -9,6 +9,7 @@ from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
 from sinkpipeline.core.manifest.sinks import KINDS, DeliveryGuarantee
+from sinkpipeline.core.manifest.sinks import MAX_TOPICS as MAX_DATA_TOPICS
 from sinkpipeline.core.status import SinkState
 from sinkpipeline.core.tally import MAX_CLASSES, MAX_WORD, WORD
 
@@ -136,6 +137,12 @@ _SINK = mapping(
     lastProgressTime=time("When progress was last committed."),
     epoch=count("How often the sink was reset."),
     dataTopicId=text("The id of the data topic; null while unknown.", 64, nullable=True),
+    dataTopics=named(
+        "Of a sink with several data topics: each with its id, in place of dataTopicId.",
+        "topic",
+        MAX_DATA_TOPICS,
+        mapping("A data topic.", ("topic", "topicId"), topic=text("The topic.", 249), topicId=text("Its id.", 64)),
+    ),
     progressTopicId=text("The id of the progress topic; null while unknown.", 64, nullable=True),
     mayBeDuplicated=count(
         "At most this many rows were delivered twice, because a lost progress topic was restored from the status."

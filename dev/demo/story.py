@@ -46,7 +46,7 @@ class Story:
         for line in text.rstrip().splitlines():
             self._console.print(f"{'':12}{line.rstrip()}", style="dim", markup=False)
 
-    def table(self, audits: Mapping[str, Audit]) -> None:
+    def table(self, audits: Mapping[str, Audit], by: str = "read_committed consumer") -> None:
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("", no_wrap=True)
         for name in ("expected", "delivered", "duplicates", "missing", "wrong"):
@@ -55,7 +55,7 @@ class Story:
             numbers = (audit.expected, audit.delivered, audit.duplicates, audit.missing, audit.wrong)
             table.add_row(title, *(f"{number:,}" for number in numbers), style="" if audit.exactly_once else "red")
         self._console.print()
-        self._line("[bold]Counted by an independent read_committed consumer[/bold]")
+        self._line(f"[bold]Counted by an independent {by}[/bold]")
         self._console.print(Padding(table, (0, 0, 0, 2)))
 
     def end(self) -> int:

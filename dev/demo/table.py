@@ -53,7 +53,7 @@ class _TableDemo(Stage):
         self.apply()
         self.kill()
         self.stop_server(flights)
-        self._story.table(self._audits)
+        self._story.table(self._audits, by="SQL session")
 
     def kill(self) -> None:
         story, kubernetes = self._story, self._kubernetes

@@ -26,6 +26,8 @@ START_DEADLINE_S: Final = 30.0
 SUPERUSER: Final = "postgres"
 DATABASE: Final = "postgres"
 HBA: Final = f"host all +asked {HOST}/32 scram-sha-256\nhost all all {HOST}/32 trust"
+_OURS: Final = f"host all {SUPERUSER} {HOST}/32 trust\nhost replication {SUPERUSER} {HOST}/32 trust\n"
+_QUICKLY: Final = ("--no-locale", "--no-sync")
 _DEBIAN: Final = "usr/lib/postgresql/*/bin"
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 """Who runs it where we are root, which it refuses to be."""
@@ -84,15 +86,12 @@ class LocalPostgresql:
         return None if self._process is None else self._process.pid
 
     def __enter__(self) -> Self:
-        if os.geteuid() == 0:
-            account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
-            self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-            os.chown(self.directory, account.pw_uid, account.pw_gid)
-            if self._bin.is_relative_to(_unpacked()):
-                # Who runs it may not look into our cache.
-                there = self.directory / "unpacked"
-                shutil.copytree(_unpacked(), there, symlinks=True)
-                self._bin = there / self._bin.relative_to(_unpacked())
+        self._identity = unprivileged(self.directory)
+        if self._identity and self._bin.is_relative_to(_unpacked()):
+            # Who runs it may not look into our cache.
+            there = self.directory / "unpacked"
+            shutil.copytree(_unpacked(), there, symlinks=True)
+            self._bin = there / self._bin.relative_to(_unpacked())
         try:
             self._initialize()
             self.start()
@@ -153,11 +152,10 @@ class LocalPostgresql:
             )
         return self._process.exit_code is None and self._answers()
 
-    def _initialize(self) -> None:
-        argv = [str(self._bin / "initdb"), "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
-        argv += ["--no-locale", "--no-sync"]
-        made = subprocess.run(
-            argv,
+    def run(self, program: str, *arguments: str) -> str:
+        """What a program of PostgreSQL prints, as whom the server runs."""
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -165,12 +163,16 @@ class LocalPostgresql:
             env=self._environment,
             **self._identity,
         )
-        if made.returncode:
-            raise RuntimeError(f"initdb ended with {made.returncode}: {made.stderr}")
+        if done.returncode:
+            raise RuntimeError(f"{program} ended with {done.returncode}: {done.stderr}")
+        return str(done.stdout)
+
+    def _initialize(self) -> None:
+        self.run("initdb", "-D", str(self._data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", *_QUICKLY)
         ours = {"listen_addresses": HOST, "unix_socket_directories": "", "max_connections": "50", **self._settings}
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in ours.items())
-        (self._data / "pg_hba.conf").write_text(f"host all {SUPERUSER} {HOST}/32 trust\n{self._hba}\n")
+        (self._data / "pg_hba.conf").write_text(_OURS + self._hba + "\n")
         for name, content in self._files.items():
             path = self._data / name
             path.touch(mode=0o600)
@@ -196,13 +198,26 @@ class LocalPostgresql:
         except OSError:
             return False
         log = (self.directory / "log").read_text(errors="replace")
-        return "ready to accept connections" in log.rpartition("starting PostgreSQL")[2]
+        # A standby accepts read-only ones.
+        return "ready to accept " in log.rpartition("starting PostgreSQL")[2]
 
     def _children(self) -> list[int]:
         if self._process is None:
             return []
         path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def unprivileged(directory: Path) -> dict[str, Any]:
+    """As whom a program runs that refuses to be root, by the words of `subprocess.Popen`; the directory is its own.
+
+    Nothing where we are not root.
+    """
+    if os.geteuid() != 0:
+        return {}
+    account = next(each for name in _UNPRIVILEGED if (each := _account(name)) is not None)
+    os.chown(directory, account.pw_uid, account.pw_gid)
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def _account(name: str) -> pwd.struct_passwd | None:

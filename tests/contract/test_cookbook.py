@@ -42,9 +42,14 @@ def test_recipes_do_not_get_in_each_others_way() -> None:
     documents = [yaml.safe_load(each.manifests[0]) for each in recipes().values()]
     names = [each["metadata"]["name"] for each in documents]
     targets = [
-        sink["kafka"]["topic"]["name"] if "kafka" in sink else sink["postgresql"]["table"]["name"]
+        name
         for each in documents
         for sink in each["spec"]["sinks"]
+        for name in (
+            [topic["name"] for topic in sink["kafka"].get("topics") or [sink["kafka"]["topic"]]]
+            if "kafka" in sink
+            else [sink["postgresql"]["table"]["name"]]
+        )
     ]
     assert len(set(names)) == len(names)
     assert len(set(targets)) == len(targets)

@@ -34,6 +34,7 @@ PLAIN = [
     recipe("Topics by a pattern"),
     recipe("Tombstones"),
     recipe("Several sinks"),
+    recipe("A topic for each row"),
     recipe("Start at a time"),
 ]
 """Those that need no more than a broker."""

@@ -11,8 +11,9 @@ import yaml
 
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from servers.schema_registry import LocalRegistry
 from support.app.command import BY_TASKS, App
-from support.debezium import recorded
+from support.debezium import Recorded, frame, recorded
 from support.kafka.topics import create_topic, produce, unique
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -73,3 +74,65 @@ def test_a_table_follows_a_table(kafka: LocalKafka, postgresql: LocalPostgresql,
         )
         assert driver.terminate() == 0, driver.stderr
     assert table(postgresql, name) == list(run.table)
+
+
+COLUMNS = {
+    "id": "bigint",
+    "name": "text",
+    "price": "numeric(10,2)",
+    "amount": "numeric",
+    "at_zone": "timestamp with time zone",
+    "uid": "uuid",
+    "tags": "jsonb",
+    "big": "text",
+}
+AS_TEXT = "SELECT id, name, price::text, amount::text, at_zone::text, uid::text, tags::text, length(big)"
+
+
+@pytest.mark.thorough("starts Spark and a registry; tests/spark/test_debezium has the rows, and test_avro the registry")
+def test_a_table_follows_a_table_in_avro(
+    kafka: LocalKafka, registry: LocalRegistry, postgresql: LocalPostgresql, tmp_path: Path
+) -> None:
+    """What Kafka Connect's converter wrote, by schemas of a real registry: two of them come while it runs."""
+    run, name = recorded("postgresql"), unique("inavro")
+    records = run.of("shop.public.items")
+    until = next(at for at, each in enumerate(records) if each.op == "d" and each.key == '{"id":2}')
+    document = following(kafka, postgresql, name)
+    spec = document["spec"]
+    spec["decode"] = {
+        "format": "debezium",
+        "schemaRegistry": {"url": registry.url, "reader": {"version": "1"}},
+    }
+    [sink] = spec["sinks"]
+    sink["deadLetter"] = {"topic": {"name": f"{name}-dead", "partitions": 1, "replicationFactor": 1}}
+    sink["transform"] = {"select": {"columns": {"tags": "to_json(after.tags)"}}}
+    sink["postgresql"]["table"]["columns"] = COLUMNS
+    create_topic(kafka.bootstrap_servers, f"{name}-in", partitions=1)
+    ids: dict[bytes, int] = {}
+
+    def write(changes: list[Recorded]) -> None:
+        """As a connector does: it registers a schema with the first record of it."""
+        values = []
+        for each in changes:
+            if each.avro is not None and each.avro[:5] not in ids:
+                schema = run.schemas[int.from_bytes(each.avro[1:5], "big")]
+                ids[each.avro[:5]] = registry.register(f"{name}-in-value", schema)
+            value = None if each.avro is None else frame(ids[each.avro[:5]]) + each.avro[5:]
+            values.append((each.key and each.key.encode(), value))
+        produce(kafka.bootstrap_servers, f"{name}-in", values, partition=0)
+
+    def rows() -> list[tuple[Any, ...]]:
+        with psycopg.connect(host="127.0.0.1", port=postgresql.port, user=SUPERUSER, dbname=DATABASE) as session:
+            session.execute("SET timezone = 'UTC'")
+            return session.execute(f"{AS_TEXT} FROM {name.replace('-', '_')} ORDER BY id".encode()).fetchall()
+
+    write(records[:until])
+    app = App(tmp_path, document)
+    with app.start() as driver:
+        driver.until_rows(7)
+        print(rows(), app.sink_status("orders"))
+        write(records[until:])
+        driver.eventually(lambda: app.sink_status("orders").get("lag") == 0, "all is handled", deadline_s=120)
+        print(rows(), app.sink_status("orders"))
+        assert driver.terminate() == 0, driver.stderr
+    assert len(ids) == 3

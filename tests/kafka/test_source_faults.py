@@ -175,7 +175,7 @@ def test_logs_that_lost_their_ends(forgetful: LocalKafka, tmp_path: Path) -> Non
         assert "lost records at its end" in error.message
         refusal(lambda: Driver(source, source={"skip_lost": True}).start(), Reason.SOURCE_DATA_LOST)
     error = refusal(lambda: Driver(progress, memory).start(), Reason.PROGRESS_REGRESSED)
-    assert "-0 at 10, the progress topic says 0" in error.message
+    assert "-0 at 10, the progress says 0" in error.message
 
 
 @pytest.fixture

@@ -166,6 +166,7 @@ class ModelCells:
         self.letters: list[Row] = []
         """Those of what is open: this store can take them too."""
         self.connections = 0
+        self.store = ""
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         return self._call("read", lambda: self._store.read(keys), _unread)

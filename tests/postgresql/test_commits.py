@@ -273,6 +273,34 @@ def test_progress_that_is_dropped_while_it_runs_is_lost(sink: SqlSink) -> None:
     assert sink.delivered() == {each: offsets[:4] for each, offsets in sink.once.items()}
 
 
+def test_progress_that_is_gone_is_not_made_of_what_a_status_remembers(sink: SqlSink) -> None:
+    """A database that was restored to before the first start has none, and none of the rows that the status counts."""
+    driver = sink.driver(remembered=Remembered())
+    driver.batch()
+    driver.delivery.close()
+    sink.sql(f"TRUNCATE {sink.table}; DELETE FROM {sink.progress}")
+    told = refusal(lambda: sink.driver(remembered=Remembered(driver.starter.remembered.memory)), Reason.PROGRESS_LOST)
+    assert "is gone, and 8 rows were delivered into table" in told.message
+    assert sink.sql(f"SELECT count(*) FROM {sink.table}") == [(0,)]
+
+
+def test_a_lock_that_somebody_keeps_is_waited_for_as_an_outage_is(
+    sink: SqlSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens no circuit: somebody alters the table, for as long as that takes."""
+    monkeypatch.setattr(client, "LOCK_TIMEOUT_MS", 20)
+    driver = sink.driver()
+    port = sink.address.rpartition(":")[2]
+    with psycopg.connect(host="127.0.0.1", port=port, user=SUPERUSER, dbname=DATABASE) as other:
+        other.execute(f"LOCK TABLE {sink.table}".encode())
+        told = refusal(driver.batch, Reason.SINK_UNREACHABLE)
+    assert "lock_not_available" in told.message
+    assert told.remedy.startswith("end what holds the lock")
+    driver.start()
+    driver.drain()
+    assert sink.delivered() == sink.once
+
+
 def test_progress_that_is_restored_from_a_backup_is_refused(sink: SqlSink) -> None:
     remembered = Remembered()
     driver = sink.driver(remembered=remembered)

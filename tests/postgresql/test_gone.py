@@ -17,7 +17,7 @@ from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.postgresql import client, silence
+from sinkpipeline.postgresql import client, session, silence
 from sinkpipeline.postgresql.statements import CellStatements
 from sinkpipeline.sinks.contract import Restart
 from support.sink.sql_sink import P0, SqlSink
@@ -87,7 +87,7 @@ def test_a_server_that_works_is_waited_for(sink: SqlSink, monkeypatch: pytest.Mo
     asked = []
     real = silence.answers
     monkeypatch.setattr(silence, "QUIET_S", 0.2)
-    monkeypatch.setattr(client, "answers", lambda *server: asked.append(server) or real(*server))
+    monkeypatch.setattr(session, "answers", lambda *server: asked.append(server) or real(*server))
     driver = sink.driver()
     writer, offsets = next(driver.writers())
     with psycopg.connect(host="127.0.0.1", port=sink.address.split(":")[1], user=SUPERUSER, dbname=DATABASE) as other:

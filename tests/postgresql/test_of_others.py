@@ -16,6 +16,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.ports import Fenced, RecordRefused
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.postgresql import cells, client
+from sinkpipeline.postgresql import session as sessions
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.lines import row
 from sinkpipeline.postgresql.settings import Column, Upsert
@@ -343,7 +344,7 @@ def test_what_a_row_holds_blames_no_other_row(sink: SqlSink) -> None:
 
 def test_a_server_that_freezes_is_not_waited_for_for_ever(sink: SqlSink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine answers for it, so no connection breaks. What it does once it goes on is a late commit."""
-    monkeypatch.setattr(client, "ANSWER_S", 0.5, raising=False)
+    monkeypatch.setattr(sessions, "ANSWER_S", 0.5)
     monkeypatch.setattr(client, "LOCK_TIMEOUT_MS", 100)
     driver = sink.driver()
     frozen: list[int] = []

@@ -3,124 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
-from sinkpipeline.core.batch import OffsetRange, Receipt
-from sinkpipeline.core.deadletter import SourceRecord, parse
+from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import NoDeadLetter
-from sinkpipeline.core.records import Row
 from sinkpipeline.postgresql import cells
-from sinkpipeline.postgresql.cells import PostgresqlCells
-from sinkpipeline.postgresql.client import Client
-from sinkpipeline.postgresql.kind import PostgresqlClaim, PostgresqlKind
-from sinkpipeline.postgresql.settings import Column, SinkSettings, Upsert
-from sinkpipeline.postgresql.statements import CellStatements, TableStatements
-from sinkpipeline.postgresql.target import oid_of
-from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
-from sinkpipeline.sinks.letters import SentLetters
 from sinkpipeline.sinks.worker import Worker
+from support.sink.sql_refused import Wanted, WithLetters, write
 from support.sink.sql_sink import P0, P1, SqlSink, batch
 from support.sink.starts import refusal
 
-
-@dataclass(frozen=True)
-class _Wanted:
-    drop: bool = False
-
-
-class _Box:
-    name = "letters"
-
-    def failure(self) -> NoDeadLetter | None:
-        return None
-
-
-@dataclass
-class _Outbox:
-    sent: list[Row]
-    open: list[Row] = field(default_factory=list)
-
-    def send(self, rows: Iterable[Row]) -> None:
-        self.open.extend(rows)
-
-    def flush(self) -> None:
-        self.sent += self.open
-        self.open = []
-
-    def keep(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Records:
-    def __init__(self, partition: SourcePartition) -> None:
-        self._partition = partition
-
-    def read(self, offset: int) -> SourceRecord | None:
-        return SourceRecord(
-            partition=self._partition, offset=offset, key=None, value=b"raw", headers=None, timestamp=-1
-        )
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class WithLetters(PostgresqlKind):
-    """The kind, with a dead-letter topic in memory."""
-
-    sent: list[Row] = field(default_factory=list)
-    acknowledged: set[Hashable] = field(default_factory=set)
-
-    def claim(
-        self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True
-    ) -> PostgresqlClaim:
-        settings = plan.settings
-        assert rows
-        assert isinstance(settings, SinkSettings)
-        client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
-        statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
-        cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements)
-        return PostgresqlClaim(
-            plan, partition, client, cells, SentLetters(lambda: _Outbox(self.sent), self.acknowledged)
-        )
-
-    def letter_box(self, plan: BatchPlan, worker: Worker) -> _Box:  # noqa: ARG002
-        return _Box()
-
-    def reader(self, plan: BatchPlan, partition: SourcePartition) -> _Records:  # noqa: ARG002
-        return _Records(partition)
-
-    @property
-    def letters(self) -> list[tuple[int, str]]:
-        """Offset and code of each."""
-        found = [parse(value, key, headers) for value, key, _, _, headers in self.sent]
-        return [(letter.record.offset, letter.verdict.code) for letter in found]
-
-
 BAD = {"22P02": "no number", "22003": "9" * 30, "23514": "-1", "23502": None}
 """Texts of column `off`, by the code with which the server refuses them."""
-
-
-def write(sink: SqlSink, kind: WithLetters | None, offsets: range, bad: dict[int, str | None]) -> Receipt:
-    """One batch, in which some rows have other texts."""
-    driver = sink.driver()
-    plan = driver.delivery.begin({P0: OffsetRange(offsets.start, offsets.stop)})
-    if kind is not None:
-        settings = replace(sink.settings, dead_letter=_Wanted())
-        plan = replace(plan, kind=kind, settings=settings)
-    writer = ExactlyOnceWriter(plan, P0, driver.worker)
-    writer.write(batch(offsets, [("0", bad.get(each, str(each)), "secret") for each in offsets]))
-    writer.finish()
-    return writer.receipt()
 
 
 def constrained(sink: SqlSink) -> None:
@@ -159,7 +59,7 @@ def test_text_that_no_column_can_hold(sink: SqlSink, text: str) -> None:
     kind = WithLetters()
     driver = sink.driver()
     plan = driver.delivery.begin({P0: OffsetRange(0, 3)})
-    plan = replace(plan, kind=kind, settings=replace(sink.settings, dead_letter=_Wanted()))
+    plan = replace(plan, kind=kind, settings=replace(sink.settings, dead_letter=Wanted()))
     writer = ExactlyOnceWriter(plan, P0, driver.worker)
     values: Collection[tuple[str, str, str]] = [("0", "0", "v"), ("0", "1", text), ("0", "2", "v\\.\n\t")]
     writer.write(batch(range(3), values))

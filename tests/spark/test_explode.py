@@ -22,7 +22,7 @@ from sinkpipeline.spark.collect import collected
 from sinkpipeline.spark.redrive import LetterTransform
 from sinkpipeline.spark.task import row_batch
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import count_batches, to_wire
+from sinkpipeline.spark.wire import COUNTED_ROWS, count_batches, to_wire
 from support.spark_source import SOURCE, letter
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_records_are_whole_however_arrow_cuts_them(spark: SparkSession, rows_of_
     before = conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or "10000"
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_of_a_batch))
     try:
-        count_batches(wire)
+        count_batches(wire, COUNTED_ROWS)
         found = records(wire)
     finally:
         conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)

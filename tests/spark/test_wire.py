@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, Note, count_batches, note_from_wire, to_wire
+from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, Note, count_batches, counted_rows, note_from_wire, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -81,12 +81,20 @@ def test_columns_that_nobody_needs_are_not_sent(spark: SparkSession) -> None:
 
 def test_counting_bounds_arrow_batches_by_rows_and_lets_nothing_be_measured(spark: SparkSession) -> None:
     session = spark.newSession()
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "0")
+    frame = session.createDataFrame([], SCHEMA)
 
-    count_batches(session.createDataFrame([], SCHEMA))
+    count_batches(frame, 700)
 
-    assert session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "5000"
+    assert session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "700"
     assert session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "2147483647"
+
+
+@pytest.mark.parametrize(("wanted", "most"), [("0", 5000), ("-1", 5000), ("10000", 5000), ("300", 300)])
+def test_no_batch_has_more_rows_than_the_session_was_given(spark: SparkSession, wanted: str, most: int) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", wanted)
+
+    assert counted_rows(session.createDataFrame([], SCHEMA)) == most
 
 
 SCHEMA = (

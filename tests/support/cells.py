@@ -17,6 +17,7 @@ from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import Creation, InDoubt, Letters
@@ -25,7 +26,7 @@ from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.starting import SourceView, plan_partitions
 from sinkpipeline.core.task_ports import LetterBox, RecordReader, Sender
-from sinkpipeline.core.topics import Topic, TopicRequest, data_topic_lost
+from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.worker import Worker
 
@@ -51,6 +52,7 @@ class Store:
     rows: list[Row] = field(default_factory=list)
     commits: int = 0
     connections: int = 0
+    store: str = ""
     _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _late: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
 

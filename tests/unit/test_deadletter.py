@@ -212,7 +212,7 @@ def test_every_stage_has_its_classes() -> None:
             *("MalformedCsv", "MalformedAvro", "MalformedProtobuf", "NoRow"),
             *("ShortFrame", "WrongMagicByte", "UnknownSchema", "IncompatibleSchema"),
         },
-        Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows", "UnavailableValue"},
+        Stage.TRANSFORM: {"EvaluationFailed", "TooManyRows", "UnavailableValue", "TopicNotDeclared"},
         Stage.SERIALIZE: {"EncodingFailed", "PartitionOutOfRange", "InvalidHeader", "SubjectInvalid"},
         Stage.WRITE: {"RecordTooLarge", "InvalidTimestamp", "RecordRefused"},
     }

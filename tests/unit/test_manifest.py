@@ -54,6 +54,7 @@ from support.resource.manifests import (
     smallest,
     tokens,
 )
+from support.resource.streams import stream
 
 PASSWORD = {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}}
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -448,6 +449,16 @@ def test_a_subject_of_a_record_alone_needs_no_topic() -> None:
         (("spec", "decode"), registry(auth={"basic": PASSWORD}), "spec.decode.schemaRegistry: the password"),
         (("spec", "decode"), registry(url="https://r:1", auth={"basic": PASSWORD}), None),
         (("spec", "decode"), AVRO, None),
+        *(
+            (SINK, stream(auth={f"{name}SecretRef": {"name": "s", "key": "k"}, **more}), told)
+            for name, more, told in (
+                ("password", {"username": "u"}, "spec.sinks[0].nats.auth: the password"),
+                ("token", {}, "spec.sinks[0].nats.auth: the token"),
+                ("token", {"tls": {}}, None),
+                ("nkey", {}, None),
+                ("creds", {}, None),
+            )
+        ),
         (SINK, encoded(auth={"basic": PASSWORD}), "spec.sinks[0].kafka.encode.value.schemaRegistry: the password"),
     ],
 )

@@ -18,6 +18,7 @@ from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.settings import parse
 from support.kube.pod_security import violations
 from support.resource.manifests import KAFKA, SINK, changed, encoded, lookup, smallest, table, tokens
+from support.resource.streams import stream
 
 RUNTIME = Runtime(image="example.com/sinkpipeline:1", spark_version="4.0.4", service_account="driver")
 SECRETS = {"kafka-user": "digest"}
@@ -125,6 +126,12 @@ def test_a_secret_is_known_by_a_digest_of_the_keys_that_are_used() -> None:
     auth = {"username": "u", "passwordSecretRef": {"name": "pg", "key": "password"}, "tls": auth["tls"]}
     of_table = changed(smallest(), (SINK, table(auth=auth)))
     assert secret_keys(parse_manifest(of_table)) == {"ca": frozenset({"ca.crt"}), "pg": frozenset({"password"})}
+    for name in ("password", "token", "nkey", "creds"):
+        logs_in = {f"{name}SecretRef": {"name": "nats", "key": name}} | (
+            {"username": "u"} if name == "password" else {}
+        )
+        of_stream = changed(smallest(), (SINK, stream(auth={**logs_in, "tls": auth["tls"]})))
+        assert secret_keys(parse_manifest(of_stream)) == {"ca": frozenset({"ca.crt"}), "nats": frozenset({name})}
     digest = secret_digest({"password": "c2VjcmV0"})
     assert digest == secret_digest({"password": "c2VjcmV0"})
     assert len({digest, secret_digest({"password": ""}), secret_digest({})}) == 3

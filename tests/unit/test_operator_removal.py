@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline_operator.child.remedies import without_topics
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.observe import kafka_view
@@ -43,7 +45,7 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     kafka = Kafka()
-    sink = SimpleNamespace(connection=None)
+    sink = Mock(spec=KafkaSettings, connection=None)
     monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
     monkeypatch.setattr(KafkaClients, "admin", lambda *_: None)
     monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext([sink]))

@@ -24,13 +24,14 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import Owner, PartitionProgress
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.row_limits import Limits
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.sinks import contract
-from sinkpipeline.sinks.contract import BatchPlan, Limits, RowBatch
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection
 from sinkpipeline.sinks.partition_writer import JudgedAnew, PartitionWriter
@@ -590,3 +591,23 @@ def test_a_split_makes_two_parts_of_at_most_half(offsets: set[int]) -> None:
     assert not bisection.is_due(ordered[-1])
     bisection.was_cut(ordered[-1] + 1)
     assert bisection.cut is None
+
+
+@pytest.mark.parametrize(("bad", "most"), [({100}, 3), (set(range(256)), 600), (set(range(0, 256, 16)), 120)])
+def test_records_that_are_told_one_by_one_are_not_sent_again_for_each(bad: set[int], most: int) -> None:
+    """As of a server that tells the first of those which it refuses."""
+    bisection, count = Bisection(), 256
+    refused: set[int] = set()
+    position = attempts = sent = 0
+    while position < count:
+        end = count if bisection.cut is None else bisection.cut
+        attempts, sent = attempts + 1, sent + end - position
+        told = min((each for each in range(position, end) if each in bad - refused), default=None)
+        if told is None:
+            bisection.was_cut(position := end)
+        else:
+            refused.add(told)
+            bisection.told(told, range(told + 1, end))
+    assert refused == bad
+    assert attempts <= most
+    assert sent <= count * 12

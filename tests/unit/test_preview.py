@@ -22,6 +22,7 @@ from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.postgresql.lines import line, values
 from sinkpipeline.spark import preview
 from support.resource.manifests import SINK, changed, dead, smallest, table
+from support.resource.streams import stream
 
 ROW = {
     "topic": "orders",
@@ -172,6 +173,18 @@ def test_what_a_row_does_to_a_table(more: dict[str, Any], content: bytes, told: 
     document = command._document(row, sink)
     assert (document["table"], document["orderBy"], document["error"]) == ("public.orders", order, None)
     assert document["columns"]["id"] == "7"
+
+
+@pytest.mark.parametrize(("key", "subject"), [(b"a.b", "a.b"), (None, "orders.all")])
+def test_a_row_of_a_stream_is_shown_with_its_subject(key: bytes | None, subject: str) -> None:
+    [sink] = resolve_sinks(parse_manifest(changed(smallest(), (SINK, stream()))), None)
+    row = replace(judged(), key=key, value=b"v", headers=[("h", b"1")])
+    first, *rest = command._lines(row, sink)
+    assert first == f"orders:1:120 -> ORDERS, subject {subject}"
+    assert "timestamp" not in "".join(rest)
+    document = command._document(row, sink)
+    assert (document["stream"], document["subject"], document["value"]) == ("ORDERS", subject, {"base64": "dg=="})
+    assert "key" not in document
 
 
 def test_a_record_that_a_table_can_not_have_is_a_dead_letter_as_of_a_topic() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sinkpipeline.core.batch import SMALL_BYTES, OffsetRange, Receipt, RecentSizes, is_small
+from sinkpipeline.core.batch import SMALL_BYTES, OffsetRange, Receipt, RecentSizes, is_small, rows_at_once
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.limits import TopicLimits
@@ -188,3 +188,25 @@ def test_what_can_not_be_judged_here_is_for_the_tasks(monkeypatch: pytest.Monkey
 def test_rows_of_other_offsets_than_those_of_the_plan_are_a_bug(batches: list[tuple[SourcePartition, range]]) -> None:
     found = [(partition, rows(offsets)) for partition, offsets in batches]
     refusal(lambda: SmallBatches(SETTINGS).prepared(PLAN, found, at=0), Reason.INTERNAL_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("largest", "expected"),
+    [(None, 5_000), (0.5, 5_000), (100, 5_000), (1_000, 1_048), (10_000, 104), (16_384, 64), (10**9, 1)],
+)
+def test_of_large_rows_fewer_travel_at_once(largest: float | None, expected: int) -> None:
+    assert rows_at_once(5_000, 1_000_000, largest) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "largest", "expected"),
+    [(1_048, 1_500, 1_048), (1_048, 2_000, 524), (104, 6_000, 104), (104, 5_000, 209), (104, 100, 5_000)],
+)
+def test_how_many_is_changed_only_by_rows_that_are_twice_as_large_or_half(
+    now: int, largest: float, expected: int
+) -> None:
+    assert rows_at_once(5_000, now, largest) == expected
+
+
+def test_rows_that_are_small_again_travel_as_before() -> None:
+    assert rows_at_once(5_000, 3_000, 100) == 5_000

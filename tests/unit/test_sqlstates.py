@@ -9,7 +9,13 @@ from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.lines import row, text
 from sinkpipeline.postgresql.settings import Connection
-from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
+from sinkpipeline.postgresql.sqlstates import (
+    Meaning,
+    meaning,
+    meaning_of_connecting,
+    of_each_attempt,
+    outage_remedy,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +31,7 @@ from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_conne
         ("57P01", Meaning.OUTAGE),
         ("57014", Meaning.AGAIN),
         ("53100", Meaning.FULL),
+        ("55P03", Meaning.LOCKED),
         ("53300", Meaning.OUTAGE),
         ("42501", Meaning.REFUSED),
         ("28P01", Meaning.CREDENTIALS),
@@ -51,6 +58,36 @@ def test_a_code_goes_before_its_class(sqlstate: str | None, expected: Meaning) -
 )
 def test_what_is_said_of_a_connection_that_was_not_made(said: str, expected: Meaning) -> None:
     assert meaning_of_connecting(said) is expected
+
+
+def test_of_several_servers_each_is_told_once() -> None:
+    """As the client says it of two that it has tried."""
+    of = 'connection failed: connection to server at "127.0.0.1", port {port} failed: {fact}'
+    down, standby = (
+        of.format(port=1, fact="Connection refused\n\tIs it running?"),
+        of.format(port=2, fact="session is read-only"),
+    )
+    said = f"{standby}\nMultiple connection attempts failed. All failures were:\n"
+    said += f"- host: 'a', port: '1', hostaddr: '127.0.0.1': {down}\n"
+    said += f"- host: 'b', port: '2', hostaddr: '127.0.0.1': {standby}"
+    assert of_each_attempt(said) == "a:1: Connection refused Is it running?; b:2: session is read-only"
+    assert of_each_attempt(standby) == standby
+    assert "promote the standby" in outage_remedy(None, said)
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "said", "remedy"),
+    [
+        ("25006", "cannot execute INSERT in a read-only transaction", "promote the standby"),
+        (None, "localhost: the commit waits for a synchronous standby", "synchronous_standby_names"),
+        ("08P01", "transaction blocks not allowed in statement pooling mode", "pool_mode = transaction"),
+        (None, "Connection refused", "check that the server runs"),
+    ],
+)
+def test_what_a_person_does_about_a_server_that_is_not_there_for_us(
+    sqlstate: str | None, said: str, remedy: str
+) -> None:
+    assert remedy in outage_remedy(sqlstate, said)
 
 
 def test_a_line_is_one_line_whatever_stands_in_it() -> None:

@@ -107,6 +107,7 @@ class Case:
 
 
 NOTHING: frozenset[str] = frozenset()
+IN_ONE_STORE = replace(REQUEST, progress_beside=True)
 FIRST, RESUME, SEED = Beginning.FIRST_START, Beginning.RESUME, Beginning.SEED
 
 CASES: dict[str, Case] = {
@@ -162,6 +163,16 @@ CASES: dict[str, Case] = {
         data_topic=FULL,
         memory=memory(5, data=None, source={}),
         then=(SEED, frozenset({"progress"})),
+    ),
+    # What has lost the progress may have lost rows with it, where both are in one store.
+    "3 in one store": Case(
+        progress_topic=None, data_topic=FULL, memory=memory(5), request=IN_ONE_STORE, then=Reason.PROGRESS_LOST
+    ),
+    "3 in one store, seed interrupted": Case(
+        progress=ANNOUNCED, data_topic=FULL, memory=memory(5), request=IN_ONE_STORE, then=Reason.PROGRESS_LOST
+    ),
+    "3 in one store, no row": Case(
+        progress_topic=None, memory=memory(0), request=IN_ONE_STORE, then=(SEED, frozenset({"progress"}))
     ),
     # Row 4: progress none, data missing, rows remembered.
     "4 both topics missing": Case(progress_topic=None, data_topic=None, memory=memory(5), then=Reason.DATA_TOPIC_LOST),

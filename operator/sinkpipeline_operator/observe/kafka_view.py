@@ -43,7 +43,7 @@ _SLOW_REMOVAL_S = 10.0
 _REMOVE_AGAIN_S = 5.0
 _TOLD = (
     "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "heldBack", "deadLetters",
-    "lastProgressTime", "epoch", "dataTopicId", "progressTopicId", "mayBeDuplicated",
+    "lastProgressTime", "epoch", "dataTopicId", "dataTopics", "progressTopicId", "mayBeDuplicated",
 )  # fmt: skip
 
 

@@ -14,7 +14,10 @@ from sinkpipeline.core.status import SinkState
 from sinkpipeline_operator.decide.decision import Standing
 from sinkpipeline_operator.report.known import Known, cut
 
-_MEMORY = ("deadLetters", "frontier", "epoch", "dataTopicId", "progressTopicId", "lastProgressTime", "mayBeDuplicated")
+_MEMORY = (
+    *("deadLetters", "frontier", "epoch", "dataTopicId", "dataTopics", "progressTopicId", "lastProgressTime"),
+    "mayBeDuplicated",
+)
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 _OF_THIS_RUN = ("proved", "stillSince")
 """What only the driver that runs can tell of a sink."""

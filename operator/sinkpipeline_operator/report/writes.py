@@ -24,7 +24,17 @@ PER_SECOND = 10.0
 _CONDITION = ("type", "status", "reason", "observedGeneration")
 _TELLING = frozenset({"SpecValid", "Stalled"})
 """Conditions whose message changes only when somebody has done something; other messages may hold counts."""
-_SINK = ("name", "state", "guarantee", "circuit", "epoch", "dataTopicId", "progressTopicId", "mayBeDuplicated")
+_SINK = (
+    "name",
+    "state",
+    "guarantee",
+    "circuit",
+    "epoch",
+    "dataTopicId",
+    "dataTopics",
+    "progressTopicId",
+    "mayBeDuplicated",
+)
 
 
 class Due(enum.Enum):

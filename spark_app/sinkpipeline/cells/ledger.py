@@ -314,6 +314,10 @@ class CellFollower:
         self.position = position
         self.tells_all = False
 
+    @property
+    def store(self) -> str:
+        return self._cells.store
+
     def poll(self) -> Progress:
         """One cell: who writes another one without having announced himself finds it moved, or we do.
 

@@ -53,7 +53,11 @@ class Cells(Protocol):
 
     @property
     def connections(self) -> int:
-        """How many were made so far: on the other end of another one may be a store that went back."""
+        """How many were made so far, or led to another server than before, which may be a store that went back."""
+
+    @property
+    def store(self) -> str:
+        """Which store has answered last, where a kind can tell. Of two that were one once, each may take writes."""
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         """For certain: what this tells was committed, and nothing that was committed before is missing."""

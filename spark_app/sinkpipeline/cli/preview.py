@@ -118,7 +118,7 @@ def _document(row: PreviewRow, settings: SinkSettings) -> dict[str, Any]:
         }
     return {
         "source": source,
-        "topic": settings.data.name if verdict is None else letters_topic(settings),
+        "topic": (row.topic or settings.data.name) if verdict is None else letters_topic(settings),
         "partition": row.partition,
         "timestamp": row.timestamp,
         "headers": headers,
@@ -165,7 +165,8 @@ def _columns(change: TableChange) -> Iterator[str]:
 
 def _where(row: PreviewRow, settings: SinkSettings) -> str:
     if row.verdict is None:
-        return f"{settings.data.name}, {'any partition' if row.partition is None else f'partition {row.partition}'}"
+        topic = row.topic or settings.data.name
+        return f"{topic}, {'any partition' if row.partition is None else f'partition {row.partition}'}"
     why = printable(row.verdict.error_class.error(row.verdict.text)).replace("\n", " ")
     letters = letters_topic(settings)
     return f"{'the sink stops (it has no deadLetter)' if letters is None else f'dead letter in {letters}'}: {why}"

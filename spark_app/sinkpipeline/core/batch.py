@@ -24,6 +24,8 @@ SMALL_BYTES = 16 * 1024 * 1024
 _LARGEST_ROW_BYTES = 16 * 1024
 """What a row is taken for as long as none was seen: as large as a counted one may be."""
 _BATCHES_REMEMBERED = 8
+AT_ONCE_BYTES = 1024 * 1024
+"""About how much travels to a Python worker in one piece."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,11 @@ class RecentSizes:
         return max(self._bytes_per_offset, default=float(_LARGEST_ROW_BYTES))
 
     @property
+    def largest(self) -> float | None:
+        """Likewise; None as long as nothing is known."""
+        return max(self._bytes_per_offset, default=None)
+
+    @property
     def rows_per_offset(self) -> float:
         """Likewise; at least 1, as filters may let more pass."""
         return max(1.0, max(self._rows_per_offset, default=1.0))
@@ -220,6 +227,18 @@ def is_small(ranges: Mapping[SourcePartition, OffsetRange], sizes: RecentSizes, 
     """Whether the driver has room for a batch."""
     offsets = count_offsets(ranges)
     return offsets * sizes.rows_per_offset <= most_offsets and offsets * sizes.bytes_per_offset <= SMALL_BYTES
+
+
+def rows_at_once(most: int, now: int, largest: float | None) -> int:
+    """How many rows travel in one piece: so many as before, `now`, unless that is twice too many or too few.
+
+    Args:
+        most: of small rows.
+        now: as it was until now.
+        largest: the bytes that an offset gave lately, at most; None where that is not known.
+    """
+    wanted = most if largest is None else max(1, min(most, int(AT_ONCE_BYTES / max(1.0, largest))))
+    return now if now / 2 < wanted < now * 2 and (wanted < most or now == most) else wanted
 
 
 @dataclass

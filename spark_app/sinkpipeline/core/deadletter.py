@@ -63,6 +63,7 @@ class ErrorClass(str, enum.Enum):
     ENCODING_FAILED = "EncodingFailed"
     TOO_MANY_ROWS = "TooManyRows"
     UNAVAILABLE_VALUE = "UnavailableValue"
+    TOPIC_NOT_DECLARED = "TopicNotDeclared"
     PARTITION_OUT_OF_RANGE = "PartitionOutOfRange"
     INVALID_HEADER = "InvalidHeader"
     SUBJECT_INVALID = "SubjectInvalid"
@@ -74,6 +75,8 @@ class ErrorClass(str, enum.Enum):
     def stage(self) -> Stage:
         match self:
             case ErrorClass.EVALUATION_FAILED | ErrorClass.TOO_MANY_ROWS | ErrorClass.UNAVAILABLE_VALUE:
+                return Stage.TRANSFORM
+            case ErrorClass.TOPIC_NOT_DECLARED:
                 return Stage.TRANSFORM
             case (
                 ErrorClass.ENCODING_FAILED

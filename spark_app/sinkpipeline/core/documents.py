@@ -109,6 +109,11 @@ class Hanging(TypedDict):
     remedy: Text
 
 
+class DataTopic(TypedDict):
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    topicId: TopicId
+
+
 class SinkProgress(TypedDict, total=False):
     """What a sink's entry has of its progress."""
 
@@ -121,6 +126,7 @@ class SinkProgress(TypedDict, total=False):
     lastProgressTime: Time
     epoch: Count
     dataTopicId: TopicId | None
+    dataTopics: Annotated[list[DataTopic], Field(max_length=MAX_SINKS), AfterValidator(_each_once("topic"))]
     progressTopicId: TopicId | None
     mayBeDuplicated: Count
 

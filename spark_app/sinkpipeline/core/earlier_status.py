@@ -15,6 +15,7 @@ _OF_PROGRESS = (
     "lastProgressTime",
     "epoch",
     "dataTopicId",
+    "dataTopics",
     "progressTopicId",
     "mayBeDuplicated",
 )

@@ -63,6 +63,7 @@ class Reason(str, enum.Enum):
     SOURCE_DATA_LOST = "SourceDataLost"
     SOURCE_RECREATED = "SourceRecreated"
     DATA_TOPIC_LOST = "DataTopicLost"
+    DATA_TOPIC_REMOVED = "DataTopicRemoved"
     DATA_TOPIC_NOT_EMPTY = "DataTopicNotEmpty"
     TOPIC_CREATION_FAILED = "TopicCreationFailed"
     TOPIC_IDS_UNAVAILABLE = "TopicIdsUnavailable"

@@ -30,6 +30,7 @@ _SINK_KEYS = (
     "error",
     "epoch",
     "dataTopicId",
+    "dataTopics",
     "progressTopicId",
     "mayBeDuplicated",
     "rowsDelivered",

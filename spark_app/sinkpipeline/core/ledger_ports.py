@@ -94,6 +94,10 @@ class Follower(Protocol):
     def tells_all(self) -> bool:
         """Whether the last poll told what stands there by now, whenever it was written."""
 
+    @property
+    def store(self) -> str:
+        """Which store it has read last, where there may be another one that was the same once; else empty."""
+
     def close(self) -> None: ...
 
 

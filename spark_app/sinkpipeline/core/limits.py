@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 DEFAULT_BYTES = 1_048_588
 """Kafka's max.message.bytes where nobody has set another."""
@@ -26,6 +27,24 @@ class TopicLimits:
     max_ahead_ms: int | None = None
     needs_key: bool = False
     """Whether a record without a key is refused, as by a compacted topic."""
+    parts: Mapping[str, TopicLimits] = field(default_factory=lambda: MappingProxyType({}))
+    """By name, those of each topic, where a sink has several; the others are the strictest of them then."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Of one record batch, for the topic that takes most."""
+        return max((each.message_bytes for each in self.parts.values()), default=self.message_bytes)
+
+    @classmethod
+    def of_several(cls, parts: Mapping[str, TopicLimits]) -> TopicLimits:
+        """What keeps to these keeps to those of each. Timestamps are left to the brokers, who say for which topic."""
+        found = parts.values()
+        return cls(
+            partitions=min(each.partitions for each in found),
+            message_bytes=min(each.message_bytes for each in found),
+            needs_key=any(each.needs_key for each in found),
+            parts=MappingProxyType(dict(parts)),
+        )
 
     @classmethod
     def of(cls, partitions: int, config: Mapping[str, str]) -> TopicLimits:

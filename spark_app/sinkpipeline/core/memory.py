@@ -11,6 +11,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.tally import parse
+from sinkpipeline.core.topic_ids import joined
 from sinkpipeline.core.topics import Memory
 
 
@@ -62,16 +63,23 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         lost=_count(found["lost"]),
         by_class=parse(found.get("deadLetters", ())),
     )
-    data, progress = found.get("dataTopicId"), found.get("progressTopicId")
+    progress = found.get("progressTopicId")
     return Memory(
         epoch=epoch,
         partitions=MappingProxyType(partitions),
         source=MappingProxyType(source),
-        data=None if data is None else _text(data),
+        data=_data(found),
         progress=None if progress is None else _text(progress),
         rows=_count(found["rowsDelivered"]),
         restored=None if found.get("mayBeDuplicated") is None else _count(found["mayBeDuplicated"]),
     )
+
+
+def _data(found: Mapping[str, Any]) -> str | None:
+    if found.get("dataTopics"):
+        return joined({_text(each["topic"]): _text(each["topicId"]) for each in found["dataTopics"]})
+    data = found.get("dataTopicId")
+    return None if data is None else _text(data)
 
 
 def _count(value: object) -> int:

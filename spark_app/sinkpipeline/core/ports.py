@@ -252,6 +252,8 @@ class Creation:
     topic: Topic
     is_ours: bool
     """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
+    ours: str | None = None
+    """Of a target of several topics: the ids of those that these requests have created for certain."""
 
 
 @dataclass(frozen=True, kw_only=True)

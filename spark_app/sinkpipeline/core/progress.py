@@ -76,9 +76,12 @@ class Meta:
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Source topic to topic id."""
     data: str | None = None
+    """The id of the data topic; of several, as `core/topic_ids.py` has it."""
     progress: str | None = None
     created: str | None = None
-    """The id of the data topic that a start of this sink has created, if one has; what nobody created isn't deleted."""
+    """The id of the data topic that a start of this sink has created, if one has; what nobody created isn't deleted.
+
+    Of several topics, those that were created."""
     restored: int | None = None
     """At most so many rows were delivered twice, as progress was restored from what a status remembered; until a reset.
 

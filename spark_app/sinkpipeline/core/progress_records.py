@@ -16,8 +16,11 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, check_forward, corrupt
 from sinkpipeline.core.records import Headers
 from sinkpipeline.core.tally import checked, dead_of, dropped_of
+from sinkpipeline.core.topic_ids import from_record, to_record
 
 VERSION = 1
+_SEVERAL_TOPICS = 2
+"""Of a `meta` whose `data` or `created` has the ids of several topics. All other records stay as they were."""
 WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a record whose key does not tell it: whose transaction it is of."""
 
@@ -47,17 +50,19 @@ def encode_partition(progress: PartitionProgress) -> bytes:
 
 
 def encode_meta(meta: Meta) -> bytes:
+    data, created = to_record(meta.data), to_record(meta.created)
     return json.dumps(
         {
-            "v": VERSION,
+            # A release that knows of one topic only refuses it.
+            "v": _SEVERAL_TOPICS if isinstance(data, dict) or isinstance(created, dict) else VERSION,
             "epoch": meta.epoch,
             "run": meta.run,
             "owner": {"cluster": meta.owner.cluster, "name": meta.owner.name},
             "partitions": None if meta.partitions is None else dict(meta.partitions),
             "source": dict(meta.source),
-            "data": meta.data,
+            "data": data,
             "progress": meta.progress,
-            **({} if meta.created is None else {"created": meta.created}),
+            **({} if created is None else {"created": created}),
             **({} if meta.restored is None else {"restored": meta.restored}),
             **({"marks": _encoded(meta.marks)} if meta.marks else {}),
         },
@@ -159,7 +164,7 @@ class ProgressFold:
         )
 
 
-def _object(value: bytes, where: str) -> dict[str, Any]:
+def _object(value: bytes, where: str, newest: int = VERSION) -> dict[str, Any]:
     try:
         document = parse_json(value)
     except ValueError as error:
@@ -167,13 +172,17 @@ def _object(value: bytes, where: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise corrupt(f"{where} is not a JSON object")
     version = document.get("v")
-    if version != VERSION or isinstance(version, bool):
-        raise SinkPipelineError(
-            Reason.PROGRESS_VERSION_UNKNOWN,
-            f"{where} has version {version!r}; this program knows version {VERSION}",
-            "run the newer release that wrote it",
-        )
+    if not isinstance(version, int) or isinstance(version, bool) or not VERSION <= version <= newest:
+        raise _unknown_version(version, where, newest)
     return document
+
+
+def _unknown_version(version: object, where: str, newest: int) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.PROGRESS_VERSION_UNKNOWN,
+        f"{where} has version {version!r}; this program knows version {newest}",
+        "run the newer release that wrote it",
+    )
 
 
 def _count(document: Mapping[str, Any], name: str, where: str) -> int:
@@ -212,7 +221,7 @@ def decode_meta(value: bytes, where: str) -> Meta:
     Raises:
         SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown.
     """
-    document = _object(value, where)
+    document = _object(value, where, newest=_SEVERAL_TOPICS)
     owner, source, partitions = document.get("owner"), document.get("source"), document.get("partitions")
     if not isinstance(owner, dict):
         raise corrupt(f"{where} has no owner")
@@ -220,9 +229,11 @@ def decode_meta(value: bytes, where: str) -> Meta:
         raise corrupt(f"{where} has no source topic ids")
     if partitions is not None and not isinstance(partitions, dict):
         raise corrupt(f"{where} has partitions that are not an object")
-    for name in ("data", "progress", "created"):
-        if not isinstance(document.get(name), (str, type(None))):
-            raise corrupt(f"{where} has a {name} topic id that is not text")
+    if not isinstance(document.get("progress"), (str, type(None))):
+        raise corrupt(f"{where} has a progress topic id that is not text")
+    if document["v"] != VERSION and not any(isinstance(document.get(each), dict) for each in ("data", "created")):
+        raise _unknown_version(document["v"], where, VERSION)
+    ids = {name: _topic_ids(document, name, where) for name in ("data", "created")}
     return Meta(
         epoch=_count(document, "epoch", where),
         run=_text(document.get("run"), "run", where),
@@ -234,12 +245,22 @@ def decode_meta(value: bytes, where: str) -> Meta:
         if partitions is None
         else MappingProxyType({topic: _count(partitions, topic, where) for topic in partitions}),
         source=MappingProxyType(source),
-        data=document.get("data"),
+        data=ids["data"],
         progress=document.get("progress"),
-        created=document.get("created"),
+        created=ids["created"],
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
         marks=MappingProxyType(_marks(document, where)),
     )
+
+
+def _topic_ids(document: Mapping[str, Any], name: str, where: str) -> str | None:
+    value = document.get(name)
+    if isinstance(value, dict) and document["v"] == VERSION:
+        raise corrupt(f"{where} has a {name} topic id that is not text")
+    try:
+        return from_record(value)
+    except ValueError as error:
+        raise corrupt(f"{where} has a {name} topic id that {error}") from error
 
 
 def _marks(document: Mapping[str, Any], where: str) -> dict[SourcePartition, Mark]:

@@ -21,6 +21,8 @@ class Columns:
     headers: Sequence[Headers]
     sources: Callable[[], Sequence[int]] | None = None
     """Of each row the source offset, for a sink that writes it; made only where it is asked for."""
+    topics: Sequence[str] | None = None
+    """Where each goes; None where all go into one topic, which whoever sends them knows."""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -8,6 +8,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SinkId, is_meta_key
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.progress_records import decode_meta
+from sinkpipeline.core.topic_ids import contains, ids_of
 
 
 def newest_metas(records: Iterable[tuple[bytes | None, bytes | None, int]]) -> dict[str, Meta | None]:
@@ -44,13 +45,15 @@ def why_kept(sink: SinkId, topic_id: str, meta: Meta, others: Mapping[str, Meta 
             else "its progress was restored from the status, which does not remember who created the data topic"
         )
         return f"nothing says that this pipeline created it: {why}"
-    if meta.created != topic_id:
+    if not contains(meta.created, topic_id):
+        if ids_of(meta.created) is not None:
+            return "nothing says that this pipeline created the one that is there"
         return "somebody has created it again since"
     for key, other in sorted(others.items()):
         if key == sink.meta_key:
             continue
         if other is None:
             return f"{key} in the progress topic can't be read, and may deliver into it"
-        if other.data == topic_id:
+        if contains(other.data, topic_id):
             return f"{other.owner} delivers into it, or has done so ({key})"
     return None

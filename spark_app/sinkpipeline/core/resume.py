@@ -27,6 +27,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import dead_letters, frontier, timestamp
+from sinkpipeline.core.topic_ids import to_status
 from sinkpipeline.core.topics import Memory, recall
 
 VERSION = 1
@@ -134,7 +135,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
     states = memory.partitions.values()
     return {
         "epoch": memory.epoch,
-        "dataTopicId": memory.data,
+        **to_status(memory.data),
         "progressTopicId": memory.progress,
         "frontier": frontier(recall(memory, _NOBODY)),
         "rowsDelivered": memory.rows,

@@ -30,6 +30,7 @@ class RowSelect:
     partition: str | None = None
     subject: str | None = None
     """Of a message of NATS, which has it in the place of a key."""
+    topic: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ class RowPlan:
     """The most bytes of a value that is decoded where a worker has to hold many of them; a larger one is an error."""
     lookups: tuple[RowLookup, ...] = ()
     """After `explode`; each sees the columns of those before it."""
+    topics: tuple[str, ...] = ()
+    """Those that `select.topic` may name."""
     rowless: bool = False
     """Whether a change of Debezium's that has no row is delivered."""
 
@@ -170,6 +173,7 @@ def row_select(select: Select | None) -> RowSelect:
         headers=select.headers,
         timestamp=select.timestamp,
         partition=select.partition,
+        topic=getattr(select, "topic", None),
     )
 
 
@@ -253,6 +257,8 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
     rows = replace(rows, encodings=encodings_of(of, place))
     if own is not None and own.select is not None:
         rows = replace(rows, select=row_select(own.select), select_at=f"{place}.transform")
+    if of.kafka is not None and of.kafka.topics is not None:
+        rows = replace(rows, topics=tuple(each.name for each in of.kafka.topics))
     return rows
 
 

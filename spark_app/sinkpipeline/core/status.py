@@ -20,6 +20,7 @@ from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.lookups import told as told_tables
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
+from sinkpipeline.core.topic_ids import to_status
 from sinkpipeline.core.work import Executors
 
 _OF_TOPICS = frozenset(
@@ -27,6 +28,7 @@ _OF_TOPICS = frozenset(
         Reason.SOURCE_TOPIC_MISSING,
         Reason.SOURCE_RECREATED,
         Reason.DATA_TOPIC_LOST,
+        Reason.DATA_TOPIC_REMOVED,
         Reason.DATA_TOPIC_NOT_EMPTY,
         Reason.TOPIC_CREATION_FAILED,
         Reason.PROGRESS_TOPIC_INVALID,
@@ -232,8 +234,8 @@ def _progress(progress: Progress) -> SinkProgress:
     if last:
         document["lastProgressTime"] = timestamp(last)
     if meta is not None:
-        document["epoch"] = meta.epoch
-        document["dataTopicId"], document["progressTopicId"] = meta.data, meta.progress
+        document |= cast(SinkProgress, to_status(meta.data))
+        document["epoch"], document["progressTopicId"] = meta.epoch, meta.progress
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
     return document

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.lost_topics import check_several, data_topic_lost
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.topic_ids import ids_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,8 @@ class Topic:
     """Effective configuration; empty where nobody asked for it."""
     holds_data: bool = False
     """Whether an offset was ever written that is still there."""
+    parts: tuple[Topic, ...] = ()
+    """Where a sink has several topics: those that are there. `id` has their ids then (`core/topic_ids.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,14 @@ class TopicRequest:
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    progress_beside: bool = False
+    """Whether rows and progress are committed in one store: what has lost the progress may have lost rows with it."""
+    parts: tuple[TopicRequest, ...] = ()
+    """Each of the topics, where a sink has several; `name` names all of them then."""
+
+    @property
+    def each(self) -> tuple[TopicRequest, ...]:
+        return self.parts or (self,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +172,8 @@ def decide(
     return TopicDecision(
         beginning=beginning,
         create_progress=progress_topic is None,
-        create_data=data_topic is None,
-        drift=() if data_topic is None else drift(data_request, data_topic),
+        create_data=data_topic is None or len(data_topic.parts) < len(data_request.parts),
+        drift=() if data_topic is None else _drift_of_data(data_request, data_topic),
     )
 
 
@@ -228,6 +240,13 @@ def drift(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
     return tuple(differences)
 
 
+def _drift_of_data(request: TopicRequest, topic: Topic) -> tuple[str, ...]:
+    if not request.parts:
+        return drift(request, topic)
+    there = {each.name: each for each in topic.parts}
+    return tuple(line for each in request.parts if each.name in there for line in drift(each, there[each.name]))
+
+
 def _without_progress(
     progress_topic: Topic | None,
     data_topic: Topic | None,
@@ -236,14 +255,17 @@ def _without_progress(
     source: Mapping[str, str],
     refuse_existing_data: bool,  # noqa: FBT001 - passed on
 ) -> Beginning:
-    if memory is not None and memory.rows > 0 and data_topic is None:
-        raise _lost(data_request, f"it is missing, and {memory.rows} rows were delivered into it")
+    if memory is not None and memory.rows > 0:
+        if _is_of_several(data_request, memory.data):
+            _several(memory.data, memory.rows, data_topic, data_request)
+        elif data_topic is None:
+            raise _lost(data_request, f"it is missing, and {memory.rows} rows were delivered into it")
     if memory is not None and memory.partitions:
         return _seed(progress_topic, data_topic, data_request, memory, source)
     if data_topic is not None and refuse_existing_data and data_topic.holds_data:
         raise SinkPipelineError(
             Reason.DATA_TOPIC_NOT_EMPTY,
-            f"{data_request.called} {data_topic.name} holds data already, and onExistingData is Refuse",
+            f"{data_request.called} {_holding(data_topic)} holds data already, and onExistingData is Refuse",
             "name an empty topic, or allow it with onExistingData: Append",
         )
     return Beginning.FIRST_START
@@ -258,8 +280,17 @@ def _seed(
 ) -> Beginning:
     lost = f"this sink's progress is gone ({'its topic is missing' if progress_topic is None else 'no record is left'})"
     remedy = "say where to go on with `sinkpipeline reset` and this status, or bring the progress topic back"
-    if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id):
+    several = _is_of_several(data_request, memory.data)
+    if memory.rows > 0 and data_topic is not None and memory.data not in (None, data_topic.id) and not several:
         raise _lost(data_request, f"it was re-created: its id was {memory.data}, is {data_topic.id}")
+    if memory.rows > 0 and data_request.progress_beside:
+        raise SinkPipelineError(
+            Reason.PROGRESS_LOST,
+            f"this sink's progress is gone, and {memory.rows} rows were delivered into {data_request.called} "
+            f"{data_request.name}, which is in the same database: if that was restored, or a standby took over, rows "
+            "are gone too",
+            "look which rows are there; then say where to go on with `sinkpipeline reset --status-file`",
+        )
     for topic, topic_id in sorted(memory.source.items()):
         if source.get(topic, topic_id) != topic_id:
             raise SinkPipelineError(
@@ -296,12 +327,12 @@ def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) 
     if memory.progress != progress_topic.id or memory.epoch < epoch:
         return
     if memory.epoch > epoch:
-        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress topic says {epoch}: it lost a reset")
+        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress says {epoch}: it lost a reset")
     for partition, remembered in sorted(memory.partitions.items()):
         state = progress.partitions.get(partition)
         if state is None or is_before(state.next, remembered.next):
             raise _regressed(
-                f"the status remembers {partition} at {remembered.next}, the progress topic says "
+                f"the status remembers {partition} at {remembered.next}, the progress says "
                 f"{'nothing' if state is None else state.next}"
             )
 
@@ -314,11 +345,28 @@ def check_data_topic(progress: Progress, data_topic: Topic | None, data_request:
     """
     if progress.meta is None or progress.rows == 0:
         return
+    if _is_of_several(data_request, progress.meta.data):
+        _several(progress.meta.data, progress.rows, data_topic, data_request)
+        return
     if data_topic is None:
         raise _lost(data_request, f"it is missing, and {progress.rows} rows were delivered into it")
     before = progress.meta.data
     if before is not None and before != data_topic.id:
         raise _lost(data_request, f"it was re-created: its id was {before}, is {data_topic.id}")
+
+
+def _holding(topic: Topic) -> str:
+    return next((each.name for each in topic.parts if each.holds_data), topic.name)
+
+
+def _is_of_several(request: TopicRequest, before: str | None) -> bool:
+    """Whether a sink has, or had, several topics."""
+    return bool(request.parts) or ids_of(before) is not None
+
+
+def _several(before: str | None, rows: int, found: Topic | None, request: TopicRequest) -> None:
+    there = {} if found is None else {each.name: each.id for each in found.parts or (found,)}
+    check_several(before, rows, there, [each.name for each in request.each], request.called)
 
 
 def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
@@ -330,18 +378,10 @@ def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
     if meta.progress is not None and meta.progress != progress_topic.id:
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
-            f"the records in {progress_topic.name} were written to a topic with id {meta.progress}, this one has "
+            f"the records in {progress_topic.name} were written to another one with id {meta.progress}, this one has "
             f"{progress_topic.id}: a copy may be older than what was delivered",
-            "bring the original topic back, or say where to go on with `sinkpipeline reset`",
+            "bring the original one back, or say where to go on with `sinkpipeline reset`",
         )
-
-
-def data_topic_lost(name: str, fact: str, called: str = "data topic") -> SinkPipelineError:
-    return SinkPipelineError(
-        Reason.DATA_TOPIC_LOST,
-        f"{called} {name} is lost: {fact}",
-        "nothing is created or delivered until a person decides: say where to go on with `sinkpipeline reset`",
-    )
 
 
 def _lost(request: TopicRequest, fact: str) -> SinkPipelineError:
@@ -352,5 +392,6 @@ def _regressed(message: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.PROGRESS_REGRESSED,
         message,
-        "find out who changed the progress topic; then say where to go on with `sinkpipeline reset` and this status",
+        "find out who changed the progress, or took its server back; then say where to go on with `sinkpipeline reset` "
+        "and this status",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from sinkpipeline.core.crossing import Place, Role, SourcePlaces, Use, check_sinks, check_source
+from sinkpipeline.core.topic_ids import ids_of
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
@@ -42,14 +43,15 @@ def uses_of(
     sink: SinkSettings, cluster: str | None, ids: Mapping[Role, str | None] = MappingProxyType({})
 ) -> Iterator[Use]:
     """The topics of a sink, with the ids of those that are known."""
-    names = {Role.DATA: sink.data.name, Role.PROGRESS: sink.progress.name}
+    data = ids.get(Role.DATA)
+    several = ids_of(data) or {}
+    uses = [(Role.DATA, name, several.get(name) if sink.data.parts else data) for name in sink.data_names]
+    uses.append((Role.PROGRESS, sink.progress.name, ids.get(Role.PROGRESS)))
     if sink.dead_letter is not None:
-        names[Role.DEAD] = sink.dead_letter.topic.name
+        uses.append((Role.DEAD, sink.dead_letter.topic.name, ids.get(Role.DEAD)))
     servers = sink.connection.bootstrap_servers
-    for role, name in names.items():
-        yield Use(
-            sink=sink.id.sink, role=role, place=Place(name=name, cluster=cluster, id=ids.get(role), servers=servers)
-        )
+    for role, name, topic_id in uses:
+        yield Use(sink=sink.id.sink, role=role, place=Place(name=name, cluster=cluster, id=topic_id, servers=servers))
 
 
 def places_of(

@@ -114,7 +114,7 @@ def unacknowledged(producer: Producer, deliveries: Deliveries, servers: str, fac
 def produce_rows(
     producer: Producer, topic: str, rows: Iterable[Row], deliveries: Deliveries, patience_s: float
 ) -> None:
-    """Hands rows to a client, waiting while its queue is full.
+    """Hands rows to a client, waiting while its queue is full. Rows that name their topics go there.
 
     Raises:
         RecordRefused: by the client, with the row's index.
@@ -124,10 +124,11 @@ def produce_rows(
     values = iter(given.values)
     no_callback = repeat(None)
     # By position, and without a line of Python for each row: that costs a third and a sixth of the call.
+    topics = repeat(topic) if given.topics is None else given.topics
     calls = starmap(
         producer.produce,
         zip(
-            repeat(topic),
+            topics,
             values,
             given.keys,
             given.partitions,
@@ -143,15 +144,21 @@ def produce_rows(
             try:
                 deque(calls, maxlen=0)
             except BufferError:
-                _produce_when_there_is_room(producer, topic, given.row(_taken(given, values) - 1), patience_s)
+                last = _taken(given, values) - 1
+                _produce_when_there_is_room(producer, _topic(topic, given, last), given.row(last), patience_s)
     except KafkaException as exception:
         error = error_of(exception)
         if is_record_error(error):
-            raise RecordRefused(verdict_of(error), topic, _taken(given, values) - 1) from exception
+            last = _taken(given, values) - 1
+            raise RecordRefused(verdict_of(error), _topic(topic, given, last), last) from exception
         raise
     finally:
         deliveries.produced += _taken(given, values)
     producer.poll(0)
+
+
+def _topic(topic: str, given: Columns, index: int) -> str:
+    return topic if given.topics is None else given.topics[index]
 
 
 def _taken(given: Columns, values: Iterator[bytes | None]) -> int:

@@ -20,6 +20,7 @@ class ProgressFollower:
     """
 
     tells_all = False
+    store = ""
 
     def __init__(
         self, connection: Connection, topic: str, group_id: str, sink: SinkId, start: int | None = None

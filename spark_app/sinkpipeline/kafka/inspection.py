@@ -15,11 +15,12 @@ from sinkpipeline.core.status import SinkReport, SinkState
 from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.data_topics import describe_data
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.views import check_visible, source_topics
-from sinkpipeline.kafka.views import describe, holds_data
+from sinkpipeline.kafka.views import describe
 
 _CONNECT_S = 5.0
 
@@ -45,9 +46,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
     def look() -> Seen:
         admin = admin_of(sink.connection)
         connect(admin, _CONNECT_S)
-        data = describe(admin, sink.data.name)
-        if data is not None:
-            data = replace(data, holds_data=holds_data(admin, data))
+        data = describe_data(admin, sink.data)
         place, progress = _progress(sink, admin)
         return Seen(data=data, place=place, progress=progress)
 

@@ -12,6 +12,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims
+from sinkpipeline.kafka.data_topics import gathered, read_data_limits
 from sinkpipeline.kafka.ledger import KafkaLedger
 from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES
 from sinkpipeline.kafka.session import (
@@ -52,7 +53,7 @@ class KafkaKind:
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         settings = settings_of(plan)
         admin = shared_admin(worker, settings.connection)
-        data = read_limits(admin, settings.data.name)
+        data = read_data_limits(admin, settings.data)
         return data, None if settings.dead_letter is None else read_limits(admin, letters_of(settings).topic.name)
 
     def fits_at_once(self, plan: BatchPlan) -> bool:
@@ -104,13 +105,16 @@ class KafkaPorts:
 
     def ids(self, topics: Collection[str]) -> Ids:
         """By one question where both are of one cluster."""
-        data, progress = self.settings.data.name, self.settings.progress.name
+        names, progress = self.settings.data_names, self.settings.progress.name
         if self.source_admin is self.admin:
-            source = sink = topic_ids(self.admin.topics((*topics, data, progress)))
+            found = self.admin.topics((*topics, *names, progress))
+            source = sink = topic_ids(found)
         else:
             source = topic_ids(self.source_admin.topics(tuple(topics)))
-            sink = topic_ids(self.admin.topics((data, progress)))
-        return Ids({name: source[name] for name in topics}, sink[data], sink[progress])
+            found = self.admin.topics((*names, progress))
+            sink = topic_ids(found)
+        data = gathered(self.settings.data, found)
+        return Ids({name: source[name] for name in topics}, None if data is None else data.id, sink[progress])
 
     def renew_clients(self) -> None:
         is_one = self.admin is self.source_admin

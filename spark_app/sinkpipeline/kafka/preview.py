@@ -14,13 +14,14 @@ from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.targets import Targets
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.data_topics import read_data_limits
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.kafka.source.positions import read_positions
 from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kafka.source.views import view_source
-from sinkpipeline.kafka.views import read_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +44,20 @@ def look(settings: SinkSettings, targets: Targets | None) -> Outlook:
         SinkPipelineError: UsageInvalid, SourceDataLost, PositionsRefused, and as the reads.
     """
     admin = Admin(settings.connection)
-    limits = read_limits(admin, settings.data.name)
+    limits = read_data_limits(admin, settings.data)
     return outlook(
         settings,
         targets,
         _observe(settings, admin),
-        data_limits=limits or TopicLimits.of(settings.data.partitions or UNKNOWN.partitions, settings.data.config),
+        data_limits=limits or _as_requested(settings.data),
         data_partitions=settings.data.partitions if limits is None else limits.partitions,
     )
+
+
+def _as_requested(data: TopicRequest) -> TopicLimits:
+    if data.parts:
+        return TopicLimits.of_several({each.name: _as_requested(each) for each in data.parts})
+    return TopicLimits.of(data.partitions or UNKNOWN.partitions, data.config)
 
 
 def outlook(

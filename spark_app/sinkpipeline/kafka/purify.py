@@ -6,7 +6,7 @@ Everything here describes or observes. What passes can still fail later; then th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
@@ -23,13 +23,14 @@ from sinkpipeline.core.topics import (
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.kafka.data_topics import describe_data, gathered
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kafka.source.views import source_topics
-from sinkpipeline.kafka.views import describe, holds_data
+from sinkpipeline.kafka.views import describe
 from sinkpipeline.sinks.foreseen import begins, foreseen
 
 _PREFLIGHT_S = 5.0
@@ -101,10 +102,10 @@ def _purify(sink: SinkSettings, before: list[Use], unreached: dict[Connection, S
     check_sinks(uses, before)
     before += uses
     check_readable(topics, source_admin)
-    data = describe(admin, sink.data.name)
-    if data is not None:
-        _require(admin, data.name, ("WRITE",))
-        data = replace(data, holds_data=holds_data(admin, data))
+    data = describe_data(admin, sink.data)
+    there = {} if data is None else {each.name: each for each in data.parts or (data,)}
+    for name in there:
+        _require(admin, name, ("WRITE",))
     progress_topic = describe(admin, sink.progress.name)
     progress = Progress()
     if progress_topic is not None:
@@ -118,13 +119,14 @@ def _purify(sink: SinkSettings, before: list[Use], unreached: dict[Connection, S
     dead_letter_topic, dead_letters = _dead_letters(sink.dead_letter, admin)
     told = begins(port, decision)
     for request, create in (
-        (sink.data, decision.create_data),
+        *((each, decision.create_data and each.name not in there) for each in sink.data.each),
         (sink.progress, decision.create_progress),
         *(() if sink.dead_letter is None else ((sink.dead_letter.topic, dead_letters.create),)),
     ):
         if create:
             _check_creation(request, admin, brokers)
-    kept = [data or as_requested(sink.data), progress_topic or as_requested(sink.progress)]
+    kept = [there.get(each.name) or as_requested(each) for each in sink.data.each]
+    kept.append(progress_topic or as_requested(sink.progress))
     if dead_letter_topic is not None or dead_letters.create:
         kept += [dead_letter_topic or as_requested(each.topic) for each in (sink.dead_letter,) if each is not None]
     # One broker alone is for trying things out, and has no other replicas to give.
@@ -193,6 +195,7 @@ def _check_properties(sink: SinkSettings) -> None:
 def _ids(sink: SinkSettings, admin: Admin) -> dict[Role, str | None]:
     found = admin.topics([use.place.name for use in uses_of(sink, None)])
     topics = {use.role: found[use.place.name] for use in uses_of(sink, None)}
+    topics[Role.DATA] = gathered(sink.data, found)
     return {role: None if topic is None else topic.id for role, topic in topics.items()}
 
 

@@ -21,12 +21,15 @@ from operator import add
 from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import is_compacted
+from sinkpipeline.core.lost_topics import check_several
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
 from sinkpipeline.core.targets import usage_invalid
+from sinkpipeline.core.topic_ids import by_name, ids_of
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.data_topics import data_limits_of, describe_data
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
@@ -272,15 +275,18 @@ class Redrive:
 
     def _plan_of_target(self, topic: Topic, meta: Meta) -> BatchPlan:
         settings = self.settings
-        data = describe(self.admin, settings.data.name)
-        if data is None or data.id != self.destination.own_id(meta):
+        data, own = describe_data(self.admin, settings.data), self.destination.own_id(meta)
+        parts = settings.data.parts
+        if data is not None and parts and (data.id != own or len(data.parts) < len(parts)):
+            self._check_several(data, own)
+        if data is None or data.id != own:
             what = "it does not exist" if data is None else "it is not the one that the sink knows"
             raise self.destination.lost(settings.data.name, what)
         return BatchPlan(
             kind=KAFKA,
             settings=settings,
             run=self._run,
-            data_limits=limits_of(data),
+            data_limits=data_limits_of(data),
             letter_limits=limits_of(topic),
             data_topic_id=data.id,
             progress_topic_id=meta.progress or "",
@@ -288,6 +294,21 @@ class Redrive:
             ranges={},
             frontier={},
             owners={},
+        )
+
+    def _check_several(self, data: Topic, own: str | None) -> None:
+        """That the sink knows all topics that the manifest names.
+
+        Raises:
+            SinkPipelineError: DataTopicLost, DataTopicRemoved, ProgressLost.
+        """
+        there = ids_of(data.id) or {}
+        check_several(own, 1, there, self.settings.data_names)
+        new = sorted({each.name for each in self.settings.data.each} - by_name(own, there).keys())
+        raise SinkPipelineError(
+            Reason.PROGRESS_LOST,
+            f"{self.settings.id} does not know {', '.join(new)} of the manifest yet",
+            "run the pipeline first; then redrive",
         )
 
     def meta(self) -> Meta:

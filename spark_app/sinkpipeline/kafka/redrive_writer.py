@@ -19,13 +19,16 @@ from typing_extensions import override
 
 from sinkpipeline.core.deadletter import DeadLetter, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import NoDeadLetter
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.redrive import Foreign, Ledger, Letter, Outcome, Span, encode_spans, redrive_of, spans_of
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topic_ids import changed
+from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.data_topics import target_id
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.session import KafkaSession, producer_properties
@@ -272,7 +275,7 @@ class RedriveWriter(TransactionalWriter):
 
     def check_topics(self) -> None:
         """What was read of another topic means nothing, and what was delivered into a deleted one is lost."""
-        self._check_target(self._settings.data.name)
+        self._check_target(self._settings.data)
         dead = self._topic.name
         dead_topic = self._admin.topics([dead])[dead]
         if dead_topic is None or dead_topic.id != self._topic.id:
@@ -282,15 +285,14 @@ class RedriveWriter(TransactionalWriter):
                 "look at what is there now: `sinkpipeline dlq list`",
             )
 
-    def _check_target(self, data: str) -> None:
+    def _check_target(self, data: TopicRequest) -> None:
         found = self._target_id(data)
         if found != self._plan.data_topic_id:
-            what = "deleted" if found is None else "re-created"
-            raise self._destination.lost(data, f"it was {what} while letters were redriven into it")
+            what = changed(self._plan.data_topic_id, found)
+            raise self._destination.lost(data.name, f"it was {what} while letters were redriven into it")
 
-    def _target_id(self, data: str) -> str | None:
-        topic = self._admin.topics([data])[data]
-        return None if topic is None else topic.id
+    def _target_id(self, data: TopicRequest) -> str | None:
+        return target_id(self._admin, data)
 
 
 class _Again(DeadLetters):

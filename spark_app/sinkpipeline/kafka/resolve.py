@@ -147,7 +147,8 @@ def resolve_encodings(kafka: manifest.KafkaSink, at: str, secrets_dir: Path | No
             part=part,
             registry=replace(
                 _registry(each.schema_registry, secrets_dir, f"{at}.kafka.encode.{part}.schemaRegistry"),
-                subject=each.schema_registry.subject_of(kafka.topic.name, part),
+                # Of several topics no subject follows, and the manifest gives it.
+                subject=each.schema_registry.subject_of(None if kafka.topic is None else kafka.topic.name, part),
             ),
             auto_register=each.schema_registry.auto_register,
         )
@@ -198,7 +199,7 @@ def resolve_sink(
         owner=owner,
         source=source,
         connection=resolve_connection(pipeline.connection(sink), secrets_dir),
-        data=_request(of.topic),
+        data=_data(of),
         progress=progress_request(of.progress_topic.name, of.progress_topic.replication_factor),
         dead_letter=resolve_dead_letter(sink.dead_letter),
         exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
@@ -206,6 +207,13 @@ def resolve_sink(
         properties=MappingProxyType(dict(of.properties)),
         encodings=resolve_encodings(of, at, secrets_dir),
     )
+
+
+def _data(kafka: manifest.KafkaSink) -> TopicRequest:
+    if kafka.topic is not None:
+        return _request(kafka.topic)
+    parts = tuple(_request(each) for each in kafka.data_topics)
+    return TopicRequest(name=", ".join(each.name for each in parts), parts=parts)
 
 
 def _request(topic: manifest.DataTopic) -> TopicRequest:

@@ -15,6 +15,7 @@ from sinkpipeline.core.progress import Meta, PartitionProgress, check_not_remove
 from sinkpipeline.core.progress_records import encode_partition
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.starting import check_run
+from sinkpipeline.core.topic_ids import ids_of
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import Unacknowledged
@@ -44,11 +45,13 @@ def producer_properties(plan: BatchPlan) -> dict[str, str]:
 
     Then no batch of several records may be larger than what the other topic takes.
     """
-    settings = settings_of(plan)
+    settings, data = settings_of(plan), plan.data_limits
     properties = dict(settings.properties)
-    if settings.dead_letter is None:
-        return {**properties, "message.max.bytes": str(plan.data_limits.message_bytes)}
-    smaller, larger = sorted((plan.data_limits.message_bytes, plan.letter_limits.message_bytes))
+    if settings.dead_letter is None and not data.parts:
+        return {**properties, "message.max.bytes": str(data.message_bytes)}
+    letters = () if settings.dead_letter is None else (plan.letter_limits.message_bytes,)
+    takes = (data.message_bytes, data.most_bytes, *letters)
+    smaller, larger = min(takes), max(takes)
     batch = min(smaller, int(properties.get("batch.size", CLIENT_BATCH_BYTES)))
     return {**properties, "message.max.bytes": str(larger), "batch.size": str(batch)}
 
@@ -156,7 +159,8 @@ class KafkaClaim:
     def _check_topics(self) -> None:
         """Leaves it to the driver to decide about topics that are not the ones of the start any more."""
         settings, plan = self._settings, self._plan
-        ids = {settings.data.name: plan.data_topic_id, settings.progress.name: plan.progress_topic_id}
+        data = ids_of(plan.data_topic_id) or {settings.data.name: plan.data_topic_id}
+        ids = {**data, settings.progress.name: plan.progress_topic_id}
         for name, topic in shared_admin(self._worker, settings.connection).topics(ids).items():
             if topic is None or topic.id != ids[name]:
                 raise SinkPipelineError(

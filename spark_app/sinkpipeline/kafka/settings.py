@@ -104,5 +104,10 @@ class SinkSettings:
     """Another owner whose progress may be taken over."""
 
     @property
+    def data_names(self) -> tuple[str, ...]:
+        """Of the topic, or of all topics."""
+        return tuple(each.name for each in self.data.each)
+
+    @property
     def group_id(self) -> str:
         return f"{self.source.group_id_prefix}.{self.id.sink}"

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.durability import Durability, of_topics
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, Letters
-from sinkpipeline.core.topics import Topic, data_topic_lost, decide_dead_letters
+from sinkpipeline.core.topic_ids import ids_of, joined
+from sinkpipeline.core.topics import Topic, decide_dead_letters
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
+from sinkpipeline.kafka.data_topics import data_limits_of, describe_data, read_data_limits, target_id
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
-from sinkpipeline.kafka.views import describe, holds_data, limits_of, read_limits
+from sinkpipeline.kafka.views import describe, limits_of, read_limits
 
 
 def prepared_letters(admin: Admin, wanted: DeadLetterSettings, check: Callable[[str | None], None]) -> Letters:
@@ -41,18 +44,26 @@ class KafkaTarget:
         check_names_apart(self.settings, self.source_admin, self.admin)
 
     def describe(self, source: Mapping[str, str]) -> Topic | None:
-        topic = describe(self.admin, self.settings.data.name)
-        found = None if topic is None else replace(topic, holds_data=holds_data(self.admin, topic))
+        found = describe_data(self.admin, self.settings.data)
         check_ids_apart(self.settings, source, {Role.DATA: None if found is None else found.id})
         return found
 
     def id(self) -> str | None:
-        name = self.settings.data.name
-        topic = self.admin.topics([name])[name]
-        return None if topic is None else topic.id
+        return target_id(self.admin, self.settings.data)
 
     def create(self) -> Creation:
-        return self.admin.create_topic(self.settings.data)
+        data = self.settings.data
+        if not data.parts:
+            return self.admin.create_topic(data)
+        there = self.admin.topics(self.settings.data_names)
+        made = [self.admin.create_topic(each) for each in data.parts if there[each.name] is None]
+        topic = describe_data(self.admin, data)
+        if topic is None or len(topic.parts) < len(data.parts):
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED, f"one of {data.name} was deleted", "nothing; the sink starts again"
+            )
+        ours = joined({each.topic.name: each.topic.id for each in made if each.is_ours})
+        return Creation(topic=topic, is_ours=False, ours=ours)
 
     def prepare_letters(self, source: Mapping[str, str]) -> Letters:
         """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
@@ -68,10 +79,11 @@ class KafkaTarget:
         self.claims.take(self.settings, {Role.DATA: target.id, Role.PROGRESS: place.id, Role.DEAD: dead})
 
     def limits_of(self, target: Topic) -> TopicLimits:
-        return TopicLimits.of(target.partitions, self.admin.topic_config(target.name))
+        described = [replace(each, config=self.admin.topic_config(each.name)) for each in target.parts or (target,)]
+        return data_limits_of(replace(target, parts=tuple(described)) if target.parts else described[0])
 
     def limits(self) -> TopicLimits | None:
-        return read_limits(self.admin, self.settings.data.name)
+        return read_data_limits(self.admin, self.settings.data)
 
     def letter_limits(self) -> TopicLimits | None:
         letters = self.settings.dead_letter
@@ -80,12 +92,13 @@ class KafkaTarget:
     def durability(self) -> Durability | None:
         if not self.settings.exactly_once:
             return None
-        found = [describe(self.admin, name) for name in (self.settings.data.name, self.settings.progress.name)]
+        found = [describe(self.admin, name) for name in (*self.settings.data_names, self.settings.progress.name)]
         topics = [topic for topic in found if topic is not None]
         return of_topics(topics) if len(topics) == len(found) else None
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.data.name, what)
 
-    def delete(self, target: str) -> None:  # noqa: ARG002 - a broker deletes by name
-        self.admin.delete_topic(self.settings.data.name)
+    def delete(self, target: str) -> None:
+        for name in ids_of(target) or self.settings.data_names:
+            self.admin.delete_topic(name)

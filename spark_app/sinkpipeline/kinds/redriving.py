@@ -25,6 +25,7 @@ from sinkpipeline.cells.redriving import RedriveSession, Settled, take
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
 from sinkpipeline.core.limits import UNKNOWN
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Letters, Target
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.redrive import (
@@ -39,7 +40,7 @@ from sinkpipeline.core.redrive import (
     spans,
     spans_of,
 )
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
@@ -374,7 +375,7 @@ class _Writer(RedriveWriter):
             yield from (at for at in range(first, last + 1) if self._ledger.outcome(self._sink, at) is None)
 
     @override
-    def _target_id(self, data: str) -> str | None:
+    def _target_id(self, data: TopicRequest) -> str | None:
         return self._redrive.ports.target.id()
 
     @override

@@ -70,6 +70,11 @@ class NatsCells:
     def connections(self) -> int:
         return self._client.made
 
+    @property
+    def store(self) -> str:
+        """Nothing tells one from another here; a commit stays in the stream that its claim was read from."""
+        return ""
+
     # Reading
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:

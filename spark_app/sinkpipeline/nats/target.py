@@ -10,8 +10,9 @@ from typing import Any
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic
 from sinkpipeline.nats.client import ApiError, Client
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.settings import SinkSettings

@@ -6,8 +6,9 @@ tail, or a table that was made again, has none of those that were given before.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sinkpipeline.cells.store import NO_CELL, NOTHING, Cell, Moved, Puts, Version
@@ -25,16 +26,37 @@ _VERSION_BITS = 63
 
 
 class PostgresqlCells:
-    """The cells of sinks, and the rows of one. `rows` is None for who writes none."""
+    """The cells of sinks, and the rows of one. `rows` is None for who writes none.
 
-    def __init__(self, client: Client, cells: CellStatements, rows: TableStatements | None = None) -> None:
+    `store`: of the driver, whose task this is.
+    """
+
+    def __init__(
+        self, client: Client, cells: CellStatements, rows: TableStatements | None = None, store: str = ""
+    ) -> None:
         self._client = client
         self._cells = cells
         self._rows = rows
+        self._store = store
 
     @property
     def connections(self) -> int:
-        return self._client.made
+        return self._client.met
+
+    @property
+    def store(self) -> str:
+        return self._client.server
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Work]:
+        with self._client.transaction() as work:
+            if self._store not in ("", self._client.server):
+                raise SinkPipelineError(
+                    Reason.SINK_UNREACHABLE,
+                    "a task has met another server than its driver, or the same one after a start",
+                    "if several of servers take writes, end all but one; otherwise nothing: the sink starts again",
+                )
+            yield work
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         with self._client.reading() as work:
@@ -49,7 +71,7 @@ class PostgresqlCells:
         return {key: Cell(value.encode(), version) for key, value, version in found}
 
     def put(self, cells: Puts) -> Mapping[str, Version]:
-        with self._client.transaction() as work:
+        with self._transaction() as work:
             return self._put(work, cells)
 
     def find(self, prefix: str, most: int) -> Mapping[str, Version]:
@@ -59,7 +81,7 @@ class PostgresqlCells:
     def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
         if self._rows is None:
             raise ValueError("these cells have no rows")
-        with self._client.transaction() as work:
+        with self._transaction() as work:
             new = self._put(work, {key: (value, version), **beside})[key]
             failpoint("sql-after-cell")
             if rows:

@@ -9,27 +9,32 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.abc import PQGen
-from psycopg.pq import TransactionStatus
-from typing_extensions import override
 
 from sinkpipeline.authorities import system_authorities
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
+from sinkpipeline.postgresql.files import private_copy, secret
+from sinkpipeline.postgresql.session import ANY_WAITS, Asking, Session
 from sinkpipeline.postgresql.settings import Connection
-from sinkpipeline.postgresql.silence import answers, watched
-from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting
+from sinkpipeline.postgresql.sqlstates import (
+    READ_ONLY,
+    Meaning,
+    full_remedy,
+    lock_remedy,
+    meaning,
+    meaning_of_connecting,
+    of_each_attempt,
+    outage_remedy,
+)
 
 _LOG = logging.getLogger("sinkpipeline.postgresql")
-T = TypeVar("T")
+C = TypeVar("C", bound=psycopg.Connection[Any])
 
 CONNECT_TIMEOUT_S = 10
 SILENCE_S = 30
@@ -37,11 +42,12 @@ SILENCE_S = 30
 LOCK_TIMEOUT_MS = 30_000
 IDLE_TIMEOUT_MS = 60_000
 """A writer that is frozen in a transaction must let go of its cell."""
-ANSWER_S = 300.0
-"""How long one answer is waited for. A server that is frozen keeps its connections, as its machine answers for it."""
 
 _KNOWS_LINE = frozenset({"22", "23", "P0"})
 """Classes of what is found out while a line is read, or its row is put into an index."""
+_CHECK_VIOLATION = "23514"
+NO_PARTITION = "no partition of table"
+"""By which the verdict on a row begins that the table is not partitioned for."""
 _ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
 """Of a creation; the third where two create at once."""
 
@@ -53,34 +59,13 @@ _BEGIN = (
     # What a text means, and which rows are there, is not for a role's defaults to say.
     "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL intervalstyle = 'postgres'; "
     "SET LOCAL row_security = off; "
-    # An answer to a commit says that it is on the disk, whatever a role's default is.
-    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+    # An answer to a commit says that it is on the disk, whatever a role's default is. And who answers: behind a pooler,
+    # or an address that moves, another server may.
+    "SELECT pg_postmaster_start_time()::text, current_setting('transaction_read_only'),"
+    " CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
 )
 _LOG_IN = "check auth of the sink, its Secrets, and the server's pg_hba.conf"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
-_REACH = "check that the server runs and that servers names it as this machine reaches it"
-
-
-class _Session(psycopg.Connection[Any]):
-    """A connection that waits for no answer for ever, nor for a server that answers nobody; it is closed then."""
-
-    is_silent = False
-
-    @override
-    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        try:
-            return super().wait(watched(gen, self._ask), interval, ANSWER_S if timeout is None else timeout)
-        except psycopg.Error as error:
-            if error.sqlstate is None and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                # Nothing that it may still say is an answer to what is asked next.
-                self.pgconn.finish()
-            raise
-
-    def _ask(self) -> None:
-        info = self.info
-        if info.hostaddr and not answers(info.hostaddr, info.port):
-            self.is_silent = True
-            raise psycopg.OperationalError(f"{info.host} says nothing any more")
 
 
 class AlreadyThere(Exception):
@@ -136,9 +121,11 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._session: _Session | None = None
-        self.made = 0
-        """How many sessions: what belongs to one is gone with it."""
+        self._session: Session | None = None
+        self.server = ""
+        """Which one has answered last: since when it runs."""
+        self.met = 0
+        """How often a server was met: by a new session, or as another one answers on it, or the same one anew."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Work]:
@@ -154,8 +141,7 @@ class Client:
             with self._begun() as cursor:
                 yield Work(cursor)
                 committing = True
-                cursor.execute(b"COMMIT")
-                _check_committed(cursor.statusmessage)
+                self._commit(cursor)
         except psycopg.Error as error:
             raise self._told(error, committing=committing) from error
         except BaseException:
@@ -192,23 +178,50 @@ class Client:
         begin = _BEGIN.format(lock=LOCK_TIMEOUT_MS, idle=IDLE_TIMEOUT_MS, silence=SILENCE_S // 3).encode()
         is_new = self._session is None
         try:
-            return self._connected().execute(begin)
+            return self._begin(begin)
         except psycopg.OperationalError:
             if is_new or self._session is None or not self._session.closed or self._session.is_silent:
                 raise
-            return self._connected().execute(begin)
+            return self._begin(begin)
 
-    def _connected(self) -> _Session:
+    def _commit(self, cursor: psycopg.Cursor[Any]) -> None:
+        if self._session is not None:
+            self._session.is_committing = True
+        cursor.execute(b"COMMIT")
+        # Of what has failed before the server says ROLLBACK, and that is no error.
+        if cursor.statusmessage != "COMMIT":
+            raise InDoubt(f"the server says {cursor.statusmessage} to COMMIT", aborted=True)
+
+    def _begin(self, statements: bytes) -> psycopg.Cursor[Any]:
+        session = self._connected()
+        session.is_committing = False
+        cursor = session.execute(statements)
+        while cursor.nextset():
+            pass
+        [(server, read_only, _)] = cursor.fetchall()
+        if read_only == "on":
+            # A standby that may be behind: nothing that it has not yet is lost.
+            self.close()
+            raise psycopg.OperationalError(READ_ONLY)
+        if server != self.server:
+            self.server, self.met = server, self.met + 1
+        return cursor
+
+    def _connected(self) -> Session:
         if self._session is None or self._session.closed:
             # One that can't be made leaves none.
             self._session = None
-            with contextlib.ExitStack() as files:
-                parameters = self._parameters()
-                if "sslkey" in parameters:
-                    parameters["sslkey"] = files.enter_context(_private_copy(parameters["sslkey"]))
-                self._session = _Session.connect(**parameters, autocommit=True, prepare_threshold=None)
-            self.made += 1
+            self._session = self._made(Session)
+            self._session.another = lambda **here: self._made(Asking, **here)
+            self.met += 1
         return self._session
+
+    def _made(self, kind: type[C], **changes: Any) -> C:
+        with contextlib.ExitStack() as files:
+            parameters = {**self._parameters(), **changes}
+            if "sslkey" in parameters:
+                parameters["sslkey"] = files.enter_context(private_copy(parameters["sslkey"]))
+            return kind.connect(**parameters, autocommit=True, prepare_threshold=None)
 
     def _parameters(self) -> dict[str, Any]:
         """Libpq's.
@@ -226,7 +239,8 @@ class Client:
             "user": connection.user,
             "application_name": "sinkpipeline",
             "client_encoding": "UTF8",
-            "target_session_attrs": "read-write",
+            # Of one server each transaction asks: a pooler tells what it has heard from the server at some time.
+            "target_session_attrs": "read-write" if len(hosts) > 1 else "any",
             "connect_timeout": CONNECT_TIMEOUT_S,
             "keepalives_idle": SILENCE_S // 3,
             "keepalives_interval": SILENCE_S // 3,
@@ -239,7 +253,7 @@ class Client:
             "passfile": "/dev/null/none",
         }
         if connection.password_file is not None:
-            found["password"] = _secret(connection.password_file)
+            found["password"] = secret(connection.password_file)
         if connection.tls is not None:
             files = {
                 # `system` is a file of the distribution that built libpq's wheel, which no image has.
@@ -280,8 +294,10 @@ class Client:
         match what:
             case Meaning.OUTAGE:
                 return self._unreachable(error)
+            case Meaning.LOCKED:
+                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, lock_remedy(of_standby=self._any_waits()))
             case Meaning.FULL:
-                return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
+                return SinkPipelineError(Reason.SINK_FULL, fact, full_remedy(error.sqlstate))
             case Meaning.CREDENTIALS:
                 return SinkPipelineError(
                     Reason.AUTHENTICATION_FAILED,
@@ -298,7 +314,17 @@ class Client:
                 return None
 
     def _unreachable(self, error: psycopg.Error) -> SinkPipelineError:
-        return SinkPipelineError(Reason.SINK_UNREACHABLE, f"{self._where}: {_summary(error)}", _REACH)
+        remedy = outage_remedy(error.sqlstate, str(error))
+        return SinkPipelineError(Reason.SINK_UNREACHABLE, f"{self._where}: {_summary(error)}", remedy)
+
+    def _any_waits(self) -> bool:
+        """Whether a commit of ours waits for a standby, and holds what we wait for. Nothing is open."""
+        if self._session is None:
+            return False
+        try:
+            return self._session.execute(ANY_WAITS.encode()).fetchone() == (True,)
+        except psycopg.Error:
+            return False
 
     def _roll_back(self) -> None:
         """What can't be rolled back is closed: the server ends it then."""
@@ -309,35 +335,6 @@ class Client:
         except psycopg.Error as error:
             _LOG.debug("the connection is closed, as it can't be rolled back: %s", error)
             self.close()
-
-
-def _check_committed(status: str | None) -> None:
-    """To a COMMIT of what has failed before the server says ROLLBACK, and that is no error."""
-    if status != "COMMIT":
-        raise InDoubt(f"the server says {status} to COMMIT", aborted=True)
-
-
-@contextlib.contextmanager
-def _private_copy(path: str) -> Iterator[str]:
-    """Of a key, for as long as a connection is made: libpq takes none that others may read, as in a Secret's volume."""
-    with tempfile.NamedTemporaryFile(prefix="sinkpipeline-") as copy:
-        try:
-            copy.write(Path(path).read_bytes())
-        except OSError as error:
-            raise SinkPipelineError(
-                Reason.SECRET_NOT_FOUND, f"the key in {path} can't be read: {error}", "check certSecretRef"
-            ) from error
-        copy.flush()
-        yield copy.name
-
-
-def _secret(path: str) -> str:
-    try:
-        return Path(path).read_text().removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkPipelineError(
-            Reason.SECRET_NOT_FOUND, f"the password in {path} can't be read: {error}", "check passwordSecretRef"
-        ) from error
 
 
 def _condition(sqlstate: str) -> str:
@@ -351,7 +348,7 @@ def _condition(sqlstate: str) -> str:
 def _summary(error: psycopg.Error) -> str:
     """For a person, on one line. What the server says of a row may hold contents of it, and is not told."""
     if error.sqlstate is None:
-        return " ".join(str(error).split())
+        return of_each_attempt(str(error))
     if meaning(error.sqlstate) is Meaning.RECORD:
         return _verdict(error).text
     return f"{' '.join((error.diag.message_primary or '').split())} ({_condition(error.sqlstate)})"
@@ -359,6 +356,10 @@ def _summary(error: psycopg.Error) -> str:
 
 def _verdict(error: psycopg.Error) -> Verdict:
     sqlstate, diagnosis = error.sqlstate or "", error.diag
+    if sqlstate == _CHECK_VIOLATION and diagnosis.table_name and not diagnosis.constraint_name:
+        # What no partition takes violates no constraint that has a name.
+        text = f"{_condition(sqlstate)}: {NO_PARTITION} {diagnosis.schema_name}.{diagnosis.table_name} takes it"
+        return Verdict(ErrorClass.RECORD_REFUSED, text, sqlstate)
     places = {"column": diagnosis.column_name, "constraint": diagnosis.constraint_name, "type": diagnosis.datatype_name}
     of = ", ".join(f"{what} {name}" for what, name in places.items() if name)
     return Verdict(ErrorClass.RECORD_REFUSED, _condition(sqlstate) + (f" of {of}" if of else ""), sqlstate)

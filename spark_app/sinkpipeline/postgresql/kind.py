@@ -17,7 +17,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import LetterTarget, Source
 from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.postgresql.cells import PostgresqlCells
-from sinkpipeline.postgresql.client import Client
+from sinkpipeline.postgresql.client import NO_PARTITION, Client
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.postgresql.target import TABLE_LIMITS, PostgresqlPlace, PostgresqlTarget, oid_of
@@ -74,7 +74,8 @@ class PostgresqlKind(LettersElsewhere):
         settings = settings_of(plan)
         client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
         statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
-        cells = PostgresqlCells(client, CellStatements(settings.progress_schema), statements if rows else None)
+        places = CellStatements(settings.progress_schema)
+        cells = PostgresqlCells(client, places, statements if rows else None, plan.store)
         return PostgresqlClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
 
     def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
@@ -91,7 +92,10 @@ class PostgresqlKind(LettersElsewhere):
         """Rows of an `Upsert` stay locked until the commit, and others wait for them no longer than LOCK_TIMEOUT_MS."""
         return CutPolicy(rows=10_000)
 
-    def cure(self, why: str) -> str:  # noqa: ARG002 - the server has said which column or constraint it is
+    def cure(self, why: str) -> str:
+        """The server has said which column or constraint it is."""
+        if NO_PARTITION in why:
+            return "create the partition, or a DEFAULT one"
         return "correct the expressions of transform.select.columns, or alter the table"
 
 
@@ -141,7 +145,7 @@ class PostgresqlPorts:
 
     def ids(self, topics: Collection[str]) -> Ids:
         place = PostgresqlPlace(self.settings.progress_schema, self.client)
-        return Ids(self.source_ids(topics), self.target.id(), place.id())
+        return Ids(self.source_ids(topics), self.target.kept_id(), place.kept_id())
 
     def renew_clients(self) -> None:
         self.client.close()

@@ -102,4 +102,5 @@ class SinkSettings:
     def data(self) -> TopicRequest:
         """Its columns are what can differ from the manifest."""
         columns = {f"column {each.name}": each.type for each in self.table.columns}
-        return TopicRequest(name=self.table.label, called="table", config=MappingProxyType(columns))
+        config = MappingProxyType(columns)
+        return TopicRequest(name=self.table.label, called="table", config=config, progress_beside=True)

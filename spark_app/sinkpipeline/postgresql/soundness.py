@@ -5,13 +5,17 @@ from __future__ import annotations
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.postgresql.client import Work
 from sinkpipeline.postgresql.settings import SinkSettings, Upsert
-from sinkpipeline.postgresql.statements import quoted
+from sinkpipeline.postgresql.statements import joined, quoted
 
-# Of a table and its partitions: r and p are tables, u is emptied by a crash, and what is elsewhere commits elsewhere.
+# The table, and its partitions at any depth. No lock is taken of any: a table may have thousands.
+_TREE = (
+    "WITH RECURSIVE tree (oid) AS (SELECT %s::oid UNION SELECT i.inhrelid FROM tree"
+    " JOIN pg_inherits AS i ON i.inhparent = tree.oid JOIN pg_class AS c ON c.oid = i.inhrelid AND c.relispartition) "
+)
+# r and p are tables, u is emptied by a crash, and what is elsewhere commits elsewhere.
 _UNSOUND = (
-    "SELECT c.oid::regclass::text, c.relkind IN ('r', 'p') FROM pg_class AS c"
-    " WHERE (c.oid = %s::oid OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass)))"
-    " AND (c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p') ORDER BY 1 LIMIT 1"
+    _TREE + "SELECT c.oid::regclass::text, c.relkind IN ('r', 'p') FROM tree JOIN pg_class AS c USING (oid)"
+    " WHERE c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p' ORDER BY 1 LIMIT 1"
 )
 # Of a column, or of what its domain is made of.
 _BYTES = (
@@ -21,12 +25,27 @@ _BYTES = (
     " JOIN pg_type AS t ON t.oid = a.atttypid"
     " WHERE (lower(m.type) = 'bytea') <> ('bytea'::regtype IN (t.oid, t.typbasetype)) ORDER BY 1 LIMIT 1"
 )
-# A trigger may give it a value, and so may a domain.
+# A trigger may give it a value, and so may a domain. A default is the one of the table that is written to, and what may
+# not be null is so for each partition.
 _NEEDED = (
-    "SELECT a.attname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefault IS NULL"
-    " WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull AND NOT a.atthasdef"
-    " AND a.attidentity = '' AND a.attname <> ALL(%s::text[]) AND NOT EXISTS (SELECT FROM pg_trigger AS g"
-    " WHERE g.tgrelid = a.attrelid AND g.tgtype & 7 = 7 AND g.tgenabled <> 'D') ORDER BY a.attnum LIMIT 1"
+    _TREE + "SELECT a.attrelid::regclass::text, o.attnotnull, a.attname FROM tree"
+    " JOIN pg_class AS c ON c.oid = tree.oid AND c.relkind = 'r'"
+    " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attnotnull"
+    " JOIN pg_attribute AS o ON o.attrelid = %s::oid AND o.attname = a.attname AND NOT o.attisdropped"
+    " AND NOT o.atthasdef AND o.attidentity = ''"
+    " JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefault IS NULL"
+    " WHERE a.attname <> ALL(%s::text[]) AND NOT EXISTS (SELECT FROM pg_trigger AS g"
+    " WHERE g.tgrelid = a.attrelid AND g.tgtype & 7 = 7 AND g.tgenabled <> 'D') ORDER BY 1, a.attnum LIMIT 1"
+)
+# Whether there is a unique key of these columns, and the columns of which every unique key of a partitioned table is;
+# null for an expression, of which none is.
+_UNIQUE = (
+    _TREE + "SELECT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = %s::oid AND i.indisunique AND i.indimmediate"
+    " AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL AND %s::text[] = (SELECT"
+    " array_agg(attname::text ORDER BY attname::text) FROM pg_attribute, generate_series(0, i.indnkeyatts - 1) AS n"
+    " WHERE attrelid = i.indrelid AND attnum = i.indkey[n])), ARRAY(SELECT DISTINCT a.attname::text FROM tree"
+    " JOIN pg_partitioned_table AS p ON p.partrelid = tree.oid CROSS JOIN unnest(p.partattrs::int2[]) AS n"
+    " LEFT JOIN pg_attribute AS a ON a.attrelid = tree.oid AND a.attnum = n ORDER BY 1)"
 )
 # Of the unique keys that an upsert goes by: each column, the schema of its equality, and whether the column's own
 # equality, as `=` of a statement has it, is that one.
@@ -49,7 +68,7 @@ _KEYS = (
 
 def check_kept(work: Work, name: str, oid: str) -> None:
     """That what is committed there stays, and is committed with the rest."""
-    for found, is_table in work.rows(_UNSOUND, (oid, oid)):
+    for found, is_table in work.rows(_UNSOUND, (oid,)):
         fact = "is UNLOGGED: a server that crashes empties it" if is_table else "is no table of this server"
         raise SinkPipelineError(
             Reason.SINK_REFUSED,
@@ -66,6 +85,7 @@ def check_table(work: Work, settings: SinkSettings, oid: str) -> None:
     _check_bytes(work, settings, oid)
     _check_needed(work, settings, oid)
     if settings.table.upsert is not None:
+        _check_unique(work, settings, settings.table.upsert, oid)
         _check_equality(work, settings, settings.table.upsert, oid)
 
 
@@ -84,14 +104,38 @@ def _check_bytes(work: Work, settings: SinkSettings, oid: str) -> None:
 
 def _check_needed(work: Work, settings: SinkSettings, oid: str) -> None:
     """Each record would be refused, and be a dead letter where there are some."""
-    for (name,) in work.rows(_NEEDED, (oid, [each.name for each in settings.table.columns])):
+    table = f"{quoted(settings.table.schema)}.{quoted(settings.table.name)}"
+    for part, is_table, name in work.rows(_NEEDED, (oid, oid, [each.name for each in settings.table.columns])):
         raise SinkPipelineError(
             Reason.SINK_REFUSED,
-            f'table {settings.table.label} has column "{name}", which may not be null, has no default, and is none of '
-            "table.columns: every row would be refused",
-            f"name it in table.columns, or give it a default: ALTER TABLE {quoted(settings.table.schema)}."
-            f"{quoted(settings.table.name)} ALTER COLUMN {quoted(name)} SET DEFAULT ...",
+            f"{f'table {settings.table.label}' if is_table else f'partition {part} of {settings.table.label}'} has "
+            f'column "{name}", which may not be null, has no default, and is none of table.columns: every row would be '
+            "refused" + ("" if is_table else " there, as a default of a partition does not count"),
+            f"name it in table.columns, or give it a default: ALTER TABLE {table} ALTER COLUMN {quoted(name)} "
+            "SET DEFAULT ...",
         )
+
+
+def _check_unique(work: Work, settings: SinkSettings, upsert: Upsert, oid: str) -> None:
+    """The server itself would say no more than that there is none."""
+    [(is_there, parted_by)] = work.rows(_UNIQUE, (oid, oid, sorted(upsert.key)))
+    if is_there:
+        return
+    fact = f"table {settings.table.label} has no valid unique key of table.primaryKey ({', '.join(upsert.key)})"
+    lacking = [name for name in parted_by if name is not None and name not in upsert.key]
+    if None in parted_by:
+        fact += ", and can have none, as it is partitioned by an expression"
+        remedy = "partition it by columns of the key, or use writeMode: Append"
+    elif lacking:
+        columns = ", ".join(lacking)
+        fact += f", and can have none, as it is partitioned by {columns}"
+        remedy = f"name {columns} in table.primaryKey too, and make a unique key of all of these columns"
+    else:
+        remedy = (
+            f"ALTER TABLE {quoted(settings.table.schema)}.{quoted(settings.table.name)} ADD UNIQUE "
+            f"({joined(upsert.key)})"
+        )
+    raise SinkPipelineError(Reason.SINK_REFUSED, fact, remedy)
 
 
 def _check_equality(work: Work, settings: SinkSettings, upsert: Upsert, oid: str) -> None:

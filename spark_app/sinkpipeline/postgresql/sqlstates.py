@@ -16,6 +16,8 @@ class Meaning(enum.Enum):
     """The same may come through when it is tried again."""
     OUTAGE = "outage"
     """The server is down, or is none that takes writes now."""
+    LOCKED = "locked"
+    """By somebody who has held it for long."""
     FULL = "full"
     """It has no room: it may have when somebody has made some."""
     CREDENTIALS = "credentials"
@@ -31,7 +33,7 @@ _CODES = {
     "44000": Meaning.RECORD,  # with_check_option_violation
     "53300": Meaning.OUTAGE,  # too_many_connections
     "53400": Meaning.REFUSED,  # configuration_limit_exceeded
-    "55P03": Meaning.AGAIN,  # lock_not_available
+    "55P03": Meaning.LOCKED,  # lock_not_available
     "57014": Meaning.AGAIN,  # query_canceled, as by statement_timeout
     "57P04": Meaning.REFUSED,  # database_dropped
     "P0001": Meaning.RECORD,  # raise_exception: a trigger of the table says no
@@ -78,3 +80,52 @@ def meaning_of_connecting(text: str) -> Meaning:
     if _CREDENTIALS.search(text):
         return Meaning.CREDENTIALS
     return Meaning.REFUSED if _NO_DATABASE.search(text) else Meaning.OUTAGE
+
+
+READ_ONLY = "session is read-only"
+"""As the client says it."""
+WAITS_FOR_STANDBY = "the commit waits for a synchronous standby"
+_REACH = "check that the server runs and that servers names it as this machine reaches it"
+_WRITES = (
+    "promote the standby, or name in servers of the sink the server that takes writes; if it is no standby, "
+    "default_transaction_read_only is on, by the server, the database or the role: turn it off"
+)
+_STANDBY = "bring back a standby of synchronous_standby_names of the server, or take it out: the sink goes on by itself"
+_POOLED = "give the pooler pool_mode = transaction or session: a sink needs transactions"
+_LOCKED = "end what holds the lock, which pg_stat_activity and pg_locks of the server tell: the sink goes on by itself"
+
+
+def outage_remedy(sqlstate: str | None, text: str) -> str:
+    """What a person does about a server that is not there for us. What the client and poolers say is in English."""
+    if sqlstate == "25006" or (sqlstate is None and READ_ONLY in text):
+        return _WRITES
+    if WAITS_FOR_STANDBY in text:
+        return _STANDBY
+    return _POOLED if "statement pooling" in text else _REACH
+
+
+def full_remedy(sqlstate: str | None) -> str:
+    """Likewise, about one that has no room. Each partition that a statement may need takes a lock, and so memory."""
+    if sqlstate == "53200":
+        return (
+            "if the table has very many partitions, raise max_locks_per_transaction and restart the server, otherwise "
+            "give it memory: the sink goes on by itself"
+        )
+    return "make room: the sink goes on by itself"
+
+
+def lock_remedy(*, of_standby: bool) -> str:
+    """Likewise, about a lock that is not to be had."""
+    return f"{WAITS_FOR_STANDBY} that is before us: {_STANDBY}" if of_standby else _LOCKED
+
+
+_ATTEMPTS = "Multiple connection attempts failed. All failures were:"
+_ATTEMPT = re.compile(r"- host: '(.*?)', port: '(\d*)', hostaddr: '.*?': (.*?)(?= - host: '|$)")
+_CONNECTION = re.compile(r'^connection failed: connection to server at "[^"]*", port \d+ failed: ')
+
+
+def of_each_attempt(text: str) -> str:
+    """What the client says of a connection that it could not make, on one line; of each server once."""
+    line = " ".join(text.split())
+    attempts = _ATTEMPT.findall(line.partition(_ATTEMPTS)[2])
+    return "; ".join(f"{host}:{port}: {_CONNECTION.sub('', fact)}" for host, port, fact in attempts) or line

@@ -19,6 +19,8 @@ from sinkpipeline.postgresql.settings import Table, Upsert
 NUMBER, DELETED, ORDER, WON = "sinkpipeline_n", "sinkpipeline_deleted", "sinkpipeline_order", "sinkpipeline_won"
 KEPT, WAVE = "sinkpipeline_kept", "sinkpipeline_wave"
 """Columns of the temporary table, behind those of the target."""
+OF = "of"
+"""With which the comment of a table that orders changes begins: then comes whose they are."""
 
 OLD_XIDS = 50_000_000
 IDLE_SESSION = "1h"
@@ -38,12 +40,6 @@ _MAY_BE_NAN = re.compile(r"\s*(real|float|double|numeric|decimal)", re.IGNORECAS
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """Whatever the server's standard_conforming_strings is."""
-    inner = text.replace("'", "''")
-    return f"'{inner}'" if "\\" not in inner else "E'" + inner.replace("\\", "\\\\") + "'"
 
 
 def _text(table: str, name: str) -> str:
@@ -205,22 +201,27 @@ class TableStatements:
         return f'{quoted(self.progress_schema)}."order_{self.oid}"'
 
     @property
-    def create_order(self) -> str | None:
-        """By key, what ordered the newest change, also of a row that is deleted by now."""
-        upsert = self.table.upsert
-        if upsert is None or upsert.order_type is None:
-            return None
+    def is_ordered(self) -> bool:
+        return self.table.upsert is not None and self.table.upsert.order_type is not None
+
+    def create_order(self, upsert: Upsert, target: str) -> str:
+        """By key, what ordered the newest change, also of a row that is deleted by now. `target`: the table's id."""
         # Keys that are equal in the table must be so here.
         key = joined(upsert.key)
         return (
             f"CREATE TABLE {self.order_table} AS SELECT {key}, NULL::{upsert.order_type} AS {quoted(ORDER)}"
             f" FROM {self.name} WITH NO DATA; ALTER TABLE {self.order_table} ADD PRIMARY KEY ({key}),"
-            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(upsert.order_key)}"
+            f" ALTER COLUMN {quoted(ORDER)} SET NOT NULL; {self.called(target, upsert.order_key)}"
         )
 
-    def called(self, *order_by: str) -> str:
-        """Says in the table that orders changes by what it does: expressions that order alike, one a line."""
-        return f"COMMENT ON TABLE {self.order_table} IS {literal(chr(10).join(order_by))}"
+    def called(self, target: str, *order_by: str) -> str:
+        """Says in the table that orders changes whose they are, and by what: expressions that order alike, one a line.
+
+        Itself it is one line, as a person is told to type it.
+        """
+        lines = [f"{OF} {self.table.label} {target}", *order_by]
+        text = "\\n".join(each.replace("\\", "\\\\").replace("'", "''") for each in lines)
+        return f"COMMENT ON TABLE {self.order_table} IS E'{text}'"
 
     def stage(self, upsert: Upsert) -> tuple[str, ...]:
         """Makes the temporary table, with the columns as they are; once in a session."""

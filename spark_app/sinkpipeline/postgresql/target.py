@@ -6,7 +6,6 @@ copy of the database, is another one.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,12 +13,14 @@ from types import MappingProxyType
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
+from sinkpipeline.postgresql.order import take_order
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.postgresql.soundness import check_kept, check_table
-from sinkpipeline.postgresql.statements import ORDER, CellStatements, TableStatements
+from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 
 _ID = (
     "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid"
@@ -37,15 +38,6 @@ _TAKES_ROOM = (
     # Nothing, of a table that is not partitioned.
     " UNION SELECT relid FROM pg_partition_tree(%s::oid::regclass)) AS parts"
 )
-_ORDER_DIFFERS = (
-    "SELECT o.attname, format_type(o.atttypid, o.atttypmod) FROM pg_attribute AS o"
-    " LEFT JOIN pg_attribute AS t ON t.attrelid = %s::oid AND t.attname = o.attname AND NOT t.attisdropped"
-    " WHERE o.attrelid = to_regclass(%s) AND o.attnum > 0 AND NOT o.attisdropped AND CASE WHEN o.attname = %s"
-    " THEN o.atttypid IS DISTINCT FROM to_regtype(%s)::oid"
-    " ELSE o.attname <> ALL(%s::text[])"
-    " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
-)
-_ORDERED_BY = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
 # That a commit waits for the disk, each transaction asks for itself.
 _UNSAFE = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name"
 _ROW_BYTES = 1_000_000_000
@@ -56,6 +48,14 @@ TABLE_LIMITS = TopicLimits(partitions=1, message_bytes=_ROW_BYTES)
 def _id(work: Work, name: str) -> str | None:
     [(found,)] = work.rows(_ID, (name,))
     return None if found is None else str(found)
+
+
+def _kept_id(client: Client, name: str, label: str) -> str | None:
+    with client.reading() as work:
+        found = _id(work, name)
+        if found is not None:
+            check_kept(work, label, oid_of(found))
+        return found
 
 
 def oid_of(topic_id: str) -> str:
@@ -117,6 +117,14 @@ class PostgresqlTarget:
         with self.client.reading() as work:
             return _id(work, self._statements.name)
 
+    def kept_id(self) -> str | None:
+        """Likewise; of a table that keeps what it takes. A partition that does not may be attached at any time.
+
+        Raises:
+            SinkPipelineError: SinkRefused, SinkUnreachable.
+        """
+        return _kept_id(self.client, self._statements.name, self.settings.table.label)
+
     def create(self) -> Creation:
         return _created(self.client, (self._statements.create,), lambda: self.describe({}))
 
@@ -133,40 +141,10 @@ class PostgresqlTarget:
         with self.client.reading() as work:
             check_kept(work, place.name, oid_of(place.id))
             check_table(work, self.settings, statements.oid)
-        self._take_order(statements)
+        take_order(self.client, self.settings, statements, target.id)
         with self.client.reading() as work:
             for statement in statements.checks:
                 work.rows(statement)
-
-    def _take_order(self, statements: TableStatements) -> None:
-        order, upsert = statements.create_order, self.settings.table.upsert
-        if order is None or upsert is None:
-            return
-        with contextlib.suppress(AlreadyThere), self.client.reading() as work:
-            [(there,)] = work.rows("SELECT to_regclass(%s) IS NOT NULL", (statements.order_table,))
-            if not there:
-                work.create(order)
-        with self.client.reading() as work:
-            # The length of a text, and the like, makes no other order.
-            plain = (upsert.order_type or "").partition("(")[0]
-            asked = (statements.oid, statements.order_table, ORDER, plain, list(upsert.key))
-            for name, is_there in work.rows(_ORDER_DIFFERS, asked):
-                raise SinkPipelineError(
-                    Reason.SINK_REFUSED,
-                    f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
-                    f'newer ones, has column "{name}" {is_there}, and the table or the manifest says otherwise',
-                    "alter that column too; or, if no older change can come any more, drop that table: it is made anew",
-                )
-            [(comment,)] = work.rows(_ORDERED_BY, (statements.order_table,))
-            if upsert.order_key not in comment.split("\n"):
-                known = f"is of orderBy {comment}" if comment else "does not say of which orderBy it is"
-                raise SinkPipelineError(
-                    Reason.SINK_REFUSED,
-                    f"{statements.order_table}, by which older changes of {self.settings.table.label} are told from "
-                    f"newer ones, {known}, and the manifest says {upsert.order_key}",
-                    f"if all that comes from now on is newer: DROP TABLE {statements.order_table}; if the two order "
-                    f"alike, with the same numbers: {statements.called(upsert.order_key)}",
-                )
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any table
         return TABLE_LIMITS
@@ -199,7 +177,7 @@ class PostgresqlTarget:
                     "nothing; it is tried again",
                 )
             work.run(f"DROP TABLE {statements.name}")
-            if statements.create_order is not None:
+            if statements.is_ordered:
                 work.run(f"DROP TABLE IF EXISTS {statements.order_table}")
 
 
@@ -226,6 +204,10 @@ class PostgresqlPlace:
     def id(self) -> str | None:
         with self.client.reading() as work:
             return _id(work, self._statements.name)
+
+    def kept_id(self) -> str | None:
+        """As of a target."""
+        return _kept_id(self.client, self._statements.name, f"{self.schema}.progress")
 
     def create(self) -> Creation:
         with self.client.reading() as work:

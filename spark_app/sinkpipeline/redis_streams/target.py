@@ -10,8 +10,9 @@ from typing import Any
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, Letters, LetterTarget
-from sinkpipeline.core.topics import Topic, data_topic_lost
+from sinkpipeline.core.topics import Topic
 from sinkpipeline.redis_streams.cells import changed
 from sinkpipeline.redis_streams.client import Client
 from sinkpipeline.redis_streams.entries import MOST_BYTES

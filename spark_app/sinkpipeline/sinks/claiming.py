@@ -27,7 +27,7 @@ class ClaimingWriter(TransactionalWriter):
 
     def __init__(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, cuts: CutPolicy | None) -> None:
         super().__init__(plan, partition, worker, cuts)
-        self._token = worker.token(plan.run)
+        self._token = worker.token(plan.term)
         self._commits = self._claims = 0
         self._claiming_s = 0.0
         self._verified: int | None = None

@@ -22,6 +22,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Columns, Headers, batch_size
+from sinkpipeline.core.row_limits import Limits
 from sinkpipeline.core.schemas import names_of
 from sinkpipeline.core.task_ports import Claim, LetterBox, RecordReader, Sender
 
@@ -76,9 +77,16 @@ class BatchPlan:
     ranges: Mapping[SourcePartition, OffsetRange]
     frontier: Mapping[SourcePartition, PartitionProgress]
     owners: Mapping[SourcePartition, str]
-    """Which worker keeps the producer of a partition; the token in it names host, process and run."""
+    """Which worker keeps the producer of a partition; the token in it names host, process and term."""
     certain: bool = False
     """Whether the frontier was all that is, and can be, delivered so far when the batch began."""
+    store: str = ""
+    """The store that the driver reads, where a kind can tell: a task that meets another one writes nothing."""
+
+    @property
+    def term(self) -> str:
+        """As long as it is the same, a session that a worker keeps is good."""
+        return f"{self.run}/{self.store}" if self.store else self.run
 
     def limits(self, *, of_time: bool = True) -> Limits:
         """As of now. Without dead letters a row that Kafka would refuse is left to Kafka: it stops the sink anyway.
@@ -86,6 +94,10 @@ class BatchPlan:
         `of_time`: whether our clock may judge.
         """
         data = self.data_limits
+        topics = {name: self._limits(each, of_time=False) for name, each in data.parts.items()}
+        return replace(self._limits(data, of_time=of_time), topics=topics or None)
+
+    def _limits(self, data: TopicLimits, *, of_time: bool) -> Limits:
         if self.settings.dead_letter is None:
             return Limits(data.partitions)
         now = int(time.time() * 1000)
@@ -105,31 +117,6 @@ CLOCK_SKEW = (
     "a broker took a row whose timestamp is beyond its limit by a worker's clock: that clock is wrong, and from now on "
     "only the brokers judge timestamps; set the clocks of the nodes by NTP"
 )
-_BOUNDLESS = frozenset({0, -1})
-"""The client's now, and what Kafka calls none."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What rows must keep to."""
-
-    partitions: int
-    """Of the data topic."""
-    row_bytes: int | None = None
-    """How large one row may be; None where the producer refuses it."""
-    earliest: int | None = None
-    """The bounds of timestamps in milliseconds."""
-    latest: int | None = None
-    keyed: bool = False
-    """Whether each needs a key."""
-
-    def beyond_ms(self, timestamp: int) -> int:
-        """By how much a timestamp is too late; negative where it is too early, 0 where it is neither."""
-        if timestamp in _BOUNDLESS:
-            return 0
-        if self.earliest is not None and timestamp < self.earliest:
-            return timestamp - self.earliest
-        return max(0, timestamp - self.latest) if self.latest is not None else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +140,8 @@ class RowBatch:
     """Why a record could not be decoded, or can't be sent as it is; None where all could."""
     size: int
     """Bytes, about."""
+    target_topics: list[str | None] | None = None
+    """The topic of each row, of a sink that has several; null beside an error."""
     firsts: list[int] | None = None
     """Where the rows of each record begin, and at last their number; None where each record has one row."""
 
@@ -170,6 +159,8 @@ class RowBatch:
             self.timestamps[begin:end],
             [None] * (end - begin) if self.headers is None else self.headers[begin:end],
             sources,
+            # Who has no topic is bad, and not among them.
+            None if self.target_topics is None else self.target_topics[begin:end],  # type: ignore[arg-type]
         )
 
     def _sources(self, begin: int, end: int) -> list[int]:
@@ -204,6 +195,7 @@ class RowBatch:
             keys=self.keys[first:last],
             values=self.values[first:last],
             target_partitions=None if self.target_partitions is None else self.target_partitions[first:last],
+            target_topics=None if self.target_topics is None else self.target_topics[first:last],
             timestamps=self.timestamps[first:last],
             headers=None if self.headers is None else self.headers[first:last],
             errors=None if self.errors is None else self.errors[first:last],
@@ -227,6 +219,31 @@ class RowBatch:
         return sorted(records)
 
     def _bad(self, limits: Limits) -> set[int]:
+        found = self._beyond(limits)
+        if limits.topics is None or self.target_topics is None:
+            return found
+        # What keeps to the strictest limits needs no look at those of its own topic.
+        found = {row for row in found if self._is_bad(row, limits)}
+        if not limits.topics.keys() >= set(self.target_topics):
+            found.update(i for i, topic in enumerate(self.target_topics) if topic not in limits.topics)
+        return found
+
+    def _is_bad(self, row: int, limits: Limits) -> bool:
+        own = self._own(row, limits)
+        if own is None or (self.errors is not None and self.errors[row] is not None):
+            return True
+        target = -1 if self.target_partitions is None else self.target_partitions[row]
+        if not -1 <= target < own.partitions or (own.keyed and self.keys[row] is None):
+            return True
+        return own.row_bytes is not None and self._row_bytes(row) > own.row_bytes
+
+    def _own(self, row: int, limits: Limits) -> Limits | None:
+        """Those of the row's topic; None where the sink has no such topic."""
+        if limits.topics is None or self.target_topics is None:
+            return limits
+        return limits.topics.get(self.target_topics[row] or "")
+
+    def _beyond(self, limits: Limits) -> set[int]:
         found: set[int] = set()
         rows = range(len(self.keys))
         if self.errors is not None:
@@ -255,6 +272,10 @@ class RowBatch:
         error = None if self.errors is None else self.errors[row]
         if error is not None:
             return Verdict.of(error)
+        own = self._own(row, limits)
+        return _NOT_DECLARED if own is None else self._beyond_own(row, own)
+
+    def _beyond_own(self, row: int, limits: Limits) -> Verdict:
         target = -1 if self.target_partitions is None else self.target_partitions[row]
         if not -1 <= target < limits.partitions:
             return Verdict(ErrorClass.PARTITION_OUT_OF_RANGE, f"{target} of {limits.partitions}")
@@ -322,6 +343,7 @@ class RowBatch:
         return batch_size(self.values[index], self.keys[index], None if self.headers is None else self.headers[index])
 
 
+_NOT_DECLARED = Verdict(ErrorClass.TOPIC_NOT_DECLARED, "its topic is none of the sink's")
 _MADE_OF_ROWS = (Stage.DECODE, Stage.TRANSFORM)
 """Of records that failed here nothing was made, or what was made is not in the row: the row is the record."""
 

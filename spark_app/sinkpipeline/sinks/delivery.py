@@ -134,6 +134,7 @@ class SinkDelivery:
             frontier={partition: frontier[partition] for partition in ranges},
             owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
             certain=certain,
+            store=self._follower.store,
         )
 
     def end(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
@@ -155,6 +156,11 @@ class SinkDelivery:
             raise UnknownSchemas(unknown)
         self._advance(plan.ranges)
         self._ended()
+
+    @property
+    def largest(self) -> float | None:
+        """The bytes that an offset gave in the last batches, at most; None where that is not known."""
+        return self._small.largest
 
     def takes(self, plan: BatchPlan) -> bool:
         """Whether the batch that has begun is delivered here, in place of the tasks."""
@@ -350,9 +356,10 @@ class SinkDelivery:
         """Reads on in the progress topic, so that tasks need not read far; a newer driver shows here first."""
         seen, known = self._follower.poll(), self.progress.partitions
         # First: the `meta` of an earlier time looks like a newer driver's, who leaves no partition behind us.
-        if self._follower.tells_all and any(
+        is_back = self._follower.tells_all and any(
             is_behind(state, known.get(each)) for each, state in seen.partitions.items()
-        ):
+        )
+        if is_back or self._starter.is_older(seen.meta):
             raise _WentBack("the sink has lost what it acknowledged: its store went back")
         check_run(self._settings.id, seen.meta, self._started.run)
         check_not_removed(seen, known)

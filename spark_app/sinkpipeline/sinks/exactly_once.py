@@ -43,7 +43,7 @@ class ExactlyOnceWriter(ClaimingWriter):
         self._end = plan.ranges[partition].end
         # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
         if not retried and plan.owners.get(partition) == self._token:
-            self._session = worker.take(self._place().key, plan.run)
+            self._session = worker.take(self._place().key, plan.term)
         if self._session is None:
             worker.drop(self._place().key)
             self._guard(self._claim)
@@ -62,7 +62,7 @@ class ExactlyOnceWriter(ClaimingWriter):
         if self._letters is not None:
             self._letters.close()
         if self._session is not None:
-            self._worker.keep(self._session, self._plan.run)
+            self._worker.keep(self._session, self._plan.term)
             self._session = None
 
     def _commit_held(self) -> None:

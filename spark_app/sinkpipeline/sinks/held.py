@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.order import after, index_of, reaches
-from sinkpipeline.sinks.contract import Limits, RowBatch
+from sinkpipeline.core.row_limits import Limits
+from sinkpipeline.sinks.contract import RowBatch
 
 
 class Held:
@@ -104,6 +105,22 @@ class Bisection:
         if self.cut != end:
             self._cuts.append(end)
         self._cuts.append(offsets[len(offsets) // 2])
+
+    def told(self, offset: int, rest: Sequence[int]) -> None:
+        """Of records that were refused together, the one that was refused was told; `rest`: those behind it, in order.
+
+        What stands up to it counts next. Where that was one of many, the rest is tried in halves: else all of it would
+        be sent again for each of them.
+        """
+        if rest:
+            is_one_of_many = self.cut is not None
+            end = after(rest[-1])
+            if self.cut != end:
+                self._cuts.append(end)
+            if is_one_of_many and len(rest) > 1:
+                self._cuts.append(rest[len(rest) // 2])
+        if self.cut != after(offset):
+            self._cuts.append(after(offset))
 
     def is_due(self, offset: int) -> bool:
         """Whether a cut has to be made before this offset, which is behind all that was sent."""

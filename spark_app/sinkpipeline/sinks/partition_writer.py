@@ -28,7 +28,8 @@ from sinkpipeline.core.order import after, index_of, latest, reaches
 from sinkpipeline.core.ports import NoDeadLetter, ProgressRefused, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.records import Row
-from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, Limits, RowBatch
+from sinkpipeline.core.row_limits import Limits
+from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, RowBatch
 from sinkpipeline.sinks.dead_letters import DeadLetters
 from sinkpipeline.sinks.held import Bisection, Held
 from sinkpipeline.sinks.stops import not_dead_lettered, refused, stopped
@@ -316,6 +317,7 @@ class PartitionWriter(abc.ABC):
         told = self._told_by(refusal, begin, end)
         if told is not None:
             if self._letters is not None and self._blame(told, refusal):
+                self._bisection.told(told, offsets[index_of(offsets, after(told)) :])
                 return
             begin, end = told, after(told)
         elif findable and len(offsets) > 1:

@@ -10,6 +10,7 @@ everything that is still to be done. Source topics and progress topics are never
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from typing_extensions import override
@@ -18,6 +19,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Hold, Ledger
 from sinkpipeline.core.progress import Meta, Progress
 from sinkpipeline.core.removal import why_kept
+from sinkpipeline.core.topic_ids import ids_of, joined
 from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.takeover import SinkTakeover
 
@@ -78,25 +80,41 @@ class SinkRemoval(SinkTakeover):
         Raises:
             SinkPipelineError: IdentityInUse where the progress is somebody else's, and as the reads.
         """
-        name = self.settings.data.name
         found = self.target.id()
         if found is None or self._ledger.place() is None:
             return None
         metas = self._ledger.metas()
         meta = metas.get(self.settings.id.meta_key)
         self._meet(meta)
-        return None if meta is None or why_kept(self.settings.id, found, meta, metas) is not None else name
+        if meta is None:
+            return None
+        stay = self._kept(found, meta, metas)
+        return ", ".join(sorted(each for each in self._topics(found) if each not in stay)) or None
+
+    def _topics(self, found: str) -> dict[str, str]:
+        """Those that are there, with their ids."""
+        return ids_of(found) or {self.settings.data.name: found}
+
+    def _kept(self, found: str, meta: Meta, metas: Mapping[str, Meta | None]) -> dict[str, str]:
+        """Which of them stay, and why."""
+        reasons = {name: why_kept(self.settings.id, each, meta, metas) for name, each in self._topics(found).items()}
+        return {name: why for name, why in reasons.items() if why is not None}
 
     def _delete_data_topic(self, hold: Hold, meta: Meta) -> KeptTopic | None:
         """Deletes it, or says why it stays. Other producers of the topic are not seen: a cluster does not tell."""
-        name = self.settings.data.name
         found = self.target.id()
         if found is None:
             return None
-        reason = why_kept(self.settings.id, found, meta, hold.metas())
-        if reason is not None:
-            _LOG.info("%s: data topic %s stays: %s", self.settings.id, name, reason)
-            return KeptTopic(name, reason)
+        stay = self._kept(found, meta, hold.metas())
+        for kept, why in stay.items():
+            _LOG.info("%s: data topic %s stays: %s", self.settings.id, kept, why)
+        doomed = {each: topic_id for each, topic_id in self._topics(found).items() if each not in stay}
+        if doomed:
+            self._delete(doomed, several=ids_of(found) is not None)
+        return _told(stay)
+
+    def _delete(self, doomed: Mapping[str, str], *, several: bool) -> None:
+        name = ", ".join(sorted(doomed))
         if self.announced is not None and name not in self.announced:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
@@ -104,13 +122,20 @@ class SinkRemoval(SinkTakeover):
                 "nothing; an event names it first, and then it is deleted",
             )
         _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
-        self.target.delete(found)
-        return None
+        self.target.delete(joined(doomed) or "" if several else next(iter(doomed.values())))
 
     @override
     @property
     def _ledger(self) -> Ledger:
         return self.ports.ledger.with_faults()
+
+
+def _told(stay: Mapping[str, str]) -> KeptTopic | None:
+    if not stay:
+        return None
+    why = set(stay.values())
+    told = why.pop() if len(why) == 1 else "; ".join(f"{name}: {each}" for name, each in stay.items())
+    return KeptTopic(", ".join(stay), told)
 
 
 def _is_empty(progress: Progress) -> bool:

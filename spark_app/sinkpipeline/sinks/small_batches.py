@@ -88,6 +88,11 @@ class SmallBatches:
             and time.monotonic() >= self._paused_until
         )
 
+    @property
+    def largest(self) -> float | None:
+        """The bytes that an offset gave in the last batches, at most; None where that is not known."""
+        return self._sizes.largest
+
     def told(self, plan: BatchPlan, receipts: Iterable[Receipt]) -> None:
         """Tasks have delivered a batch."""
         told = list(receipts)

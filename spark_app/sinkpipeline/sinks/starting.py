@@ -35,6 +35,7 @@ from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check,
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
+from sinkpipeline.core.topic_ids import ids_of, merged
 from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_data_topic, decide
 from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.looks import VERDICTS, agreed
@@ -151,7 +152,7 @@ class SinkStarter(SinkTakeover):
                     "say where to go on with `sinkpipeline reset --status-file`",
                 )
             letters = self.target.prepare_letters(view.topics)
-            if data_topic is None:
+            if data_topic is None or decision.create_data:
                 data_topic = self._create_data_topic()
             elif data_topic.id == self._place_made:
                 # The progress is kept in the target.
@@ -164,7 +165,8 @@ class SinkStarter(SinkTakeover):
             remembered_source = {} if seeding is None else seeding.source
             meta = self._announce(previous, epoch=epoch, source={**remembered_source, **view.topics})
             # With the announcement: should this attempt be killed, the next one finds the topic there.
-            meta = replace(meta, created=self._created or _created(progress, seeding))
+            several = ids_of(data_topic.id)
+            meta = replace(meta, created=merged(_created(progress, seeding), self._created, several))
             # 3. to 5.
             remembered = memory.partitions if memory is not None else {}
             progress = self._take_over(hold, progress_topic, progress, meta, {*remembered, *view.beginnings})
@@ -218,7 +220,9 @@ class SinkStarter(SinkTakeover):
 
     def _create_data_topic(self) -> Topic:
         creation = self.target.create()
-        if creation.is_ours:
+        if creation.ours is not None:
+            self._created = merged(self._created, creation.ours, ids_of(creation.topic.id))
+        elif creation.is_ours:
             self._created = creation.topic.id
         failpoints.failpoint("starting-after-data-topic")
         return creation.topic

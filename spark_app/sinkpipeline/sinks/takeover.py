@@ -39,6 +39,8 @@ class SinkTakeover:
     new_run: Callable[[], str] = lambda: str(uuid.uuid4())
     _runs: set[str] = field(default_factory=set, init=False)
     """The runs of this driver, which are no newer driver's."""
+    _older: set[str] = field(default_factory=set, init=False)
+    """The runs that ours were announced behind: where one of them stands again, the sink went back."""
     _seen: str | None = field(default=None, init=False)
     """The run that the newest attempt found, in step 2 if it came so far."""
     _topics_seen: int = field(default=0, init=False)
@@ -107,6 +109,10 @@ class SinkTakeover:
         if meta is not None and meta.run != self._seen and meta.run not in self._runs:
             raise starting.superseded(self.settings.id, meta.run)
 
+    def is_older(self, meta: Meta | None) -> bool:
+        """Whether it is of a run that one of ours was announced behind: it can't have taken the sink from that."""
+        return meta is not None and meta.run in self._older
+
     def _meet(self, meta: Meta | None) -> None:
         """Takes down whose the sink is, and refuses what is somebody else's."""
         if self._interrupted:
@@ -123,7 +129,7 @@ class SinkTakeover:
         ends. What can be seen must do here; step 2 reads for certain.
         """
         progress, is_exact = self._ledger.look(topic, lambda found: self._believe(found, topic))
-        self._went_back = is_exact and self._is_behind(progress)
+        self._went_back = is_exact and (self._is_behind(progress) or self.is_older(progress.meta))
         self._meet(progress.meta)
         return self._believe(progress, topic) if is_exact else None
 
@@ -163,6 +169,8 @@ class SinkTakeover:
         """The meta of step 3, with a run that nobody had."""
         run = self.new_run()
         self._runs.add(run)
+        if previous is not None:
+            self._older.add(previous.run)
         return starting.take_over(previous, run=run, owner=self.settings.owner, epoch=epoch, source=source)
 
     def _take_over(

@@ -72,6 +72,7 @@ def _continued(rest: RowBatch, batch: RowBatch) -> RowBatch:
         keys=[*rest.keys, *batch.keys],
         values=[*rest.values, *batch.values],
         target_partitions=both(rest.target_partitions, batch.target_partitions, -1),
+        target_topics=both(rest.target_topics, batch.target_topics, None),
         timestamps=[*rest.timestamps, *batch.timestamps],
         headers=both(rest.headers, batch.headers, None),
         errors=both(rest.errors, batch.errors, None),

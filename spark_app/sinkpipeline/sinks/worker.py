@@ -25,7 +25,7 @@ _IDLE_S = 600.0
 @dataclass
 class _Kept:
     session: Session
-    run: str
+    term: str
     used: float = field(default_factory=time.monotonic)
 
 
@@ -41,20 +41,20 @@ class Worker:
         self._shared: dict[Hashable, Any] = {}
         self.clock = Clock()
 
-    def token(self, run: str) -> str:
-        """Names host, process and run."""
-        return f"{self._token}/{run}"
+    def token(self, term: str) -> str:
+        """Names host, process and the term of a plan."""
+        return f"{self._token}/{term}"
 
-    def take(self, key: str, run: str) -> Session | None:
+    def take(self, key: str, term: str) -> Session | None:
         """The kept session of that key, which is no longer kept: a failing user of it just drops it."""
         kept = self._kept.pop(key, None)
-        return kept.session if kept is not None and kept.run == run else None
+        return kept.session if kept is not None and kept.term == term else None
 
-    def keep(self, session: Session, run: str) -> None:
+    def keep(self, session: Session, term: str) -> None:
         now = time.monotonic()
         for key in [each for each, kept in self._kept.items() if now - kept.used > _IDLE_S]:
             self.drop(key)
-        self._kept[session.key] = _Kept(session, run, now)
+        self._kept[session.key] = _Kept(session, term, now)
 
     def drop(self, key: str) -> None:
         kept = self._kept.pop(key, None)

@@ -10,6 +10,7 @@ from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_within
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.topic_ids import changed
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.looks import agreed
 from sinkpipeline.sinks.starting import StartedSink
@@ -76,7 +77,7 @@ class World:
                 )
         if found.target != self._started.data_topic.id:
             if delivered:
-                what = "deleted" if found.target is None else "re-created"
+                what = changed(self._started.data_topic.id, found.target)
                 raise self._ports.target.lost(f"it was {what} while rows were delivered into it")
             raise Restart("the data topic changed before a row was delivered")
         if found.place != self._started.progress_topic.id:

@@ -41,7 +41,7 @@ from sinkpipeline.spark.session import spark_session
 from sinkpipeline.spark.source import read_stream
 from sinkpipeline.spark.task import RECEIPT_SCHEMA
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import count_batches, to_wire
+from sinkpipeline.spark.wire import COUNTED_ROWS, count_batches, to_wire
 
 _ROWS = 10
 _BATCHES = 2
@@ -156,7 +156,7 @@ def _run(spark: SparkSession, plan: RowPlan) -> None:
     enough = threading.Event()
 
     def on_batch(batch: DataFrame, batch_id: int) -> None:
-        count_batches(batch)
+        count_batches(batch, COUNTED_ROWS)
         told = batch.mapInArrow(_count, RECEIPT_SCHEMA).collect()
         if sum(int(row.receipt) for row in told) != _ROWS:
             raise RuntimeError("rows have not come to the workers")

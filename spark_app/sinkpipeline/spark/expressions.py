@@ -349,6 +349,7 @@ _TYPES = {
         "CAST(... AS TIMESTAMP), or CAST(... AS BIGINT) for milliseconds",
     ),
     "partition": _Rule(_is(IntegerType, ShortType, ByteType), "INT", "CAST(... AS INT)"),
+    "topic": _Rule(_is(StringType), "STRING", "CAST(... AS STRING)"),
     "deleteWhen": _Rule(_is(BooleanType), "BOOLEAN", "write a comparison, or CAST(... AS BOOLEAN)"),
     "orderBy": _Rule(
         _is(TimestampType, *_INTEGERS), "BIGINT or TIMESTAMP", "CAST(... AS BIGINT), or CAST(... AS TIMESTAMP)"

@@ -23,7 +23,7 @@ from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import read_batch
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import note_from_wire, to_wire
+from sinkpipeline.spark.wire import TARGET_TOPIC, note_from_wire, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -51,6 +51,8 @@ class PreviewRow:
     """Of the data topic; None where the client takes any, or nobody knows how many there are."""
     verdict: Verdict | None
     """Why it can't be delivered; then the rest is the source record's own."""
+    topic: str | None = None
+    """Which one of the sink's, where it has several."""
 
 
 def preview_rows(
@@ -135,6 +137,7 @@ def _record(offset: int, rows: list[Row], outlook: Outlook) -> RowBatch:
         target_partitions=[_NONE if row.target_partition is None else row.target_partition for row in rows]
         if outlook.data_partitions is not None
         else None,
+        target_topics=[row[TARGET_TOPIC] for row in rows] if TARGET_TOPIC in rows[0] else None,
         timestamps=[row.timestamp_ms or 0 for row in rows],
         headers=[note.headers for note in notes],
         errors=[note.error for note in notes],
@@ -149,8 +152,10 @@ def _shown(
 ) -> PreviewRow:
     key, timestamp = record.keys[row], record.timestamps[row]
     partition = target if target is not None and target >= 0 else None
+    topic = None if record.target_topics is None else record.target_topics[row]
+    own = None if topic is None else outlook.data_limits.parts.get(topic)
     if partition is None and outlook.data_partitions is not None:
-        partition = partition_of_key(key, outlook.data_partitions)
+        partition = partition_of_key(key, outlook.data_partitions if own is None else own.partitions)
     return PreviewRow(
         source=source,
         offset=record.offsets[0],
@@ -160,6 +165,7 @@ def _shown(
         timestamp=timestamp or None,
         partition=None if verdict is not None else partition,
         verdict=verdict,
+        topic=topic if verdict is None else None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt
+from sinkpipeline.core.batch import SMALL_OFFSETS, Receipt, rows_at_once
 from sinkpipeline.core.batch_counts import BatchCounts
 from sinkpipeline.core.causes import NO_TOKEN, of_spark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -28,7 +28,7 @@ from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.source import Checkpoint, read_stream, refusal_of
 from sinkpipeline.spark.task import BATCH, RECEIPT_SCHEMA, SINK, make_task
 from sinkpipeline.spark.transform import output_rows
-from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, count_batches, to_wire
+from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, count_batches, counted_rows, to_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,6 +132,9 @@ class SinkQuery:
         self._abandoned = False
         self._checkpoint = Checkpoint(Path(tempfile.mkdtemp(prefix="sinkpipeline-checkpoint-")))
         self._query: StreamingQuery | None = None
+        self._most_rows: int | None = None
+        """Of an Arrow batch."""
+        self._rows_at_once = 0
 
     def start(self) -> None:
         """Starts the streaming query from the frontier."""
@@ -261,8 +264,8 @@ class SinkQuery:
         # Of the job that collects a small batch too.
         self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
         plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
-        if batch_id == 0 and self._counted:
-            count_batches(wire)
+        if self._counted:
+            self._count_batches(wire)
         receipts: list[Receipt] = []
         found = self._collected(wire, plan) if self.delivery.takes(plan) else None
         if found is None or not self.delivery.deliver(plan, found.rows, found.stops):
@@ -272,6 +275,16 @@ class SinkQuery:
         took = time.monotonic() - began
         self.counts = self.counts.with_batch(took, receipts, self.delivery.take_costs())
         self._on_trigger(found_records=bool(plan.ranges))
+
+    def _count_batches(self, wire: DataFrame) -> None:
+        """Of large rows fewer at once: 5,000 of 10 KB would be 50 MB in each of JVM and worker, out of every cache."""
+        if self._most_rows is None:
+            self._most_rows = self._rows_at_once = counted_rows(wire)
+            count_batches(wire, self._rows_at_once)
+        wanted = rows_at_once(self._most_rows, self._rows_at_once, self.delivery.largest)
+        if wanted != self._rows_at_once:
+            self._rows_at_once = wanted
+            count_batches(wire, wanted)
 
     def _collected(self, wire: DataFrame, plan: BatchPlan) -> Found | None:
         try:

@@ -30,7 +30,7 @@ from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import this_worker
-from sinkpipeline.spark.wire import ROW, note_from_wire
+from sinkpipeline.spark.wire import ROW, TARGET_TOPIC, note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
 SINK, BATCH = "mdc.sink", "mdc.batch"
@@ -210,7 +210,7 @@ def row_batch(batch: pa.RecordBatch) -> RowBatch | None:
     notes = [] if _all_null(columns["notes"]) else [note_from_wire(text) for text in columns["notes"].to_pylist()]
     if any(note.oversized for note in notes):
         return None
-    targets = columns.get("target_partition")
+    targets, topics = columns.get("target_partition"), columns.get(TARGET_TOPIC)
     rows = RowBatch(
         # Numbers by way of NumPy, which makes a list of them in a third of pyarrow's time.
         offsets=columns["offset"].to_numpy().tolist(),
@@ -219,6 +219,7 @@ def row_batch(batch: pa.RecordBatch) -> RowBatch | None:
         target_partitions=None
         if targets is None or _all_null(targets)
         else pc.fill_null(targets, -1).to_numpy().tolist(),
+        target_topics=None if topics is None else topics.to_pylist(),
         timestamps=_sendable(columns["timestamp_ms"]),
         headers=[note.headers for note in notes] or None,
         errors=[note.error for note in notes] or None,

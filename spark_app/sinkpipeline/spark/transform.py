@@ -25,8 +25,9 @@ from sinkpipeline.spark.expressions import (
     header_entries,
     parse_schema,
 )
+from sinkpipeline.spark.failures import failure, not_declared, too_many
 from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
-from sinkpipeline.spark.wire import ROW
+from sinkpipeline.spark.wire import ROW, TARGET_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,8 @@ REQUIRED_CONF = {
 def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     """The rows to write: topic, partition, offset, key, value, target_partition, timestamp_ms, headers, error.
 
-    Where records may give several, also `row`: its place among those of its record.
+    Of a sink that names topics, also `target_topic`. Where records may give several, also `row`: its place among
+    those of its record.
     `df` is Kafka's source with `includeHeaders=true`. `target_partition` is null where the partitioner decides,
     `headers` where there are none, `error` where the record was decoded and every expression had a value. The plan has
     passed `analyse`.
@@ -59,7 +61,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         decoded = _exploded(decoded, plan, plan.explode, error, schema)
     for lookup in plan.lookups:
         without = _without(decoded, plan, lookup.equals, lookup.place)
-        failed = F.coalesce(without, _failure(lookup.place))
+        failed = F.coalesce(without, failure(lookup.place))
         decoded = lookups.looked_up(decoded, lookup, error, _hidden("equals", schema), without, failed)
     if plan.where is not None:
         decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
@@ -86,6 +88,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
         F.coalesce(chosen("timestamp", at), at).alias("timestamp_ms"),
         chosen("headers", own["headers"]).alias("headers"),
         F.col(error).alias("error"),
+        *([chosen("topic", F.lit(None).cast("string")).alias(TARGET_TOPIC)] if plan.topics else []),
         *place,
     )
 
@@ -249,13 +252,13 @@ def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, sch
     without = _without(df, plan, explode.array, "transform.explode.array")
     df = df.withColumn(tried, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, array))))
     found = result(F.col(tried))
-    failure = (
+    wrong = (
         F.when(~asked, F.col(error))
         .when(without.isNotNull(), without)
-        .when(F.col(tried).isNull(), _failure("transform.explode.array"))
-        .when(F.size(found) > explode.most_rows, _too_many(explode))
+        .when(F.col(tried).isNull(), failure("transform.explode.array"))
+        .when(F.size(found) > explode.most_rows, too_many(explode))
     )
-    df = df.withColumn(error, failure)
+    df = df.withColumn(error, wrong)
     alone = F.col(error).isNotNull() | F.col(tried).isNull()
     kind = df.select(F.get(found, F.lit(0))).schema[0].dataType
     # A column of its own: Spark asks for its size before it explodes it, and would make the array twice.
@@ -266,11 +269,6 @@ def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, sch
     return df if explode.position is None else df.withColumn(explode.position, F.col(row))
 
 
-def _too_many(explode: RowExplode) -> Column:
-    detail = f"transform.explode.array has more elements than maxRowsPerRecord, {explode.most_rows}"
-    return F.lit(ErrorClass.TOO_MANY_ROWS.error(detail))
-
-
 def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> DataFrame:
     """The rows for which `where` holds, or fails; and those that it isn't asked about."""
     asked = F.col(error).isNull()
@@ -279,7 +277,7 @@ def _kept(df: DataFrame, where: str, plan: RowPlan, error: str, kept: str) -> Da
     # A branch that isn't taken is not evaluated: the expression never sees a row that isn't its own.
     without = _without(df, plan, where, "transform.where")
     tried = df.withColumn(kept, pinned(F.when(asked & without.isNull(), attempt(df.sparkSession, F.expr(where)))))
-    failed = F.coalesce(without, F.when(F.col(kept).isNull(), _failure("transform.where")))
+    failed = F.coalesce(without, F.when(F.col(kept).isNull(), failure("transform.where")))
     told = tried.withColumn(error, F.when(asked, failed).otherwise(F.col(error)))
     return told.where(F.col(error).isNotNull() | ~asked | result(F.col(kept))).drop(kept)
 
@@ -300,7 +298,10 @@ def _selected(
     spark = df.sparkSession
     tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
     failures = [*without.values()]
-    failures += [F.when(asked[name] & F.col(of[name]).isNull(), _failure(name)) for name in typed]
+    failures += [F.when(asked[name] & F.col(of[name]).isNull(), failure(name)) for name in typed]
+    if plan.topics:
+        is_one = F.coalesce(result(F.col(of[_TOPIC])).isin(*plan.topics), F.lit(False))
+        failures.append(F.when(asked[_TOPIC] & ~is_one, not_declared()))
     written: dict[str, str] = {_place(each.part): _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
@@ -338,6 +339,8 @@ def _typed(df: DataFrame, plan: RowPlan) -> dict[str, Column]:
                 found[place] = F.unix_millis(expression) if is_time else expression
             case _ if name in encoded_parts:
                 found[place] = expression
+            case "topic":
+                found[place] = expression.cast("string")
             case _:
                 found[place] = expression.cast("int" if name == "partition" else "binary")
     return found
@@ -348,7 +351,7 @@ def _place(part: str) -> str:
     return f"transform.select.{part}"
 
 
-_VALUE = _place("value")
+_VALUE, _TOPIC = _place("value"), _place("topic")
 
 
 def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:
@@ -392,9 +395,3 @@ def _without(df: DataFrame, plan: RowPlan, text: str, path: str) -> Column:
     """Why an expression of a change has no value; null where it has one."""
     found = unavailable.lacking(df, F.expr(text), path) if plan.decode_format == "debezium" else None
     return F.lit(None).cast(StringType()) if found is None else found
-
-
-def _failure(expression: str) -> Column:
-    causes = "an overflow, a division by zero, a cast that does not fit, a function that fails"
-    detail = f"{expression} has no value for it: {causes}"
-    return F.lit(ErrorClass.EVALUATION_FAILED.error(detail))

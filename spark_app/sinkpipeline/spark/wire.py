@@ -3,8 +3,8 @@
 Spark 4.0 asks every column of an Arrow batch for its size after every row, which costs a third of the JVM's time with
 small rows. So there are as few columns as can be, and two ways to bound an Arrow batch's memory:
 
-- *counted*: `COUNTED_ROWS` rows, none larger than `COUNTED_ROW_BYTES`. A larger one is only marked, in
-  `notes`; then the sink starts again, measured.
+- *counted*: at most `COUNTED_ROWS` rows, fewer where the last ones were large (`core.batch.rows_at_once`), none larger
+  than `COUNTED_ROW_BYTES`. A larger one is only marked, in `notes`; then the sink starts again, measured.
 - *measured*: Spark's own way, by `spark.sql.execution.arrow.maxBytesPerBatch`. With large rows its price is nothing.
 
 `notes` is JSON text, null for most rows: `error` (why a record could not be decoded), `headers`, `oversized`.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROW = "row"
+TARGET_TOPIC = "target_topic"
 COUNTED_ROWS = 5_000
 COUNTED_ROW_BYTES = 16 * 1024
 
@@ -66,6 +67,8 @@ class Note:
 def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = True, counted: bool = False) -> DataFrame:
     """partition, offset, key, value, timestamp_ms, notes; and topic and target_partition where they are needed.
 
+    Also target_topic, of a sink that names topics.
+
     Where a record may have several rows, also `row`: by that the other side knows it.
     A header that Kafka's client would alter in silence makes its record an error.
 
@@ -78,6 +81,7 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
     names = ["partition", "offset", "key", "value", "timestamp_ms"]
     names += ["topic"] if several_topics else []
     names += ["target_partition"] if targets else []
+    names += [TARGET_TOPIC] if TARGET_TOPIC in rows.columns else []
     names += [ROW] if ROW in rows.columns else []
     # Whole lists of texts: every call that builds a column is a round trip to the JVM.
     noted = rows.selectExpr(*names, f"{_NOTES} AS notes")
@@ -86,11 +90,16 @@ def to_wire(rows: DataFrame, *, several_topics: bool = True, targets: bool = Tru
     return noted.selectExpr(*(f"{_COUNTED.get(name, name)} AS {name}" for name in (*names, "notes")))
 
 
-def count_batches(rows: DataFrame) -> None:
+def counted_rows(rows: DataFrame) -> int:
+    """The most rows of a counted Arrow batch, as the session of `rows` was given."""
+    wanted = int(rows.sparkSession.conf.get(_ROWS) or 0)
+    return min(wanted, COUNTED_ROWS) if wanted > 0 else COUNTED_ROWS
+
+
+def count_batches(rows: DataFrame, most: int) -> None:
     """Bounds the Arrow batches of jobs in the session of `rows`, a query's own, by count alone."""
     conf = rows.sparkSession.conf
-    wanted = int(conf.get(_ROWS) or 0)
-    conf.set(_ROWS, str(min(wanted, COUNTED_ROWS) if wanted > 0 else COUNTED_ROWS))
+    conf.set(_ROWS, str(most))
     conf.set(_BYTES, _DO_NOT_MEASURE)
 
 

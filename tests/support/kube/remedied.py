@@ -45,6 +45,7 @@ IN_WORDS = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.AUTHORIZATION_FAILED,
         Reason.DATA_TOPIC_NOT_EMPTY,
+        Reason.DATA_TOPIC_REMOVED,
         Reason.POSITIONS_REFUSED,
         Reason.TOPIC_CREATION_FAILED,
         Reason.TOPIC_IDS_UNAVAILABLE,

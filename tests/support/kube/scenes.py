@@ -9,11 +9,11 @@ from typing import Any
 from kubeflow import pods
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.status import SinkReport, SinkState, render, timestamp
 from sinkpipeline.core.tally import Count
-from sinkpipeline.core.topics import data_topic_lost
 from sinkpipeline.core.work import Executors
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.waits import Wait

@@ -129,6 +129,16 @@ def as_sent(document: object) -> bool:
     return bool(json.loads(text) == document) and not too_large
 
 
+def topics_of(*names: str, select: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """The sink of the smallest manifest, with several topics."""
+    return {
+        "name": smallest()["spec"]["sinks"][0]["name"],
+        "transform": {"select": {"topic": "CAST(key AS STRING)"} if select is None else select},
+        "kafka": {"topics": [{"name": each} for each in names]},
+        **more,
+    }
+
+
 def sink(name: str, topic: str, **kafka: Any) -> dict[str, Any]:
     return {"name": name, "kafka": {"topic": {"name": topic}, **kafka}}
 
@@ -224,6 +234,7 @@ UPSERT: dict[str, Any] = {"writeMode": "Upsert", "of_table": {"primaryKey": ["id
 _POSTGRESQL = "spec.sinks[0].postgresql"
 
 ALLOWED: list[tuple[Steps, Any]] = [
+    (SINK, topics_of("a", "b", deadLetter={"topic": {"name": "c"}})),
     (("spec", "sinks", 1), {**sink("more", "orders-more"), "required": False}),
     *streams.ALLOWED,
     *redis.ALLOWED,
@@ -878,7 +889,34 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ((*SINK, "kafak"), {}, "spec.sinks[0].kafak", "did you mean kafka?"),
     ((*SINK, "kafka", "bootstrapServers"), "b", "spec.sinks[0].kafka.bootstrapServers", "host:port"),
     ((*SINK, "kafka", "topic"), REMOVE, "spec.sinks[0].kafka.topic", "is missing"),
-    ((*SINK, "kafka", "topics"), ["a"], "spec.sinks[0].kafka.topics", "several sinks"),
+    ((*SINK, "kafka", "topics"), [{"name": "a"}], "spec.sinks[0].kafka.topic", "stands beside topics"),
+    ((*SINK, "kafka"), {"topics": []}, "spec.sinks[0].kafka.topics", "give 1 or more"),
+    (
+        (*SINK, "kafka"),
+        {"topics": [{"name": "a"}, {"name": "a"}]},
+        "spec.sinks[0].kafka.topics[1].name",
+        "name each topic once",
+    ),
+    ((*SINK, "kafka"), {"topics": [{"name": "a"}]}, "spec.sinks[0].transform.select.topic", "kafka.topics needs it"),
+    (
+        (*SINK, "transform"),
+        {"select": {"topic": "'a'"}},
+        "spec.sinks[0].transform.select.topic",
+        "has a meaning for topics only",
+    ),
+    (SINK, topics_of("a", "_sinkpipeline-progress"), "spec.sinks[0].kafka.topics[1].name", "progress topic too"),
+    (
+        SINK,
+        topics_of("a", "b", deadLetter={"topic": {"name": "b"}}),
+        "spec.sinks[0].deadLetter.topic.name",
+        "data topic too",
+    ),
+    (
+        SINK,
+        topics_of("a", "b", select={"topic": "a", "columns": {"a": "b"}}),
+        "spec.sinks[0].transform.select.columns",
+        "no meaning for a kafka sink",
+    ),
     ((*SINK, "kafka", "topic", "name"), "a b", "spec.sinks[0].kafka.topic.name", "Kafka topic name"),
     ((*SINK, "kafka", "topic", "partitions"), 0, "spec.sinks[0].kafka.topic.partitions", "use 1 or more"),
     ((*SINK, "kafka", "topic", "partitions"), 10001, "spec.sinks[0].kafka.topic.partitions", "use 10000 or less"),
@@ -1171,6 +1209,9 @@ TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (_identity("a"), _identity("a"), ""),
     (_identity(None), _identity(None), ""),
     (smallest(), changed(smallest(), ((*SINK, "kafka", "topic", "name"), "other")), "topic.name"),
+    (smallest(), changed(smallest(), (SINK, topics_of("other", "third"))), "topic.name"),
+    (smallest(), changed(smallest(), (SINK, topics_of("orders-copy", "third"))), ""),
+    (changed(smallest(), (SINK, topics_of("a", "b"))), changed(smallest(), (SINK, topics_of("b", "c"))), ""),
     (
         smallest(),
         changed(smallest(), ((*SINK, "kafka", "progressTopic"), {"name": "other"})),
@@ -1197,6 +1238,8 @@ _LONG_USER = {
 }
 
 MORE_WRONG: list[tuple[Steps, Any]] = [
+    (SINK, topics_of("a", select={"topic": "é" * 9000})),
+    (SINK, {**topics_of("a"), "kafka": {"topics": [{"name": "a", "config": {"?": "1"}}]}}),
     (SINK, table(**UPSERT, deleteWhen="é" * 9000)),
     (SINK, table(**UPSERT, orderBy="é" * 9000)),
     *(((*KAFKA, "properties"), {name: "?"}) for name in SOURCE),

@@ -75,8 +75,11 @@ class Driver:
         partitions = self.delivery.progress.partitions
         return self.delivery.begin({each: OffsetRange(state.next, end) for each, state in partitions.items()})
 
-    def batch(self, end: int, point: str = "", action: Callable[[], object] = lambda: None) -> None:
-        """Runs a batch; does something once, as soon as a writer comes to a point."""
+    def batch(self, end: int, point: str = "", action: Callable[[], object] = lambda: None, **columns: Any) -> None:
+        """Runs a batch; does something once, as soon as a writer comes to a point.
+
+        `columns` as those of `one_sink.rows`.
+        """
         plan = self.plan(end)
         pending = {point: action}
 
@@ -84,7 +87,10 @@ class Driver:
             pending.pop(name, lambda: None)()
 
         with mock.patch.object(claiming, "failpoint", reached), mock.patch.object(session, "failpoint", reached):
-            receipts = [self._write(plan, partition, reached=reached) for partition in sorted(plan.ranges)]
+            receipts = [
+                self._write(plan, each, rows(range(offsets.start, offsets.end), **columns), reached=reached)
+                for each, offsets in sorted(plan.ranges.items())
+            ]
         self.delivery.end(plan, receipts)
 
     def small(self, end: int, **columns: Any) -> bool:

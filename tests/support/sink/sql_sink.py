@@ -53,6 +53,7 @@ class SqlSink:
     """The names of one sink; every instance has its own schemas. `address` may be a proxy's."""
 
     address: str
+    database: str = field(default=DATABASE, kw_only=True)
     upsert: Upsert | None = None
     columns: tuple[Column, ...] = COLUMNS
     ends: dict[SourcePartition, int] = field(default_factory=lambda: dict(ENDS))
@@ -81,7 +82,7 @@ class SqlSink:
             owner=Owner(cluster="file", name="n"),
             source=None,
             group_id="g",
-            connection=Connection(servers=self.address, database=DATABASE, user=SUPERUSER),
+            connection=Connection(servers=self.address, database=self.database, user=SUPERUSER),
             table=Table(schema=self.schema, name="orders", columns=self.columns, upsert=self.upsert),
             progress_schema=f"{self.name}_progress",
         )
@@ -109,7 +110,7 @@ class SqlSink:
 
     def sql(self, statement: str, *, address: str | None = None) -> list[tuple[Any, ...]]:
         host, _, port = (address or self.address).partition(":")
-        with psycopg.connect(host=host, port=port, user=SUPERUSER, dbname=DATABASE, autocommit=True) as session:
+        with psycopg.connect(host=host, port=port, user=SUPERUSER, dbname=self.database, autocommit=True) as session:
             cursor = session.execute(statement.encode())
             return [] if cursor.description is None else cursor.fetchall()
 

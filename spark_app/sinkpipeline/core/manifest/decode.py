@@ -276,7 +276,11 @@ def _column_expressions(columns: StringMap) -> StringMap:
 class SinkSelect(Select):
     """Spark SQL expressions for what one sink delivers of a record."""
 
-    parts: ClassVar[str] = "key, value, headers, timestamp, partition, subject or columns"
+    parts: ClassVar[str] = "key, value, headers, timestamp, partition, topic, subject or columns"
+
+    topic: Expression | None = None
+    """For a kafka sink with topics: the name of one of them, STRING. A record for which it is null, or another name, is
+    a dead letter of class TopicNotDeclared."""
 
     subject: Expression | None = None
     """For a nats sink alone: the subject, STRING; left out or null, nats.subject."""

@@ -33,22 +33,32 @@ class _Route:
     index: int
     name: str
     connection: KafkaConnection
-    data: str | None
+    data: tuple[str, ...]
+    """Several only of a sink that names topics."""
     progress: str | None
     """None of a sink that is no topic."""
     dead: str | None
 
-    def fault(self, section: str, right: str, wrong: str) -> Fault:
-        return Fault(right, wrong, ("sinks", self.index, "kafka", section, "name"))
+    several: bool = False
 
-    def topic_of(self, role: Role) -> str | None:
-        return {Role.DATA: self.data, Role.PROGRESS: self.progress, Role.DEAD: self.dead}[role]
+    def fault(self, section: str, right: str, wrong: str, name: str | None = None) -> Fault:
+        """`name`: of the data topic, which is one of several perhaps."""
+        at: tuple[str | int, ...] = (section,)
+        if section == "topic" and self.several:
+            at = ("topics", self.data.index(name) if name in self.data else 0)
+        return Fault(right, wrong, ("sinks", self.index, "kafka", *at, "name"))
 
-    def fault_beside(self, role: Role, wrong: str) -> Fault:
+    def topics_of(self, role: Role) -> tuple[str, ...]:
+        if role is Role.DATA:
+            return self.data
+        found = self.progress if role is Role.PROGRESS else self.dead
+        return () if found is None else (found,)
+
+    def fault_beside(self, role: Role, wrong: str, name: str) -> Fault:
         """Of a topic that another sink uses for something else."""
         if role is Role.DEAD:
             return self.dead_fault(wrong)
-        return self.fault("topic", "keep rows and progress in different topics", wrong)
+        return self.fault("topic", "keep rows and progress in different topics", wrong, name)
 
     def dead_fault(self, wrong: str) -> Fault:
         return Fault(_APART, wrong, ("sinks", self.index, "deadLetter", "topic", "name"))
@@ -65,24 +75,26 @@ def routing_faults(source: KafkaSource, sinks: Sequence[Sink]) -> Iterator[Fault
             index,
             sink.name,
             connection_of(source, sink),
-            None if sink.kafka is None else sink.kafka.topic.name,
+            () if sink.kafka is None else tuple(each.name for each in sink.kafka.data_topics),
             None if sink.kafka is None else sink.kafka.progress_topic.name,
             None if sink.dead_letter is None else sink.dead_letter.topic.name,
+            sink.kafka is not None and sink.kafka.topics is not None,
         )
         for index, sink in enumerate(sinks)
     ]
     how = "is a source topic too" if source.topics is not None else "matches the source's topicPattern"
     for route in routes:
         if route.connection.shares_a_broker_with(source.connection):
-            if route.data is not None and source.reads(route.data):
-                yield route.fault("topic", "write to a topic that is not read: this would never end", how)
+            for name in filter(source.reads, route.data):
+                yield route.fault("topic", "write to a topic that is not read: this would never end", how, name)
             if route.progress is not None and source.reads(route.progress):
                 yield route.fault("progressTopic", "keep progress in a topic that is not read", how)
             if route.dead is not None and source.reads(route.dead):
                 yield route.dead_fault(how)
-        if route.data is not None and route.data == route.progress:
-            yield route.fault("topic", "keep rows and progress in different topics", "is the progress topic too")
-        if route.dead is not None and route.dead == route.data:
+        if route.progress in route.data:
+            right = "keep rows and progress in different topics"
+            yield route.fault("topic", right, "is the progress topic too", route.progress)
+        if route.dead in route.data:
             yield route.dead_fault("is the sink's data topic too")
         if route.dead is not None and route.dead == route.progress:
             yield route.dead_fault("is the progress topic too")
@@ -117,11 +129,14 @@ def _pair_faults(route: _Route, routes: Sequence[_Route]) -> Iterator[Fault]:
         if other.index == route.index or not route.connection.shares_a_broker_with(other.connection):
             continue
         for role, other_role in product(Role, Role):
-            name = route.topic_of(role)
-            if name is None or name != other.topic_of(other_role) or who_moves(role, other_role) is not role:
+            if who_moves(role, other_role) is not role:
                 continue
-            if role is other_role and other.index < route.index:
-                yield route.fault("topic", "give each sink its own topic", f'is the topic of sink "{other.name}" too')
-            elif role is not other_role and name != route.topic_of(other_role):
-                # Else it was told that the sink's own topics are one.
-                yield route.fault_beside(role, f'is the {_CALLED[other_role]} of sink "{other.name}"')
+            for name in route.topics_of(role):
+                if name not in other.topics_of(other_role):
+                    continue
+                if role is other_role and other.index < route.index:
+                    wrong = f'is the topic of sink "{other.name}" too'
+                    yield route.fault("topic", "give each sink its own topic", wrong, name)
+                elif role is not other_role and name not in route.topics_of(other_role):
+                    # Else it was told that the sink's own topics are one.
+                    yield route.fault_beside(role, f'is the {_CALLED[other_role]} of sink "{other.name}"', name)

@@ -18,7 +18,7 @@ from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import SinkName, TopicName
 from sinkpipeline.core.manifest.nats import NatsSink
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink
-from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse_repeated
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse, refuse_repeated
 from sinkpipeline.core.manifest.properties import SINK, sink_properties
 from sinkpipeline.core.manifest.redis import RedisSink
 
@@ -79,6 +79,14 @@ class DataTopic(Part):
     """Topic options that it is created with, such as retention.ms; a topic that differs is reported, not altered."""
 
 
+MAX_TOPICS = 32
+
+
+def _distinct_topics(topics: tuple[DataTopic, ...]) -> tuple[DataTopic, ...]:
+    refuse_repeated([each.name for each in topics], "name each topic once")
+    return topics
+
+
 class DeadLetterTopic(DataTopic):
     """The topic that dead letters are written to, and how it is created; None leaves it to the broker."""
 
@@ -125,8 +133,14 @@ class KafkaSink(Part):
     the source's auth unless `auth` is given here."""
     auth: Auth | None = None
     """How to authenticate; never the source's where bootstrapServers is given here."""
-    topic: DataTopic
-    """The topic that rows are written to."""
+    topic: DataTopic | None = None
+    """The topic that rows are written to. Exactly one of topic and topics is given."""
+    topics: (
+        Annotated[tuple[DataTopic, ...], Field(min_length=1, max_length=MAX_TOPICS), AfterValidator(_distinct_topics)]
+        | None
+    ) = None
+    """The topics that rows are written to: transform.select.topic says for each row which one. A topic can be added
+    later; to remove one, reset the sink."""
     progress_topic: ProgressTopic = ProgressTopic()
     """The compacted topic with 1 partition that holds the sink's progress; several sinks may share it."""
     partitioner: Partitioner = Partitioner.MURMUR2
@@ -136,6 +150,23 @@ class KafkaSink(Part):
     properties: Annotated[StringMap, Bounds(len(SINK), 249), AfterValidator(sink_properties)] = StringMap()
     """Allow-listed properties of the Kafka producer (librdkafka), such as compression.type or linger.ms; values in
     quotes. Credentials stand in Secrets, under auth."""
+
+    @property
+    def data_topics(self) -> tuple[DataTopic, ...]:
+        """All that rows are written to."""
+        return self.topics or (() if self.topic is None else (self.topic,))
+
+    @model_validator(mode="after")
+    def _has_topics(self) -> Self:
+        if (self.topic is None) == (self.topics is None):
+            wrong = "is missing" if self.topic is None else "stands beside topics"
+            refuse("give exactly one of topic and topics", wrong, ("topic",))
+        for part, each in () if self.topics is None or self.encode is None else self.encode.parts():
+            if each.schema_registry.subject is None and each.schema_registry.strategy.of_topic:
+                right = "give it, or subjectNameStrategy: RecordName"
+                at = ("encode", part, "schemaRegistry", "subject")
+                refuse(right, "is missing, and the sink has no topic that it could follow from", at)
+        return self
 
 
 KINDS = ("kafka", "nats", "postgresql", "redis")
@@ -191,7 +222,7 @@ def _faults(sink: Sink) -> Iterator[Fault]:
     given = [name for name in KINDS if getattr(sink, name) is not None]
     if len(given) != 1:
         wrong = f"stands beside {given[-1]}" if given else "is missing"
-        yield Fault(f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}", wrong, (given or KINDS)[:1])
+        yield Fault(f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}", wrong, tuple(given or KINDS)[:1])
         return
     [kind] = given
     select = None if sink.transform is None else sink.transform.select
@@ -201,6 +232,16 @@ def _faults(sink: Sink) -> Iterator[Fault]:
     for name in SinkSelect.model_fields if select is not None else ():
         if getattr(select, name) is not None and name not in SELECTED[kind]:
             yield Fault(f"use {listed(SELECTED[kind])}", f"has no meaning for a {kind} sink", (*_SELECT, name))
+    if sink.kafka is not None and (select is None or select.topic is None) != (sink.kafka.topics is None):
+        yield (
+            Fault("give kafka.topics in place of kafka.topic", "has a meaning for topics only", (*_SELECT, "topic"))
+            if sink.kafka.topics is None
+            else Fault(
+                "give an expression that has the name of one of kafka.topics",
+                "is missing, and kafka.topics needs it",
+                (*_SELECT, "topic"),
+            )
+        )
     if sink.postgresql is not None:
         known = sink.postgresql.table.columns
         for name in () if select is None else select.columns or ():
@@ -212,7 +253,7 @@ def _faults(sink: Sink) -> Iterator[Fault]:
 
 _SELECT = ("transform", "select")
 SELECTED = {
-    "kafka": ("key", "value", "headers", "timestamp", "partition"),
+    "kafka": ("key", "value", "headers", "timestamp", "partition", "topic"),
     "nats": ("value", "headers", "subject"),
     "postgresql": ("columns",),
     "redis": ("key", "value", "headers"),

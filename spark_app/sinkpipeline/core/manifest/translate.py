@@ -51,7 +51,6 @@ _EXPECTED = {
 _HINTS: Mapping[str, str] = {
     "spec.sinks[].kafka.progressTopic.partitions": "remove it: a progress topic has exactly 1 partition",
     "spec.sinks[].kafka.progressTopic.config": "remove it: the progress protocol decides it",
-    "spec.sinks[].kafka.topics": "use topic: a sink writes to one topic; several topics are several sinks",
     "spec.source.kafka.topic": "use topics, a list",
     "spec.source.kafka.groupId": "use groupIdPrefix",
 }
