@@ -36,6 +36,7 @@ TRANSIENT = {
             Reason.BROKER_UNREACHABLE,
             Reason.SINK_UNREACHABLE,
             Reason.SINK_FULL,
+            Reason.SINK_UNDER_REPLICATED,
             Reason.SOURCE_SLOW,
             Reason.SCHEMA_REGISTRY_UNREACHABLE,
         }

@@ -38,6 +38,7 @@ _CODES = {
     "WRONGTYPE": Meaning.REFUSED,
 }
 _WORDS = {
+    "ACL failure in script": Meaning.REFUSED,  # its code is lost on the way out of the script
     "unknown command": Meaning.REFUSED,
     "unknown subcommand": Meaning.REFUSED,
     "max number of clients": Meaning.OUTAGE,

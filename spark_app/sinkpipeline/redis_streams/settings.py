@@ -90,4 +90,4 @@ class SinkSettings:
     @property
     def data(self) -> TopicRequest:
         """A stream has nothing that could differ from the manifest."""
-        return TopicRequest(name=self.stream.key, called="stream")
+        return TopicRequest(name=self.stream.key, called="stream", progress_beside=True)

@@ -35,8 +35,11 @@ class RedisTarget:
     gives_id: bool = True
 
     def check_names(self) -> None:
+        """And that the server is one that keeps what it takes, before anything is written there."""
         if self.letters is not None:
             self.letters.check_names()
+        if self.gives_id:
+            check_server(self.client, self.settings)
 
     def describe(self, source: Mapping[str, str]) -> Topic | None:  # noqa: ARG002 - a stream is not what is read
         found = self._known(make=False) if self.gives_id else self._look()
@@ -61,10 +64,9 @@ class RedisTarget:
             return Letters(topic=None, limits=UNKNOWN, drift=())
         return self.letters.prepare(source)
 
-    def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - both are of this server
+    def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - the server was looked at
         if self.letters is not None:
             self.letters.take(letters)
-        check_server(self.client, self.settings)
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - as any stream
         return STREAM_LIMITS

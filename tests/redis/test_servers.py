@@ -1,0 +1,137 @@
+"""Servers that are refused, that lose what they have acknowledged, that say nothing, that allow what they must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from servers.redis import LocalRedis
+from servers.waiting import wait_for
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.targets import Targets
+from sinkpipeline.redis_streams import client as clients
+from sinkpipeline.redis_streams import look
+from sinkpipeline.redis_streams.settings import Acknowledge, Connection
+from sinkpipeline.sinks.removal import SinkRemoval
+from sinkpipeline.sinks.reset import SinkReset
+from support.sink.redis_sink import RedisSink
+from support.sink.starts import refusal
+
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+
+
+@contextmanager
+def on(server: LocalRedis, name: str | None = None) -> Iterator[RedisSink]:
+    sink = RedisSink(server.address) if name is None else RedisSink(server.address, name=name)
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+def test_servers_that_keep_nothing_or_evict_are_refused() -> None:
+    with LocalRedis(settings={"appendonly": "no"}) as server, on(server) as sink:
+        assert "keeps nothing" in str(refusal(sink.driver, Reason.SINK_REFUSED))
+        sink.changes = {"connection": Connection(server=server.address, acknowledge=Acknowledge(fsync=True))}
+        assert "append-only" in str(refusal(sink.driver, Reason.SINK_REFUSED))
+        sink.changes = {}
+        sink.run("CONFIG", "SET", "save", "3600 1")
+        sink.run("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        assert "evicts the progress" in str(refusal(sink.driver, Reason.SINK_REFUSED))
+        assert "evicts the progress" in str(refusal(lambda: look.check_rights(sink.ports()), Reason.SINK_REFUSED))
+        sink.run("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        sink.driver().drain()
+        assert sink.delivered() == sink.once
+        [fear] = look.fears(sink.ports())
+        assert "snapshots alone" in fear
+
+
+@pytest.mark.thorough("another server that is refused")
+def test_a_node_of_a_cluster_and_a_replica_are_refused(valkey: LocalRedis) -> None:
+    with LocalRedis(settings={"cluster-enabled": "yes"}) as server, on(server) as sink:
+        sink.run("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: b"cluster_state:ok" in sink.run("CLUSTER", "INFO"), "the cluster is up", 30)
+        assert "node of a cluster" in str(refusal(sink.driver, Reason.SINK_REFUSED))
+    with LocalRedis(settings={"replicaof": f"127.0.0.1 {valkey.port}"}) as replica, on(replica) as sink:
+        refusal(sink.driver, Reason.SINK_UNREACHABLE)
+
+
+@contextmanager
+def after_a_failover(remembered: Remembered) -> Iterator[RedisSink]:
+    """The sink on a server that has its first batch of two."""
+    with LocalRedis() as master, LocalRedis(settings={"replicaof": f"127.0.0.1 {master.port}"}) as replica:
+        with on(master) as sink:
+            driver = sink.driver(remembered=remembered)
+            driver.batch()
+            with on(replica, sink.name) as there:
+                wait_for(lambda: len(there.entries()) == 8, "the replica has the first batch", 30)
+            replica.kill()
+            driver.batch()
+            assert len(sink.entries()) == 13
+            driver.delivery.close()
+        master.kill()
+        replica.start()
+        with on(replica, sink.name) as again:
+            again.run("REPLICAOF", "NO", "ONE")
+            wait_for(lambda: len(again.entries()) == 8, "the replica is the master, and acknowledged rows are gone", 30)
+            yield again
+
+
+def test_a_failover_to_a_replica_that_lags() -> None:
+    """Rows and progress of the lost commits go together; what is delivered again is in the stream once."""
+    remembered = Remembered()
+    with after_a_failover(remembered) as sink:
+        refusal(lambda: sink.driver(remembered=remembered), Reason.PROGRESS_REGRESSED)
+        resetting = SinkReset(ports=sink.ports())
+        resetting.carry_out(resetting.plan(Targets()))
+        sink.driver().drain()
+        assert sink.delivered() == sink.once
+
+
+@pytest.mark.thorough("the same without a reset")
+def test_a_failover_that_nobody_remembers_is_made_whole() -> None:
+    with after_a_failover(Remembered()) as sink:
+        sink.driver().drain()
+        assert sink.delivered() == sink.once
+
+
+def test_a_server_that_says_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "ANSWER_S", 0.3)
+    with LocalRedis() as server, on(server) as sink:
+        driver = sink.driver()
+        driver.batch()
+        server.pause()
+        try:
+            refusal(driver.ports.target.id, Reason.SINK_UNREACHABLE)
+        finally:
+            server.resume()
+        driver.drain()
+        assert sink.delivered() == sink.once
+
+
+def test_a_user_that_may_do_what_the_page_says(valkey: LocalRedis, tmp_path: Path) -> None:
+    [rule] = re.findall(r"^ACL SETUSER sinkpipeline (.*)$", PAGE.read_text(), re.MULTILINE)
+    with on(valkey) as sink:
+        words = rule.replace("PASSWORD", "secret").replace("orders", sink.name).split()
+        sink.run("ACL", "SETUSER", sink.name, *words, "+del")
+        (tmp_path / "password").write_text("secret\n")
+        connection = Connection(server=valkey.address, user=sink.name, password_file=str(tmp_path / "password"))
+        sink.changes = {"connection": connection}
+        look.check_rights(sink.ports())
+        sink.driver().batch()
+        for right in ("xadd", "xinfo", "hset", "hget", "evalsha"):
+            sink.run("ACL", "SETUSER", sink.name, f"-{right}")
+            before = sink.counted()
+            refusal(sink.driver, Reason.SINK_REFUSED)
+            assert sink.counted() == before
+            sink.run("ACL", "SETUSER", sink.name, f"+{right}")
+        sink.driver().drain()
+        assert sink.delivered() == sink.once
+        assert SinkRemoval(ports=sink.ports()).carry_out() is None
+        (tmp_path / "password").write_text("wrong")
+        refusal(sink.driver, Reason.AUTHENTICATION_FAILED)
