@@ -59,6 +59,7 @@ IN_WORDS = frozenset(
         Reason.BROKER_UNREACHABLE,
         Reason.SINK_UNREACHABLE,
         Reason.SINK_FULL,
+        Reason.SINK_UNDER_REPLICATED,
         Reason.SOURCE_SLOW,
         Reason.SCHEMA_REGISTRY_UNREACHABLE,
         Reason.CONFIG_MAP_NOT_FOUND,
