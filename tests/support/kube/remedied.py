@@ -23,6 +23,7 @@ _OF_A_DRIVER = ("core", "kafka", "postgresql", "sinks", "spark")
 WITH_A_COMMAND = frozenset(
     {
         Reason.DATA_TOPIC_LOST,
+        Reason.DATA_TOPIC_REMOVED,
         Reason.SOURCE_RECREATED,
         Reason.SOURCE_DATA_LOST,
         Reason.SOURCE_TOPIC_MISSING,
@@ -45,7 +46,6 @@ IN_WORDS = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.AUTHORIZATION_FAILED,
         Reason.DATA_TOPIC_NOT_EMPTY,
-        Reason.DATA_TOPIC_REMOVED,
         Reason.POSITIONS_REFUSED,
         Reason.TOPIC_CREATION_FAILED,
         Reason.TOPIC_IDS_UNAVAILABLE,
