@@ -33,10 +33,8 @@ def test_every_reason_has_its_place() -> None:
 def test_what_is_to_be_typed_is_typed_by_a_test() -> None:
     typed = {reason for reason, remedy in remedied.remedies() if "`kubectl" in _without_exec(in_cluster(remedy))}
     typed |= {reason for reason, remedy in remedied.remedies() if "`echo" in in_cluster(remedy)}
-    # Of an action: a driver that is superseded is told nothing to type. A topic that is not named any more has the same
-    # command as one that is lost.
-    elsewhere = {Reason.SUPERSEDED, Reason.DATA_TOPIC_REMOVED}
-    assert typed - remedied.OF_NO_STATUS - elsewhere <= remedied.WITH_A_COMMAND
+    # Of an action: a driver that is superseded is told nothing to type.
+    assert typed - remedied.OF_NO_STATUS - {Reason.SUPERSEDED} <= remedied.WITH_A_COMMAND
 
 
 def test_what_the_operator_itself_prints_is_typed_by_a_test() -> None:
