@@ -17,7 +17,7 @@ _APP = ROOT / "spark_app" / "sinkpipeline"
 _OPERATOR = ROOT / "operator" / "sinkpipeline_operator"
 _OF_A_PERSON = ("plugin", "kube")
 """What is told to whoever has typed a command: no status prints it."""
-_OF_A_DRIVER = ("core", "kafka", "postgresql", "sinks", "spark")
+_OF_A_DRIVER = ("cells", "core", "kafka", "nats", "postgresql", "redis_streams", "sinks", "spark")
 """What a driver, or an operator, may say; the command line is a person's own."""
 
 WITH_A_COMMAND = frozenset(
