@@ -15,6 +15,7 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.records import Row
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.redis_streams import client as clients
 from sinkpipeline.redis_streams import scripts
@@ -47,7 +48,7 @@ def test_a_first_start_and_its_batches_and_a_resume(sink: RedisSink) -> None:
     meta = second.delivery.progress.meta
     assert meta is not None
     assert (meta.data, meta.created) == (second.ports.target.id(), second.ports.target.id())
-    assert refusal(first.batch, Reason.SUPERSEDED)
+    refusal(first.batch, Reason.SUPERSEDED)
     assert sink.delivered() == sink.once
     assert second.starter.durability() is Durability.AS_HELD_BY_SINK
 
@@ -182,11 +183,12 @@ def test_an_entry_has_a_field_for_each_header(sink: RedisSink) -> None:
     assert words_of((b"v", b"k", -1, 0, [("country", b"de"), ("none", None)])) == [
         *("key", b"k", "value", b"v", "country", b"de", "none", b""),
     ]
-    for row in (
+    refused: tuple[Row, ...] = (
         (None, None, -1, 0, None),
         (b"v", None, -1, 0, [("value", b"w")]),
         (b"v", None, -1, 0, [(f"h{each}", b"") for each in range(MOST_FIELDS)]),
-    ):
+    )
+    for row in refused:
         with pytest.raises(ValueError, match=r"header|field"):
             words_of(row)
     driver = sink.driver()
@@ -199,7 +201,7 @@ def test_an_entry_has_a_field_for_each_header(sink: RedisSink) -> None:
 
 
 @pytest.mark.thorough("other servers that are served")
-def test_redis_8(request: pytest.FixtureRequest) -> None:
+def test_redis_8() -> None:
     if program("redis") is None:
         pytest.skip("no Redis server: make install")
     with LocalRedis("redis") as server:
@@ -209,7 +211,6 @@ def test_redis_8(request: pytest.FixtureRequest) -> None:
         again = RedisSink(server.address)
         test_a_stream_that_is_made_again_after_a_claim(again)
         again.close()
-    assert request
 
 
 # The commit, broken on purpose: what is above finds it.
