@@ -137,7 +137,7 @@ def _record(offset: int, rows: list[Row], outlook: Outlook) -> RowBatch:
         target_partitions=[_NONE if row.target_partition is None else row.target_partition for row in rows]
         if outlook.data_partitions is not None
         else None,
-        target_topics=[row[TARGET_TOPIC] for row in rows] if TARGET_TOPIC in rows[0] else None,
+        target_topics=[getattr(row, TARGET_TOPIC) for row in rows] if hasattr(rows[0], TARGET_TOPIC) else None,
         timestamps=[row.timestamp_ms or 0 for row in rows],
         headers=[note.headers for note in notes],
         errors=[note.error for note in notes],
