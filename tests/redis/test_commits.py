@@ -61,12 +61,12 @@ def test_an_answer_that_is_lost(proxied: tuple[RedisSink, SqlProxy], loss: Loss,
     sink, proxy = proxied
     write, left = Client.write, nth
 
-    def losing(self: Client, *of: Any) -> Any:
+    def losing(self: Client, *of: Any, **at: Any) -> Any:
         nonlocal left
         if left == 0:
             proxy.lose(COMMIT.digest.encode(), loss)
         left -= 1
-        return write(self, *of)
+        return write(self, *of, **at)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "write", losing)
@@ -224,9 +224,9 @@ def without(text: str) -> Script:
 WRITE, PUT = Client.write, RedisCells._write
 
 
-def success(self: Client, *args: Any) -> Any:
+def success(self: Client, *args: Any, **at: Any) -> Any:
     with contextlib.suppress(InDoubt):
-        return WRITE(self, *args)
+        return WRITE(self, *args, **at)
     return [b"OK"]
 
 
