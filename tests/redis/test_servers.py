@@ -73,6 +73,7 @@ def after_a_failover(remembered: Remembered) -> Iterator[RedisSink]:
             driver.batch()
             with on(replica, sink.name) as there:
                 wait_for(lambda: len(there.entries()) == 8, "the replica has the first batch", 30)
+                wait_for(lambda: is_on_disk(there), "so has its append-only file", 30)
             replica.kill()
             driver.batch()
             assert len(sink.entries()) == 13
@@ -83,6 +84,12 @@ def after_a_failover(remembered: Remembered) -> Iterator[RedisSink]:
             again.run("REPLICAOF", "NO", "ONE")
             wait_for(lambda: len(again.entries()) == 8, "the replica is the master, and acknowledged rows are gone", 30)
             yield again
+
+
+def is_on_disk(sink: RedisSink) -> bool:
+    """A replica begins its append-only file anew after it has copied its master."""
+    info = sink.run("INFO", "persistence")
+    return info["aof_enabled"] == 1 and not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
 
 def test_a_failover_to_a_replica_that_lags() -> None:
