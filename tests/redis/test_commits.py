@@ -15,6 +15,7 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.records import Row
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.redis_streams import client as clients
 from sinkpipeline.redis_streams import scripts
@@ -47,7 +48,7 @@ def test_a_first_start_and_its_batches_and_a_resume(sink: RedisSink) -> None:
     meta = second.delivery.progress.meta
     assert meta is not None
     assert (meta.data, meta.created) == (second.ports.target.id(), second.ports.target.id())
-    assert refusal(first.batch, Reason.SUPERSEDED)
+    refusal(first.batch, Reason.SUPERSEDED)
     assert sink.delivered() == sink.once
     assert second.starter.durability() is Durability.AS_HELD_BY_SINK
 
@@ -60,12 +61,12 @@ def test_an_answer_that_is_lost(proxied: tuple[RedisSink, SqlProxy], loss: Loss,
     sink, proxy = proxied
     write, left = Client.write, nth
 
-    def losing(self: Client, *of: Any) -> Any:
+    def losing(self: Client, *of: Any, **at: Any) -> Any:
         nonlocal left
         if left == 0:
             proxy.lose(COMMIT.digest.encode(), loss)
         left -= 1
-        return write(self, *of)
+        return write(self, *of, **at)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "write", losing)
@@ -182,11 +183,12 @@ def test_an_entry_has_a_field_for_each_header(sink: RedisSink) -> None:
     assert words_of((b"v", b"k", -1, 0, [("country", b"de"), ("none", None)])) == [
         *("key", b"k", "value", b"v", "country", b"de", "none", b""),
     ]
-    for row in (
+    refused: tuple[Row, ...] = (
         (None, None, -1, 0, None),
         (b"v", None, -1, 0, [("value", b"w")]),
         (b"v", None, -1, 0, [(f"h{each}", b"") for each in range(MOST_FIELDS)]),
-    ):
+    )
+    for row in refused:
         with pytest.raises(ValueError, match=r"header|field"):
             words_of(row)
     driver = sink.driver()
@@ -199,7 +201,7 @@ def test_an_entry_has_a_field_for_each_header(sink: RedisSink) -> None:
 
 
 @pytest.mark.thorough("other servers that are served")
-def test_redis_8(request: pytest.FixtureRequest) -> None:
+def test_redis_8() -> None:
     if program("redis") is None:
         pytest.skip("no Redis server: make install")
     with LocalRedis("redis") as server:
@@ -209,7 +211,6 @@ def test_redis_8(request: pytest.FixtureRequest) -> None:
         again = RedisSink(server.address)
         test_a_stream_that_is_made_again_after_a_claim(again)
         again.close()
-    assert request
 
 
 # The commit, broken on purpose: what is above finds it.
@@ -223,9 +224,9 @@ def without(text: str) -> Script:
 WRITE, PUT = Client.write, RedisCells._write
 
 
-def success(self: Client, *args: Any) -> Any:
+def success(self: Client, *args: Any, **at: Any) -> Any:
     with contextlib.suppress(InDoubt):
-        return WRITE(self, *args)
+        return WRITE(self, *args, **at)
     return [b"OK"]
 
 

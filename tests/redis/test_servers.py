@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from servers.redis import LocalRedis
 from servers.waiting import wait_for
-from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.redis_streams import client as clients
 from sinkpipeline.redis_streams import look
 from sinkpipeline.redis_streams.settings import Acknowledge, Connection
+from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
+from sinkpipeline.sinks.worker import Worker
 from support.sink.redis_sink import RedisSink
 from support.sink.starts import refusal
 
@@ -70,6 +73,7 @@ def after_a_failover(remembered: Remembered) -> Iterator[RedisSink]:
             driver.batch()
             with on(replica, sink.name) as there:
                 wait_for(lambda: len(there.entries()) == 8, "the replica has the first batch", 30)
+                wait_for(lambda: is_on_disk(there), "so has its append-only file", 30)
             replica.kill()
             driver.batch()
             assert len(sink.entries()) == 13
@@ -80,6 +84,12 @@ def after_a_failover(remembered: Remembered) -> Iterator[RedisSink]:
             again.run("REPLICAOF", "NO", "ONE")
             wait_for(lambda: len(again.entries()) == 8, "the replica is the master, and acknowledged rows are gone", 30)
             yield again
+
+
+def is_on_disk(sink: RedisSink) -> bool:
+    """A replica begins its append-only file anew after it has copied its master."""
+    info = sink.run("INFO", "persistence")
+    return info["aof_enabled"] == 1 and not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
 
 
 def test_a_failover_to_a_replica_that_lags() -> None:
@@ -98,6 +108,59 @@ def test_a_failover_that_nobody_remembers_is_made_whole() -> None:
     with after_a_failover(Remembered()) as sink:
         sink.driver().drain()
         assert sink.delivered() == sink.once
+
+
+def test_a_task_that_meets_another_server_than_its_driver_writes_nothing() -> None:
+    """As an old master that is back, where the address leads to both."""
+    with (
+        LocalRedis() as master,
+        LocalRedis(settings={"replicaof": f"127.0.0.1 {master.port}"}) as replica,
+        on(master) as sink,
+        on(replica, sink.name) as other,
+    ):
+        driver = sink.driver()
+        driver.batch()
+        wait_for(lambda: len(other.entries()) == 8, "the replica has it", 30)
+        other.run("REPLICAOF", "NO", "ONE")
+        with pytest.MonkeyPatch.context() as patch:
+            made = clients.Client._made
+            patch.setattr(clients.Client, "_made", lambda self: made(elsewhere(self, replica.address)))
+            driver.worker = Worker()
+            refusal(driver.batch, Reason.SINK_UNREACHABLE)
+        assert len(other.entries()) == 8
+        driver.worker = Worker()
+        driver.start()
+        driver.drain()
+        assert sink.delivered() == sink.once
+
+
+def elsewhere(client: clients.Client, address: str) -> clients.Client:
+    client._connection = replace(client._connection, server=address)
+    return client
+
+
+def test_a_server_that_went_back_is_noticed_where_no_record_comes() -> None:
+    """It was made a replica, and a master again, of another one that had less: connections stay."""
+    with (
+        LocalRedis() as master,
+        LocalRedis(settings={"replicaof": f"127.0.0.1 {master.port}"}) as less,
+        on(master) as sink,
+        on(less, sink.name) as other,
+    ):
+        driver = sink.driver(remembered=Remembered())
+        driver.batch()
+        wait_for(lambda: len(other.entries()) == 8, "the other one has the first batch", 30)
+        other.run("REPLICAOF", "NO", "ONE")
+        driver.drain()
+        sink.run("REPLICAOF", *less.address.split(":"))
+        wait_for(lambda: sink.run("INFO", "replication")["master_link_status"] == "up", "it follows", 30)
+        refusal(driver.ports.target.id, Reason.SINK_UNREACHABLE)
+        sink.run("REPLICAOF", "NO", "ONE")
+        assert len(sink.entries()) == 8
+        with pytest.raises((Restart, SinkPipelineError)):
+            driver.delivery.begin({})
+        driver.delivery.close()
+        refusal(driver.start, Reason.PROGRESS_REGRESSED)
 
 
 def test_a_server_that_says_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

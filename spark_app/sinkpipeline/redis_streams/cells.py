@@ -24,21 +24,24 @@ _AT_ONCE = 1_000
 
 
 class RedisCells:
-    """The cells of sinks, and the rows of one; `target`: the id of the stream, None for who writes no rows."""
+    """The cells of sinks, and the rows of one; `target`: the id of the stream, None for who writes no rows.
 
-    def __init__(self, client: Client, stream: Stream, target: str | None = None) -> None:
+    `store`: of the driver, whose task this is.
+    """
+
+    def __init__(self, client: Client, stream: Stream, target: str | None = None, store: str = "") -> None:
         self._client = client
         self._stream = stream
         self._target = target
+        self._store = store
 
     @property
     def connections(self) -> int:
-        return self._client.made
+        return self._client.met
 
     @property
     def store(self) -> str:
-        """Nothing tells one from another here: a script compares what it finds."""
-        return ""
+        return self._client.server
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         asked = list(keys)
@@ -82,7 +85,9 @@ class RedisCells:
             new = secrets.randbits(_VERSION_BITS)
             versions[key] = None if value is None else new
             words += (key, "" if was is None else str(was), b"" if value is None else b"%d %b" % (new, value))
-        answer = self._client.write(COMMIT, (stream.progress, stream.key, stream.known), [*words, *entries])
+        answer = self._client.write(
+            COMMIT, (stream.progress, stream.key, stream.known), [*words, *entries], at=self._store
+        )
         match answer:
             case [b"OK"]:
                 return versions

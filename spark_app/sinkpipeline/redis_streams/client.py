@@ -7,7 +7,6 @@ from then on               it counts or not, where no answer came
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,6 @@ ANSWER_S = 15.0
 """How long one answer is waited for."""
 ACKNOWLEDGED_MS = 5_000
 """How long replicas and disks are waited for after a commit."""
-IDLE_S = 1.0
-"""After which a connection is asked whether it is still there, before anything is written on it."""
 _SCANNED = 1_000
 
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
@@ -48,9 +45,10 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._line: Line | None = None
-        self._used_at = 0.0
-        self.made = 0
-        """How many connections: at the other end of another one may be a server that went back."""
+        self.server = ""
+        """Which history of writes the server has that answered last; another one begins as it starts or is promoted."""
+        self.met = 0
+        """How often another one was met, or another connection was made: it may be one that went back."""
 
     def read(self, *words: str | bytes | int) -> Any:
         """The answer to a command that writes nothing.
@@ -59,6 +57,7 @@ class Client:
             SinkPipelineError: SinkUnreachable, ...
         """
         try:
+            self._meet()
             return self._asked(words)
         except InDoubt as doubt:
             raise doubt.told or SinkPipelineError(
@@ -68,19 +67,29 @@ class Client:
     def look(self, script: Script, keys: Sequence[str], *words: str) -> Any:
         """That of a script which can be run again: nothing is in doubt. Raises as `read`."""
         try:
+            self._meet()
             return self._run(script, keys, words)
         except InDoubt as doubt:
             raise doubt.told or SinkPipelineError(
                 Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
             ) from doubt
 
-    def write(self, script: Script, keys: Sequence[str], words: Words) -> Any:
+    def write(self, script: Script, keys: Sequence[str], words: Words, *, at: str = "") -> Any:
         """That of a script, once what it wrote is acknowledged as the sink asks for it.
+
+        `at`: the `server` that is written to, and no other one.
 
         Raises:
             InDoubt: it may count or not; `aborted` where it does not.
             SinkPipelineError: SinkRefused, AuthenticationFailed.
         """
+        self._meet()
+        if at not in ("", self.server):
+            raise SinkPipelineError(
+                Reason.SINK_UNREACHABLE,
+                f"{self._where}: a task has met another server than its driver, or the same one after a start",
+                "if several servers take writes, end all but one; otherwise nothing: the sink starts again",
+            )
         answer = self._run(script, keys, words)
         if answer == [b"OK"]:
             self._wait()
@@ -101,8 +110,7 @@ class Client:
 
     def info(self) -> dict[str, str]:
         """What the server tells of itself. Raises as `read`."""
-        lines = self.read("INFO").decode(errors="replace").splitlines()
-        return {name: value for name, mark, value in (line.partition(":") for line in lines) if mark}
+        return _told_by(self.read("INFO"))
 
     def close(self) -> None:
         line, self._line = self._line, None
@@ -143,7 +151,6 @@ class Client:
             line.send_packed_command(line.pack_command(*words))
             sent = True
             answer = line.read_response()
-            self._used_at = time.monotonic()
         except (RedisError, OSError) as error:
             if getattr(error, "status_code", None) == "NOSCRIPT":
                 raise _NoScriptError from error
@@ -154,20 +161,33 @@ class Client:
             raise
         return answer
 
+    def _meet(self) -> None:
+        """Who answers: a connection that was kept may have ended, and nothing was asked of it yet."""
+        kept = self._line is not None
+        try:
+            answer = self._asked(("INFO", "replication"))
+        except InDoubt as doubt:
+            if not kept or doubt.silent or self._line is not None:
+                raise
+            answer = self._asked(("INFO", "replication"))
+        info = _told_by(answer)
+        if info.get("role") != "master":
+            self.close()
+            told = SinkPipelineError(
+                Reason.SINK_UNREACHABLE,
+                f"{self._where} is a replica now, which takes no writes",
+                "name its master in servers",
+            )
+            raise InDoubt(str(told), aborted=True, told=told)
+        if info.get("master_replid", "") != self.server:
+            self.server = info.get("master_replid", "")
+            self.met += 1
+
     def _ready(self) -> Line:
-        line = self._line
-        if line is not None and time.monotonic() - self._used_at > IDLE_S:
-            try:
-                line.send_command("PING")
-                line.read_response()
-            except (RedisError, OSError):
-                self.close()
-                line = None
-        if line is None:
-            line = self._made()
-            self._line, self._used_at = line, time.monotonic()
-            self.made += 1
-        return line
+        if self._line is None:
+            self._line = self._made()
+            self.met += 1
+        return self._line
 
     def _made(self) -> Line:
         found = self._connection
@@ -241,6 +261,11 @@ class Client:
         return SinkPipelineError(
             Reason.SINK_UNDER_REPLICATED, fact, "bring replicas back, or ask for fewer with acknowledge.replicas"
         )
+
+
+def _told_by(info: bytes) -> dict[str, str]:
+    lines = info.decode(errors="replace").splitlines()
+    return {name: value for name, mark, value in (line.partition(":") for line in lines) if mark}
 
 
 class _NoScriptError(Exception):

@@ -64,7 +64,7 @@ class RedisKind(LettersElsewhere):
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> RedisClaim:
         settings = settings_of(plan)
         client = worker.shared(("redis", settings.connection), lambda: Client(settings.connection))
-        cells = RedisCells(client, settings.stream, plan.data_topic_id if rows else None)
+        cells = RedisCells(client, settings.stream, plan.data_topic_id if rows else None, plan.store)
         return RedisClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
 
     def sender(self, plan: BatchPlan, worker: Worker) -> Sender:

@@ -18,12 +18,6 @@ def check_server(client: Client, settings: SinkSettings) -> None:
     info = client.info()
     for fact, remedy in _faults(client, info, settings):
         raise SinkPipelineError(Reason.SINK_REFUSED, f"Redis at {settings.connection.server} {fact}", remedy)
-    if info.get("role") != "master":
-        raise SinkPipelineError(
-            Reason.SINK_UNREACHABLE,
-            f"Redis at {settings.connection.server} is a replica now, which takes no writes",
-            "name its master in servers",
-        )
     _check_adding(client, settings)
 
 
