@@ -90,6 +90,10 @@ class SqlProxy:
             self._trap = containing, loss
             self._after = after
 
+    def leads_to(self, target: int) -> None:
+        """New connections are to this port; those that are there stay."""
+        self._target = target
+
     def hold(self) -> None:
         """Nothing passes, either way, until `heal`."""
         self._flowing.clear()

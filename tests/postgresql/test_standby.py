@@ -202,6 +202,10 @@ def test_an_old_primary_that_is_back_gets_no_rows(pair: Pair) -> None:
     assert told.remedy.startswith("if several of servers take writes, end all but one")
     for each in (pair.primary, pair.standby):
         assert sink.sql(f"SELECT count(*) FROM {sink.table}", address=each.address) == [(8,)]
+    driver.delivery.close()
+    driver.start()
+    # The run there is the one before: nobody has taken the sink over.
+    refusal(driver.batch, Reason.SINK_UNREACHABLE)
     pair.primary.kill()
     driver.delivery.close()
     driver.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from servers.redis import LocalRedis
+from servers.sql_proxy import SqlProxy
 from servers.waiting import wait_for
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.remembered import Remembered
@@ -132,6 +133,28 @@ def test_a_task_that_meets_another_server_than_its_driver_writes_nothing() -> No
         driver.start()
         driver.drain()
         assert sink.delivered() == sink.once
+
+
+def test_a_worker_that_stays_at_an_old_master_is_led_to_the_new_one() -> None:
+    """The driver has started again there: its run is not in the old one's cells, and nobody has taken its place."""
+    with (
+        LocalRedis() as old,
+        LocalRedis(settings={"replicaof": f"127.0.0.1 {old.port}"}) as successor,
+        SqlProxy(old.port) as proxy,
+        on(old) as sink,
+        on(successor, sink.name) as there,
+    ):
+        sink.address = proxy.address
+        driver = sink.driver()
+        driver.batch()
+        wait_for(lambda: len(there.entries()) == 8, "the replica has it", 30)
+        there.run("REPLICAOF", "NO", "ONE")
+        proxy.leads_to(successor.port)
+        sink.clients[0].close()
+        driver.start()
+        driver.drain()
+        assert there.delivered() == there.once
+        assert sink.run("XLEN", sink.name, address=old.address) == 8
 
 
 def elsewhere(client: clients.Client, address: str) -> clients.Client:

@@ -50,16 +50,21 @@ class PostgresqlCells:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Work]:
         with self._client.transaction() as work:
-            if self._store not in ("", self._client.server):
-                raise SinkPipelineError(
-                    Reason.SINK_UNREACHABLE,
-                    "a task has met another server than its driver, or the same one after a start",
-                    "if several of servers take writes, end all but one; otherwise nothing: the sink starts again",
-                )
+            self._check_store()
             yield work
+
+    def _check_store(self) -> None:
+        if self._store not in ("", self._client.server):
+            raise SinkPipelineError(
+                Reason.SINK_UNREACHABLE,
+                "a task has met another server than its driver, or the same one after a start",
+                "if several of servers take writes, end all but one; otherwise nothing: the sink starts again",
+            )
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         with self._client.reading() as work:
+            # An old primary has the run before: read there, it would be a newer driver's.
+            self._check_store()
             found = {
                 key: Cell(value.encode(), version) for key, value, version in work.rows(self._cells.read, (list(keys),))
             }

@@ -48,7 +48,9 @@ class RedisCells:
         found: dict[str, Cell] = {}
         for begin in range(0, len(asked), _AT_ONCE):
             some = asked[begin : begin + _AT_ONCE]
-            found.update(zip(some, map(_cell, self._client.read("HMGET", self._stream.progress, *some)), strict=True))
+            # An old master has the run before: read there, it would be a newer driver's.
+            values = self._client.read("HMGET", self._stream.progress, *some, at=self._store)
+            found.update(zip(some, map(_cell, values), strict=True))
         return found
 
     def metas(self) -> Mapping[str, Cell]:

@@ -50,14 +50,14 @@ class Client:
         self.met = 0
         """How often another one was met, or another connection was made: it may be one that went back."""
 
-    def read(self, *words: str | bytes | int) -> Any:
-        """The answer to a command that writes nothing.
+    def read(self, *words: str | bytes | int, at: str = "") -> Any:
+        """The answer to a command that writes nothing; `at`: the `server` that is asked, and no other one.
 
         Raises:
             SinkPipelineError: SinkUnreachable, ...
         """
         try:
-            self._meet()
+            self._meet(at)
             return self._asked(words)
         except InDoubt as doubt:
             raise doubt.told or SinkPipelineError(
@@ -83,13 +83,7 @@ class Client:
             InDoubt: it may count or not; `aborted` where it does not.
             SinkPipelineError: SinkRefused, AuthenticationFailed.
         """
-        self._meet()
-        if at not in ("", self.server):
-            raise SinkPipelineError(
-                Reason.SINK_UNREACHABLE,
-                f"{self._where}: a task has met another server than its driver, or the same one after a start",
-                "if several servers take writes, end all but one; otherwise nothing: the sink starts again",
-            )
+        self._meet(at)
         answer = self._run(script, keys, words)
         if answer == [b"OK"]:
             self._wait()
@@ -161,7 +155,7 @@ class Client:
             raise
         return answer
 
-    def _meet(self) -> None:
+    def _meet(self, at: str = "") -> None:
         """Who answers: a connection that was kept may have ended, and nothing was asked of it yet."""
         kept = self._line is not None
         try:
@@ -182,6 +176,14 @@ class Client:
         if info.get("master_replid", "") != self.server:
             self.server = info.get("master_replid", "")
             self.met += 1
+        if at not in ("", self.server):
+            # The address may lead to the driver's by now.
+            self.close()
+            raise SinkPipelineError(
+                Reason.SINK_UNREACHABLE,
+                f"{self._where}: a task has met another server than its driver, or the same one after a start",
+                "if several servers take writes, end all but one; otherwise nothing: the sink starts again",
+            )
 
     def _ready(self) -> Line:
         if self._line is None:
