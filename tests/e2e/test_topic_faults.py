@@ -134,7 +134,7 @@ def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -
     copy = [(record.key, record.value) for record in topics.read_committed(servers, names.progress("copied"))]
     topics.recreate_topic(servers, names.progress("copied"), config=topics.COMPACTED)
     topics.produce(servers, names.progress("copied"), copy)
-    write("newer", "meta", b'{"v":2}')
+    write("newer", "meta", b'{"v":3}')
     write("garbled", f"p/{source.topic}/0", b"{")
     stopped.misremember("behind", lambda found: found["frontier"][0].update(next=[11, 0]))
     theirs = stopped.progress["theirs"].meta

@@ -28,7 +28,8 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.follower import ProgressFollower
 from sinkpipeline.kafka.producers import _DELIVERY_TIMEOUT_MS, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
+from sinkpipeline.sinks.sink_writer import SinkWriter
 from sinkpipeline.spark.task import run_task
 from support.kafka import topics
 from support.kafka.streams import EXACTLY_ONCE

@@ -319,7 +319,7 @@ def test_what_is_left_after_a_deletion_is_enough_where_it_is_complete(kafka: Loc
     [
         ([("p/raw/0", b"{")], Reason.PROGRESS_CORRUPT),
         ([("p/raw/0", encode_partition(state(2))), ("p/raw/0", encode_partition(state(1)))], Reason.PROGRESS_REGRESSED),
-        ([("meta", b'{"v":2}')], Reason.PROGRESS_VERSION_UNKNOWN),
+        ([("meta", b'{"v":3}')], Reason.PROGRESS_VERSION_UNKNOWN),
     ],
     ids=lambda value: value.value if isinstance(value, Reason) else "",
 )

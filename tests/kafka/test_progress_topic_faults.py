@@ -172,7 +172,7 @@ def test_thousands_of_foreign_records_hide_nothing(filled: OneSink) -> None:
         ("p/{source}/0", b"no JSON", Reason.PROGRESS_CORRUPT),
         ("p/{source}/0", state(3), Reason.PROGRESS_REGRESSED),
         ("p/{source}/0", b'{"v":2}', Reason.PROGRESS_VERSION_UNKNOWN),
-        ("meta", b'{"v":2}', Reason.PROGRESS_VERSION_UNKNOWN),
+        ("meta", b'{"v":3}', Reason.PROGRESS_VERSION_UNKNOWN),
         ("another key", b"{}", Reason.PROGRESS_CORRUPT),
     ],
     ids=lambda value: value.value if isinstance(value, Reason) else "",

@@ -184,9 +184,8 @@ def test_a_row_that_the_broker_refuses_is_found_and_dead_lettered_again(
 ) -> None:
     topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "2000"})
     # As if it were lowered later.
-    monkeypatch.setattr(
-        redrive, "limits_of", lambda topic: TopicLimits(partitions=topic.partitions, message_bytes=5_000)
-    )
+    for name in ("limits_of", "data_limits_of"):
+        monkeypatch.setattr(redrive, name, lambda topic: TopicLimits(partitions=topic.partitions, message_bytes=5_000))
     large = Repaired(values={4: b"x" * 3000, 9: b"x" * 3000})
     assert task.redrive(large) == Summary(delivered=COUNT - 2, dead_lettered=2)
     again = [letter for letter in task.letters() if letter.redrives]
@@ -365,7 +364,8 @@ def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -
     fates = {n: chance.choice(["filtered", "astray", "large"]) for n in range(count) if chance.random() < 0.1}
     of = {kind: frozenset(n for n, fate in fates.items() if fate == kind) for kind in ("filtered", "astray", "large")}
     # Only the broker knows.
-    monkeypatch.setattr(redrive, "limits_of", lambda topic: TopicLimits(partitions=1, message_bytes=100_000))  # noqa: ARG005
+    for name in ("limits_of", "data_limits_of"):
+        monkeypatch.setattr(redrive, name, lambda topic: TopicLimits(partitions=1, message_bytes=100_000))  # noqa: ARG005
     transform = Repaired(of["filtered"], of["astray"], dict.fromkeys(sorted(of["large"])[:1], b"x" * 3000))
     fails = len(of["astray"]) + 1
     real = TransactionalProducer.commit

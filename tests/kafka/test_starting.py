@@ -629,7 +629,7 @@ def test_a_first_start_whose_progress_topic_vanishes_under_another_that_delivere
         ({"meta": None}, Reason.PROGRESS_CORRUPT),
         ({"p/{source}/1": encode_partition(PartitionProgress(epoch=0, next=0))}, Reason.PROGRESS_CORRUPT),
         ({"p/{source}/0": encode_partition(PartitionProgress(epoch=1, next=0))}, Reason.PROGRESS_CORRUPT),
-        ({"meta": b'{"v":2}'}, Reason.PROGRESS_VERSION_UNKNOWN),
+        ({"meta": b'{"v":3}'}, Reason.PROGRESS_VERSION_UNKNOWN),
     ],
     ids=["not JSON", "p/ removed", "meta removed", "p/ beyond meta", "another epoch", "another version"],
 )

@@ -72,6 +72,14 @@ def lose_progress_and_source(pipeline: Suspended) -> None:
     recreate_the_source(pipeline)
 
 
+def name_fewer_topics(pipeline: Suspended) -> None:
+    """It has had two, as its `meta` says."""
+    key, data = pipeline.id.meta_key, pipeline.sink.data
+    meta = topics.progress_truth(pipeline.sink.servers, pipeline.sink.progress)[key]
+    meta |= {"v": 2, "data": {data: meta["data"], f"{data}-2": "an-id"}}
+    topics.produce(pipeline.sink.servers, pipeline.sink.progress, [(key.encode(), json.dumps(meta).encode())])
+
+
 def write(pipeline: Suspended, value: bytes) -> None:
     key = pipeline.id.partition_key(pipeline.sink.at())
     topics.produce(pipeline.sink.servers, pipeline.sink.progress, [(key.encode(), value)])
@@ -79,6 +87,7 @@ def write(pipeline: Suspended, value: bytes) -> None:
 
 RESETS: dict[Reason, Callable[[Suspended], None]] = {
     Reason.DATA_TOPIC_LOST: delete_the_data_topic,
+    Reason.DATA_TOPIC_REMOVED: name_fewer_topics,
     Reason.PROGRESS_LOST: lose_progress_and_source,
     Reason.SOURCE_RECREATED: recreate_the_source,
     Reason.SOURCE_DATA_LOST: lose_the_end_of_the_source,

@@ -33,6 +33,7 @@ from sinkpipeline.sinks.worker import Worker
 from support.app.command import manifest
 from support.kafka import topics
 from support.resource.streams import stream
+from support.sink import nats_letters
 from support.sink.nats_letters import COUNT, LetteredNats
 from support.sink.nats_sink import api, batch, messages, of_offsets
 
@@ -86,6 +87,23 @@ def test_letters_are_redriven_once(sink: LetteredNats) -> None:
     cells = [each[1] for each in messages(sink.direct, sink.stream) if each[1].startswith("_sinkpipeline.")]
     assert not [each for each in cells if ".d." in each], "the cells of letters are gone, and leave nothing"
     assert driver.dead == 3
+
+
+@pytest.mark.thorough("many of them")
+def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs no commit of its own, neither as it is refused nor as it is redriven."""
+    monkeypatch.setattr(nats_letters, "COUNT", 600)
+    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"))
+    many.produce()
+    many.driver(600, rows(many, range(600))).drain()
+    assert (len(many.letters()), many.delivered().total()) == (600, 0)
+    with closing(redrive_of(many.settings, Wanted(sinks=frozenset({many.settings.id})))) as redrive:
+        redrive.transform = Repaired()
+        survey = redrive.survey()
+        assert survey is not None
+        assert redrive.carry_out(survey) == Summary(delivered=600)
+    assert many.delivered() == many.once
+    many.close()
 
 
 def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(

@@ -37,6 +37,7 @@ TRANSIENT = {
             Reason.SINK_UNREACHABLE,
             Reason.SINK_FULL,
             Reason.SINK_UNDER_REPLICATED,
+            Reason.SINK_UNDER_REPLICATED,
             Reason.SOURCE_SLOW,
             Reason.SCHEMA_REGISTRY_UNREACHABLE,
         }

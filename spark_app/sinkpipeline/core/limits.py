@@ -27,7 +27,7 @@ class TopicLimits:
     max_ahead_ms: int | None = None
     needs_key: bool = False
     """Whether a record without a key is refused, as by a compacted topic."""
-    parts: Mapping[str, TopicLimits] = field(default_factory=lambda: MappingProxyType({}))
+    parts: Mapping[str, TopicLimits] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     """By name, those of each topic, where a sink has several; the others are the strictest of them then."""
 
     @property

@@ -61,10 +61,21 @@ class NatsCells:
         self._progress = progress
         self._rows = rows
         self._ttl: bool | None = None
+        self._made: dict[int, tuple[Row, Message]] = {}
+        """Messages of rows that are open, by what the row is: it is kept, so that no other one has its place."""
 
     def rows_go(self, rows: RowPlace) -> None:
         """Where rows go from here on."""
-        self._rows, self._ttl = rows, rows.stream.keeps_cells
+        self._rows, self._ttl, self._made = rows, rows.stream.keeps_cells, {}
+
+    def why_not(self, row: Row) -> Verdict | None:
+        """Why it can't be written; None if it can."""
+        found = None if self._rows is None else self._rows.message(row)
+        if isinstance(found, Verdict):
+            return found
+        if found is not None:
+            self._made[id(row)] = row, found
+        return None
 
     @property
     def connections(self) -> int:
@@ -175,7 +186,11 @@ class NatsCells:
         if len(puts) + len(rows) > MOST_MESSAGES:
             text = f"its {len(rows)} rows don't fit into one batch, which takes {MOST_MESSAGES - len(puts)}"
             raise RecordRefused(Verdict(ErrorClass.TOO_MANY_ROWS, text))
-        of_rows = [_taken(self._rows.message(row), index) for index, row in enumerate(rows)]
+        made, self._made = self._made, {}
+        of_rows = [
+            made[id(row)][1] if id(row) in made else _taken(self._rows.message(row), index)
+            for index, row in enumerate(rows)
+        ]
         with self._on_one_connection():
             first, *others = self._messages(puts)
             behind = len(of_rows) + len(others)

@@ -10,6 +10,7 @@ from typing_extensions import override
 from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.records import Columns, Row
 from sinkpipeline.nats.cells import NatsCells
 from sinkpipeline.nats.client import Client
@@ -24,9 +25,14 @@ class NatsSession(CellSession):
 
     @override
     def send(self, rows: Iterable[Row]) -> None:
-        if not isinstance(rows, Columns) or rows.sources is None:
+        """What can be no message is told before anything is open: no commit has to be tried again without it."""
+        if not isinstance(rows, Columns) or rows.sources is None or not isinstance(self._cells, NatsCells):
             raise TypeError("rows of a stream come with the offsets of their records")
-        super().send(_named(rows, rows.sources()))
+        for index, row in enumerate(_named(rows, rows.sources())):
+            wrong = self._cells.why_not(row)
+            if wrong is not None:
+                raise RecordRefused(wrong, index=index)
+            self._rows.append(row)
 
 
 def _named(rows: Columns, offsets: Sequence[int]) -> Iterable[Row]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from sinkpipeline.core.batch import OffsetRange, Receipt
+from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.cuts import MOST_BYTES, CutPolicy
 from sinkpipeline.core.deadletter import ErrorClass, SourceRecord, Stage, Verdict
 from sinkpipeline.core.limits import TopicLimits
@@ -391,18 +391,3 @@ class SinkKind(Protocol):
 
     def cure(self, why: str) -> str:
         """What a person does about a row that the target refuses for this."""
-
-
-class SinkWriter(Protocol):
-    """Writes the rows of one source partition of one batch."""
-
-    def write(self, batch: RowBatch) -> None: ...
-
-    def idle(self) -> None:
-        """Called about once a second while the next rows are late."""
-
-    def finish(self, *, whole: bool = True) -> None:
-        """There are no more rows: of the whole range; or, where it is not, for this writer."""
-
-    def receipt(self) -> Receipt:
-        """How far the writer got; without `error` and `retried`, which the runtime knows."""

@@ -26,8 +26,9 @@ from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.sink_writer import SinkWriter
 from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import this_worker
 from sinkpipeline.spark.wire import ROW, TARGET_TOPIC, note_from_wire

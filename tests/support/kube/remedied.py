@@ -17,12 +17,13 @@ _APP = ROOT / "spark_app" / "sinkpipeline"
 _OPERATOR = ROOT / "operator" / "sinkpipeline_operator"
 _OF_A_PERSON = ("plugin", "kube")
 """What is told to whoever has typed a command: no status prints it."""
-_OF_A_DRIVER = ("core", "kafka", "postgresql", "sinks", "spark")
+_OF_A_DRIVER = ("cells", "core", "kafka", "nats", "postgresql", "redis_streams", "sinks", "spark")
 """What a driver, or an operator, may say; the command line is a person's own."""
 
 WITH_A_COMMAND = frozenset(
     {
         Reason.DATA_TOPIC_LOST,
+        Reason.DATA_TOPIC_REMOVED,
         Reason.SOURCE_RECREATED,
         Reason.SOURCE_DATA_LOST,
         Reason.SOURCE_TOPIC_MISSING,
@@ -45,7 +46,6 @@ IN_WORDS = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.AUTHORIZATION_FAILED,
         Reason.DATA_TOPIC_NOT_EMPTY,
-        Reason.DATA_TOPIC_REMOVED,
         Reason.POSITIONS_REFUSED,
         Reason.TOPIC_CREATION_FAILED,
         Reason.TOPIC_IDS_UNAVAILABLE,
@@ -60,6 +60,7 @@ IN_WORDS = frozenset(
         Reason.SINK_UNDER_REPLICATED,
         Reason.SINK_UNREACHABLE,
         Reason.SINK_FULL,
+        Reason.SINK_UNDER_REPLICATED,
         Reason.SOURCE_SLOW,
         Reason.SCHEMA_REGISTRY_UNREACHABLE,
         Reason.CONFIG_MAP_NOT_FOUND,

@@ -19,10 +19,11 @@ from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kinds import ports
 from sinkpipeline.sinks import claiming
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch, SinkWriter
+from sinkpipeline.sinks.contract import BatchPlan, Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks.sink_writer import SinkWriter
 from sinkpipeline.sinks.small_batches import SmallBatches
 from sinkpipeline.sinks.starting import SinkStarter, StartedSink
 from sinkpipeline.sinks.worker import Worker

@@ -18,8 +18,9 @@ from sinkpipeline.core.progress_records import encode
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
-from sinkpipeline.sinks.contract import BatchPlan, RowBatch, SinkWriter
+from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.sink_writer import SinkWriter
 from sinkpipeline.sinks.starting import StartedSink
 from sinkpipeline.sinks.worker import Worker
 from support.kafka import topics
