@@ -57,6 +57,15 @@ def test_servers_that_keep_nothing_or_evict_are_refused() -> None:
         assert "snapshots alone" in fear
 
 
+def test_a_server_that_has_just_started_is_waited_for(valkey: LocalRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of itself that it has no append-only file, until it has read it."""
+    info = clients.Client.info
+    loading = {"loading": "1", "aof_enabled": "0"}
+    monkeypatch.setattr(clients.Client, "info", lambda self: {**info(self), **loading})
+    with on(valkey) as sink:
+        refusal(lambda: look.check_rights(sink.ports()), Reason.SINK_UNREACHABLE)
+
+
 @pytest.mark.thorough("another server that is refused")
 def test_a_node_of_a_cluster_and_a_replica_are_refused(valkey: LocalRedis) -> None:
     with LocalRedis(settings={"cluster-enabled": "yes"}) as server, on(server) as sink:
