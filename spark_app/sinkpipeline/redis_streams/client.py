@@ -138,7 +138,7 @@ class Client:
             return self._asked(("EVAL", script.text, len(keys), *keys, *words), writes=True)
 
     def _check_lengths(self, words: Words) -> None:
-        """Of what was cut off: to what is too long for it, a server says nothing, it ends the connection."""
+        """Of what was cut off: to what is too long for it, a server says little or nothing, and ends the connection."""
         longest = max(map(len, words))
         if longest <= _LEAST_BULK:
             return
@@ -249,7 +249,7 @@ class Client:
         )
         code, text = _code(error), " ".join(str(error).split())
         what = meaning(code, text) if is_reply else _of_connecting(error, text)
-        if not is_reply or code in LEAVES:
+        if not is_reply or code in LEAVES or "Protocol error" in text:
             self.close()
         # A reply is of a script that was not run, or ended before it wrote anything.
         silent = isinstance(error, redis.TimeoutError | TimeoutError)
