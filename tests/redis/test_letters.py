@@ -127,6 +127,7 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     assert (line["next"], line["lag"], line["rows"]) == (COUNT, 0, COUNT)
     assert (line["guarantee"], line["durability"]) == ("ExactlyOnce", "AsHeldBySink")
     report = inspect(settings, None)
+    assert report.progress is not None
     assert (report.error, report.lag, report.progress.rows) == (None, 0, COUNT)
     done = call("reset", "--sink", "copy", "--to", "earliest", "--yes")
     assert done.exit_code == 0, done.output
