@@ -34,6 +34,12 @@ def encoding(registry: LocalRegistry, kind: str, **more: Any) -> dict[str, Any]:
     return {"format": kind, "schemaRegistry": {"url": registry.url, **more}}
 
 
+def in_one_partition(*sinks: dict[str, Any]) -> None:
+    """For rows in their order: in the key stands an id that the registry gave, and so which partition it belongs to."""
+    for each in sinks:
+        each["kafka"]["topic"]["partitions"] = 1
+
+
 def document(servers: str, name: str, value: str, *sinks: dict[str, Any]) -> dict[str, Any]:
     return manifest(
         servers,
@@ -79,6 +85,7 @@ def test_what_is_written_is_read_by_others_and_by_us(
     as_taken = {"key": key, "value": encoding(registry, "avro", subject=taken)}
     refused = sink("refused", topic=f"{name}-refused", encode=as_taken, progressTopic=progress)
     sinks = [avro_sink, json_sink, their_sink, {**refused, "required": False}]
+    in_one_partition(*sinks)
     app = App(tmp_path, document(servers, name, STRUCT, *sinks))
 
     app.run_until_idle()
@@ -118,6 +125,7 @@ def test_what_is_written_is_read_by_others_and_by_us(
         decode={"format": "avro", "schemaRegistry": {"url": registry.url, **by_record}},
         transform={"select": {"value": "concat(id, ' ', coalesce(note, '-'))"}},
     )
+    in_one_partition(*again["spec"]["sinks"])
     App(tmp_path / "again", again).run_until_idle()
     assert topics.texts(topics.read(servers, f"{name}-again-out")) == ["1 a", "2 -"]
 

@@ -13,7 +13,10 @@ import pytest
 from servers.redis import LocalRedis
 from servers.sql_proxy import SqlProxy
 from servers.waiting import wait_for
+from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import RecordRefused
+from sinkpipeline.core.records import Row
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.targets import Targets
 from sinkpipeline.redis_streams import client as clients
@@ -23,7 +26,7 @@ from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.worker import Worker
-from support.sink.redis_sink import RedisSink
+from support.sink.redis_sink import P0, RedisSink
 from support.sink.starts import refusal
 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
@@ -53,6 +56,15 @@ def test_servers_that_keep_nothing_or_evict_are_refused() -> None:
         assert sink.delivered() == sink.once
         [fear] = look.fears(sink.ports())
         assert "snapshots alone" in fear
+
+
+def test_a_server_that_has_just_started_is_waited_for(valkey: LocalRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of itself that it has no append-only file, until it has read it."""
+    info = clients.Client.info
+    loading = {"loading": "1", "aof_enabled": "0"}
+    monkeypatch.setattr(clients.Client, "info", lambda self: {**info(self), **loading})
+    with on(valkey) as sink:
+        refusal(lambda: look.check_rights(sink.ports()), Reason.SINK_UNREACHABLE)
 
 
 @pytest.mark.thorough("another server that is refused")
@@ -184,6 +196,19 @@ def test_a_server_that_went_back_is_noticed_where_no_record_comes() -> None:
             driver.delivery.begin({})
         driver.delivery.close()
         refusal(driver.start, Reason.PROGRESS_REGRESSED)
+
+
+def test_a_row_that_is_longer_than_the_server_takes_is_refused_and_not_waited_for() -> None:
+    with LocalRedis() as server, on(server) as sink:
+        driver = sink.driver()
+        plan = driver.delivery.begin({P0: OffsetRange(0, 4)})
+        session = driver.ports.kind.claim(plan, P0, driver.worker).take()
+        sink.run("CONFIG", "SET", "proto-max-bulk-len", "1mb")
+        rows: list[Row] = [(b"v", None, -1, 0, None), (b"x" * 2_000_000, None, -1, 0, None)]
+        with pytest.raises(RecordRefused, match="proto-max-bulk-len"):
+            session._cells.commit(session.key, b"{}", session._version, rows)
+        assert sink.entries() == []
+        assert session._cells.commit(session.key, b"{}", session._version, rows[:1])
 
 
 def test_a_server_that_says_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

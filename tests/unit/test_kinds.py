@@ -19,7 +19,7 @@ from support.resource.manifests import changed, smallest, table
 LOADED = """
 import sys
 import sinkpipeline.cli.progress, sinkpipeline.cli.pod.command, sinkpipeline_operator.program
-print(*sorted({each.partition(".")[0] for each in sys.modules} & {"psycopg", "authlib", "confluent_kafka"}))
+print(*sorted({each.partition(".")[0] for each in sys.modules} & {"psycopg", "redis", "authlib", "confluent_kafka"}))
 """
 
 

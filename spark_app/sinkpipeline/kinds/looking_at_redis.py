@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 from sinkpipeline.core.finding import Finding
 from sinkpipeline.kafka import purify as kafka
@@ -34,7 +35,8 @@ def purify(sink: SinkSettings) -> Finding:
         letters = kafka.purify_letters(None if wanted is None else wanted.wanted, sink.source.connection)
         return Finding(
             sink.id,
-            decision,
+            # What keeps the progress is made with the stream, beside it.
+            replace(decision, create_progress=False),
             None,
             warnings=(*decision.drift, *letters.drift, *look.fears(found)),
             begins=begins(found.source, decision),

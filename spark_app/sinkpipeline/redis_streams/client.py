@@ -19,8 +19,9 @@ from redis.retry import Retry
 
 import redis
 from sinkpipeline.authorities import system_authorities
+from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.redis_streams.entries import Words
 from sinkpipeline.redis_streams.replies import LEAVES, Meaning, meaning
 from sinkpipeline.redis_streams.scripts import Script
@@ -32,6 +33,8 @@ ANSWER_S = 15.0
 ACKNOWLEDGED_MS = 5_000
 """How long replicas and disks are waited for after a commit."""
 _SCANNED = 1_000
+_LEAST_BULK = 1024 * 1024
+"""Every server takes as much."""
 
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
 _LOG_IN = "check auth of the sink, its Secrets, and the server's ACL"
@@ -81,10 +84,16 @@ class Client:
 
         Raises:
             InDoubt: it may count or not; `aborted` where it does not.
+            RecordRefused: the server takes no word of such a length.
             SinkPipelineError: SinkRefused, AuthenticationFailed.
         """
         self._meet(at)
-        answer = self._run(script, keys, words)
+        try:
+            answer = self._run(script, keys, words)
+        except InDoubt as doubt:
+            if doubt.aborted and not doubt.silent:
+                self._check_lengths(words)
+            raise
         if answer == [b"OK"]:
             self._wait()
         return answer
@@ -121,6 +130,20 @@ class Client:
             return self._asked(("EVALSHA", script.digest, len(keys), *keys, *words), writes=True)
         except _NoScriptError:
             return self._asked(("EVAL", script.text, len(keys), *keys, *words), writes=True)
+
+    def _check_lengths(self, words: Words) -> None:
+        """Of what was cut off: to what is too long for it, a server says little or nothing, and ends the connection."""
+        longest = max(map(len, words))
+        if longest <= _LEAST_BULK:
+            return
+        try:
+            found = self.read("CONFIG", "GET", "proto-max-bulk-len")
+        except SinkPipelineError:
+            # Many may not ask: then it looks like an outage.
+            return
+        if found and longest > int(found[1]):
+            text = f"a field of it has {longest} bytes, and proto-max-bulk-len of the server is {int(found[1])}"
+            raise RecordRefused(Verdict(ErrorClass.RECORD_TOO_LARGE, text))
 
     def _wait(self) -> None:
         """What is not acknowledged so counts here, and whoever goes on writes, and waits, himself."""
@@ -228,7 +251,7 @@ class Client:
         )
         code, text = _code(error), " ".join(str(error).split())
         what = meaning(code, text) if is_reply else _of_connecting(error, text)
-        if not is_reply or code in LEAVES:
+        if not is_reply or code in LEAVES or "Protocol error" in text:
             self.close()
         # A reply is of a script that was not run, or ended before it wrote anything.
         silent = isinstance(error, redis.TimeoutError | TimeoutError)

@@ -44,7 +44,7 @@ _WORDS = {
     "max number of clients": Meaning.OUTAGE,
     "invalid DB index": Meaning.REFUSED,
     "DB index is out of range": Meaning.REFUSED,
-    "invalid bulk length": Meaning.REFUSED,  # proto-max-bulk-len
+    "invalid bulk length": Meaning.OUTAGE,  # proto-max-bulk-len: the connection ends, and who sent it looks why
     "WAITAOF cannot be used": Meaning.REFUSED,  # without an append-only file
     "last possible ID": Meaning.REFUSED,
 }

@@ -71,8 +71,6 @@ class SinkSettings:
     group_id: str
     connection: Connection
     stream: Stream
-    stops_when_rolled_back: bool = False
-    """Whether a person decides after a failover that lost rows; else they are delivered again."""
     refuse_existing_data: bool = False
     adopt: Owner | None = None
     dead_letter: LetterService | None = None

@@ -16,6 +16,13 @@ _LEAST_WITH_FSYNC = (7, 2)
 def check_server(client: Client, settings: SinkSettings) -> None:
     """Raises SinkPipelineError: SinkRefused, SinkUnreachable."""
     info = client.info()
+    if info.get("loading", "0") != "0":
+        # Until then it says that it has no append-only file.
+        raise SinkPipelineError(
+            Reason.SINK_UNREACHABLE,
+            f"Redis at {settings.connection.server} has started, and reads what it has kept",
+            "nothing: it is waited for",
+        )
     for fact, remedy in _faults(client, info, settings):
         raise SinkPipelineError(Reason.SINK_REFUSED, f"Redis at {settings.connection.server} {fact}", remedy)
     _check_adding(client, settings)

@@ -49,11 +49,6 @@ class RedisTarget:
         found = self._look()
         return found[0].decode() if found else None
 
-    def counter(self) -> int | None:
-        """How many entries it ever had: it goes back only with the server."""
-        found = self._look()
-        return int(found[2]) if found else None
-
     def create(self) -> Creation:
         found = self._known(make=True)
         # What was made by a request without an answer is described by the next one, as somebody else's.

@@ -1,0 +1,138 @@
+"""Dead letters of a Redis stream, on a real broker: redriven once; and what is seen while nobody runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from servers.local_kafka import LocalKafka
+from servers.redis import LocalRedis
+from sinkpipeline.cli.main import cli
+from sinkpipeline.core.batch import OffsetRange
+from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.redrive import Letter, Wanted
+from sinkpipeline.kafka.redrive import Summary
+from sinkpipeline.kinds import Clients, redrive_of
+from sinkpipeline.kinds.looking import inspect, preflight, purify
+from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.delivery import SinkDelivery
+from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.removal import SinkRemoval
+from sinkpipeline.sinks.starting import SinkStarter
+from sinkpipeline.sinks.worker import Worker
+from support.app.command import manifest
+from support.kafka import topics
+from support.resource.redis import stream
+from support.sink.redis_letters import COUNT, LetteredRedis
+from support.sink.redis_sink import batch, of_offsets
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def sink(kafka: LocalKafka, valkey: LocalRedis) -> Iterator[LetteredRedis]:
+    found = LetteredRedis(valkey.address, servers=kafka.bootstrap_servers, stem=topics.unique("redis"))
+    found.produce()
+    yield found
+    found.close()
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """A transform; it pickles, as a class of a module."""
+
+    def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
+        [partition] = {each.letter.record.partition for each in letters}
+        found = batch(partition, range(COUNT))
+        rows = [found.values[each.letter.record.offset] for each in letters]
+        return replace(
+            found,
+            offsets=[each.id.offset for each in letters],
+            values=rows,
+            keys=[None] * len(rows),
+            timestamps=[0] * len(rows),
+        )
+
+
+def rows(bad: Sequence[int]) -> Any:
+    """Rows of which these have no field."""
+    return lambda partition, offsets: batch(partition, offsets, bad)
+
+
+def test_letters_are_redriven_once(sink: LetteredRedis) -> None:
+    driver = sink.driver(COUNT, rows((1, 2, 7)))
+    driver.drain()
+    assert [each.record.offset for each in sink.letters()] == [1, 2, 7]
+    assert {each.verdict.error_class for each in sink.letters()} == {ErrorClass.RECORD_REFUSED}
+    assert sink.counted().total() == COUNT - 3
+    for expected in (Summary(delivered=3), Summary()):
+        with closing(redrive_of(sink.settings, Wanted(sinks=frozenset({sink.settings.id})))) as redrive:
+            redrive.transform = Repaired()
+            survey = redrive.survey()
+            assert survey is not None
+            assert list(redrive.forecast(survey)) == []
+            assert redrive.carry_out(survey) == expected
+    assert sink.counted() == Counter((0, each) for each in range(COUNT))
+    cells = sink.run("HKEYS", sink.stream.progress)
+    assert not [each for each in cells if b"/d/" in each], "the cells of letters are gone"
+    assert driver.dead == 3
+
+
+def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
+    sink: LetteredRedis, valkey: LocalRedis, tmp_path: Path
+) -> None:
+    name = topics.unique("seen")
+    wanted = stream(key=name, servers=valkey.address)
+    path = tmp_path / "sinkpipeline.yaml"
+    path.write_text(yaml.safe_dump(manifest(sink.servers, name, [sink.at.topic], sinks=[wanted])))
+    [settings] = resolve_sinks(parse_manifest(yaml.safe_load(path.read_text())), None)
+
+    def call(*arguments: str) -> Any:
+        return CliRunner().invoke(cli, [*arguments, "-f", str(path)])
+
+    def deliver() -> None:
+        worker = Worker()
+        with Clients() as clients:
+            starter = SinkStarter(ports=clients.ports(settings))
+            delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
+            [begin] = [state.next for state in delivery.frontier.values()]
+            plan = delivery.begin({sink.at: OffsetRange(begin, COUNT)})
+            writer = ExactlyOnceWriter(plan, sink.at, worker)
+            writer.write(of_offsets(sink.at, range(begin, COUNT)))
+            writer.finish()
+            delivery.end(plan, [writer.receipt()])
+        for kept in worker._shared.values():
+            kept.close()
+
+    assert preflight([settings]) == ()
+    [finding] = purify([settings])
+    assert finding.plan == "starts for the first time, creates the data stream"
+    assert sink.run("KEYS", f"*{name}*") == [], "a look leaves nothing behind"
+    deliver()
+    [finding] = purify([settings])
+    assert finding.plan == "resumes from its progress, creates nothing"
+    assert "once a second" in "".join(finding.warnings)
+    [line] = json.loads(call("progress", "-o", "json").stdout)
+    assert (line["next"], line["lag"], line["rows"]) == (COUNT, 0, COUNT)
+    assert (line["guarantee"], line["durability"]) == ("ExactlyOnce", "AsHeldBySink")
+    report = inspect(settings, None)
+    assert report.progress is not None
+    assert (report.error, report.lag, report.progress.rows) == (None, 0, COUNT)
+    done = call("reset", "--sink", "copy", "--to", "earliest", "--yes")
+    assert done.exit_code == 0, done.output
+    deliver()
+    assert sink.run("XLEN", name) == 2 * COUNT
+    with Clients() as clients:
+        assert SinkRemoval(ports=clients.ports(settings)).carry_out() is None, "its stream does not stay"
+    assert sink.run("EXISTS", name) == 0
