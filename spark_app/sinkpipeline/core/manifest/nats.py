@@ -15,7 +15,7 @@ from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse_repea
 DEFAULT_PROGRESS_SUBJECT = "_sinkpipeline"
 MAX_SUBJECTS = 64
 MAX_REPLICAS = 5
-_MAX_BYTES = 2**62
+_MAX_BYTES = 2**50
 
 
 def _servers(text: str) -> str:
