@@ -69,6 +69,8 @@ class SqlProxy:
 
     def close(self) -> None:
         self._server.shutdown()
+        # First: what is held must not pass now.
+        self.cut()
         self.heal()
         self.cut()
         self._server.server_close()
