@@ -32,9 +32,10 @@ from sinkpipeline.core.records import Row
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.kafka.kind import KafkaKind, KafkaPorts
 from sinkpipeline.kafka.ledger import KafkaLedger
-from sinkpipeline.kafka.session import letters_of, settings_of
+from sinkpipeline.kafka.session import letters_of
 from sinkpipeline.kafka.settings import SinkSettings
 from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
 
 T = TypeVar("T")
@@ -257,7 +258,7 @@ class ModelClaim(CellClaim):
     """As PostgreSQL's: of the place and of the target of the start."""
 
     def __init__(self, plan: BatchPlan, partition: SourcePartition, store: Store) -> None:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         cells = ModelCells(store, settings, plan.data_topic_id)
         super().__init__(cells, settings.id, plan.run, partition, _Letters(cells))  # type: ignore[arg-type]
         self._topics = {settings.data.name: plan.data_topic_id, settings.progress.name: plan.progress_topic_id}

@@ -21,7 +21,6 @@ from sinkpipeline.kafka.session import (
     KafkaSender,
     letters_of,
     producer_properties,
-    settings_of,
     shared_admin,
 )
 from sinkpipeline.kafka.settings import SinkSettings
@@ -30,6 +29,7 @@ from sinkpipeline.kafka.source.source import KafkaSource
 from sinkpipeline.kafka.target import KafkaTarget
 from sinkpipeline.kafka.views import read_limits
 from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
 
 
@@ -43,22 +43,22 @@ class KafkaKind:
         return KafkaSender(plan, worker)
 
     def letter_box(self, plan: BatchPlan, worker: Worker) -> KafkaLetterBox:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         return KafkaLetterBox(settings.connection, letters_of(settings), worker)
 
     def reader(self, plan: BatchPlan, partition: SourcePartition) -> SourceReader:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         return SourceReader(settings.source.connection, settings.group_id, partition)
 
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         admin = shared_admin(worker, settings.connection)
         data = read_data_limits(admin, settings.data)
         return data, None if settings.dead_letter is None else read_limits(admin, letters_of(settings).topic.name)
 
     def fits_at_once(self, plan: BatchPlan) -> bool:
         """Whether no topic takes less at once than what the client sends at once."""
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         at_once = int(settings.properties.get("batch.size", CLIENT_BATCH_BYTES))
         limits = [plan.data_limits] if settings.dead_letter is None else [plan.data_limits, plan.letter_limits]
         return all(at_once <= each.message_bytes for each in limits)

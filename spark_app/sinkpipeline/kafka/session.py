@@ -24,14 +24,8 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
-
-
-def settings_of(plan: BatchPlan) -> SinkSettings:
-    """A plan of this kind has this kind's settings."""
-    if not isinstance(plan.settings, SinkSettings):
-        raise TypeError(f"settings of another kind: {type(plan.settings).__name__}")
-    return plan.settings
 
 
 def letters_of(settings: SinkSettings) -> DeadLetterSettings:
@@ -45,7 +39,7 @@ def producer_properties(plan: BatchPlan) -> dict[str, str]:
 
     Then no batch of several records may be larger than what the other topic takes.
     """
-    settings, data = settings_of(plan), plan.data_limits
+    settings, data = settings_of(plan, SinkSettings), plan.data_limits
     properties = dict(settings.properties)
     if settings.dead_letter is None and not data.parts:
         return {**properties, "message.max.bytes": str(data.message_bytes)}
@@ -122,7 +116,7 @@ class KafkaClaim:
         self, plan: BatchPlan, partition: SourcePartition, worker: Worker, properties: Mapping[str, str]
     ) -> None:
         self._plan = plan
-        self._settings = settings_of(plan)
+        self._settings = settings_of(plan, SinkSettings)
         self._partition = partition
         self._worker = worker
         self._properties = properties
@@ -175,7 +169,7 @@ class KafkaSender:
     """An idempotent producer, and where its rows go."""
 
     def __init__(self, plan: BatchPlan, worker: Worker) -> None:
-        self._settings = settings_of(plan)
+        self._settings = settings_of(plan, SinkSettings)
         self._worker = worker
         connection, properties = self._settings.connection, producer_properties(plan)
         self._key: Hashable = ("rows", connection, tuple(sorted(properties.items())))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
@@ -18,32 +17,14 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA, KafkaPorts
 from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
+from sinkpipeline.kinds.cells import cell_ports, loaded
 from sinkpipeline.kinds.later import LaterPorts
-from sinkpipeline.kinds.resolve import CellSettings, SinkSettings, letters_of
-from sinkpipeline.nats.settings import SinkSettings as NatsSettings
-from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
+from sinkpipeline.kinds.resolve import SinkSettings, letters_of
 from sinkpipeline.sinks.contract import SinkKind
-
-if TYPE_CHECKING:
-    from sinkpipeline.nats.kind import NatsPorts
-    from sinkpipeline.postgresql.kind import PostgresqlPorts
-    from sinkpipeline.redis_streams.kind import RedisPorts
 
 
 def kind_of(settings: SinkSettings) -> SinkKind:
-    if isinstance(settings, KafkaSettings):
-        return KAFKA
-    if isinstance(settings, NatsSettings):
-        from sinkpipeline.nats.kind import NATS  # noqa: PLC0415 - as in `streams`
-
-        return NATS
-    if isinstance(settings, RedisSettings):
-        from sinkpipeline.redis_streams.kind import REDIS  # noqa: PLC0415 - as in `redis_streams`
-
-        return REDIS
-    from sinkpipeline.postgresql.kind import POSTGRESQL  # noqa: PLC0415 - as in `tables`
-
-    return POSTGRESQL
+    return KAFKA if isinstance(settings, KafkaSettings) else loaded(settings).kind
 
 
 def kafka_alone(settings: SinkSettings, what: str) -> KafkaSettings:
@@ -76,13 +57,9 @@ def redrive_of(settings: SinkSettings, wanted: Wanted, rate: float | None = None
         raise ValueError(f"{settings.id} has no dead letters")
     if isinstance(settings, KafkaSettings):
         return Redrive(settings=seen, wanted=wanted, rate=rate)
-    from sinkpipeline.kinds import redriving  # noqa: PLC0415 - as in `tables`
+    from sinkpipeline.kinds import redriving  # noqa: PLC0415 - only who redrives loads what does it
 
-    if isinstance(settings, NatsSettings):
-        return redriving.of_stream(settings, seen, wanted, rate)
-    if isinstance(settings, RedisSettings):
-        return redriving.of_redis(settings, seen, wanted, rate)
-    return redriving.of_table(settings, seen, wanted, rate)
+    return redriving.of_cells(settings, seen, wanted, rate)
 
 
 class Clients:
@@ -115,35 +92,18 @@ class Clients:
         """What the protocol works with. One client serves source and sink where they are one connection."""
         source_admin = self.admin(settings.source.connection)
         if not isinstance(settings, KafkaSettings):
-            found = _of_cells(settings, source_admin, self._claims)
+            found = cell_ports(settings, source_admin, self._claims)
             with self._lock:
                 self._sessions.enter_context(closing(found.client))
             return found
         return KafkaPorts(settings, source_admin, self.admin(settings.connection), self._claims)
 
 
-def _of_cells(
-    settings: CellSettings, admin: Admin, claims: Claims | None = None
-) -> NatsPorts | PostgresqlPorts | RedisPorts:
-    """Of a sink that keeps its progress beside its rows. It has a client of its own."""
-    if isinstance(settings, NatsSettings):
-        from sinkpipeline.kinds import streams  # noqa: PLC0415 - as it says
-
-        return streams.ports(settings, admin, claims)
-    if isinstance(settings, RedisSettings):
-        from sinkpipeline.kinds import redis_streams  # noqa: PLC0415 - as it says
-
-        return redis_streams.ports(settings, admin, claims)
-    from sinkpipeline.kinds import tables  # noqa: PLC0415 - as it says
-
-    return tables.ports(settings, admin, claims)
-
-
 @contextmanager
 def opened(settings: SinkSettings, admin: Admin) -> Iterator[Ports]:
     """Likewise, by a client that somebody else may use too, and that is asked for source and sink alike."""
     if not isinstance(settings, KafkaSettings):
-        found = _of_cells(settings, admin)
+        found = cell_ports(settings, admin)
         with closing(found.client):
             yield found
     else:

@@ -13,9 +13,8 @@ from sinkpipeline.kafka import purify as kafka
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
-from sinkpipeline.kinds.resolve import CellSettings, SinkSettings
-from sinkpipeline.nats.settings import SinkSettings as NatsSettings
-from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
+from sinkpipeline.kinds import looking_at_cells
+from sinkpipeline.kinds.resolve import SinkSettings
 
 
 def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
@@ -34,7 +33,7 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
     for sink in sinks:
         if not isinstance(sink, KafkaSettings):
             try:
-                _check_reached(sink)
+                looking_at_cells.check_reached(sink)
             except SinkPipelineError as error:
                 unreached[sink.id.sink] = error
     if len(unreached) == len(sinks):
@@ -47,55 +46,9 @@ def purify(sinks: Sequence[SinkSettings]) -> Iterator[Finding]:
     of_topics = {each.sink: each for each in kafka.purify(sink for sink in sinks if isinstance(sink, KafkaSettings))}
     for sink in sinks:
         if not isinstance(sink, KafkaSettings):
-            yield _purified(sink)
+            yield looking_at_cells.purify(sink)
         else:
             yield of_topics[sink.id]
-
-
-def _check_reached(sink: CellSettings) -> None:
-    if isinstance(sink, NatsSettings):
-        from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
-
-        looking_at_streams.check_reached(sink)
-    elif isinstance(sink, RedisSettings):
-        from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
-
-        looking_at_redis.check_reached(sink)
-    else:
-        from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
-
-        looking_at_tables.check_reached(sink)
-
-
-def _purified(sink: CellSettings) -> Finding:
-    try:
-        if isinstance(sink, NatsSettings):
-            from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
-
-            return looking_at_streams.purify(sink)
-        if isinstance(sink, RedisSettings):
-            from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
-
-            return looking_at_redis.purify(sink)
-        from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
-
-        return looking_at_tables.purify(sink)
-    except SinkPipelineError as error:
-        return Finding(sink.id, None, error, called=sink.data.called)
-
-
-def _seen(sink: CellSettings, source_admin: Admin) -> inspection.Seen:
-    if isinstance(sink, NatsSettings):
-        from sinkpipeline.kinds import looking_at_streams  # noqa: PLC0415 - as it says
-
-        return looking_at_streams.seen(sink, source_admin)
-    if isinstance(sink, RedisSettings):
-        from sinkpipeline.kinds import looking_at_redis  # noqa: PLC0415 - as it says
-
-        return looking_at_redis.seen(sink, source_admin)
-    from sinkpipeline.kinds import looking_at_tables  # noqa: PLC0415 - as it says
-
-    return looking_at_tables.seen(sink, source_admin)
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:
@@ -109,7 +62,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
     if isinstance(sink, KafkaSettings):
         return inspection.inspect(sink, memory, admin_of)
     source_admin = admin_of(sink.source.connection)
-    return inspection.inspected(sink, memory, lambda: _seen(sink, source_admin), source_admin)
+    return inspection.inspected(sink, memory, lambda: looking_at_cells.seen(sink, source_admin), source_admin)
 
 
 def cluster_of(sink: SinkSettings) -> Connection:

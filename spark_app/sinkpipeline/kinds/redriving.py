@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import override
 
-from sinkpipeline.cells.ledger import CellLedger
+from sinkpipeline.cells.kind import CellPorts
 from sinkpipeline.cells.lettered import Fates, LetteredRecords
 from sinkpipeline.cells.letters import encode_count
 from sinkpipeline.cells.redriving import RedriveSession, Settled, take
@@ -26,7 +26,7 @@ from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
 from sinkpipeline.core.limits import UNKNOWN
 from sinkpipeline.core.lost_topics import data_topic_lost
-from sinkpipeline.core.ports import Letters, Target
+from sinkpipeline.core.ports import Letters
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.redrive import (
     MOST_LETTERS,
@@ -47,102 +47,49 @@ from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Destination, Doubt, RedriveWriter
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kafka.views import limits_of
-from sinkpipeline.kinds import redis_streams, streams, tables
-from sinkpipeline.nats.kind import NatsPorts
-from sinkpipeline.nats.settings import SinkSettings as NatsSettings
+from sinkpipeline.kinds.cells import cell_ports
+from sinkpipeline.kinds.resolve import CellSettings
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
-from sinkpipeline.redis_streams.kind import RedisPorts
-from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.letters import LettersElsewhere
 
 
-class CellKind(Protocol):
-    """Ports of a kind whose progress stands in cells."""
-
-    @property
-    def settings(self) -> Any: ...
-
-    @property
-    def kind(self) -> Any: ...
-
-    @property
-    def target(self) -> Target: ...
-
-    @property
-    def ledger(self) -> CellLedger: ...
-
-    def row_cells(self, target: str) -> Cells:
-        """Those of the ledger, which commit rows too, into the target with this id."""
-
-    def check_redrive(self) -> None:
-        """That a redrive may do what a run does not.
-
-        Raises:
-            SinkPipelineError: SinkRefused, SinkUnreachable.
-        """
-
-
-def of_table(settings: PostgresqlSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
+def of_cells(settings: CellSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
     """`seen`: the sink as its dead letters are read."""
-    ports = tables.ports(settings, Admin(seen.connection))
-    upsert = settings.table.upsert
+    ports = cell_ports(settings, Admin(seen.connection))
+    return CellRedrive(
+        settings=seen,
+        wanted=wanted,
+        rate=rate,
+        destination=Destination(
+            Outcome.DELIVERED,
+            lambda meta: meta.data,
+            lambda name, what: data_topic_lost(name, what, settings.data.called),
+        ),
+        ports=ports,
+        warnings=_warnings(settings),
+        release=ports.client.close,
+    )
+
+
+def _warnings(settings: CellSettings) -> tuple[str, ...]:
+    """What a person should know before."""
+    upsert = settings.table.upsert if isinstance(settings, PostgresqlSettings) else None
+    if upsert is None or upsert.order_type is not None:
+        return ()
     overwrites = (
-        f"{settings.table.label} is merged without orderBy: a letter's row replaces the row with its key, or deletes "
+        f"{settings.data.name} is merged without orderBy: a letter's row replaces the row with its key, or deletes "
         "it, even if the row in the table is newer"
     )
-    return CellRedrive(
-        settings=seen,
-        wanted=wanted,
-        rate=rate,
-        destination=Destination(
-            Outcome.DELIVERED,
-            lambda meta: meta.data,
-            lambda name, what: data_topic_lost(name, what, settings.data.called),
-        ),
-        ports=ports,
-        warnings=(overwrites,) if upsert is not None and upsert.order_type is None else (),
-        release=ports.client.close,
-    )
-
-
-def of_stream(settings: NatsSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
-    """Likewise."""
-    return _of_cells(settings, seen, wanted, rate, streams.ports(settings, Admin(seen.connection)))
-
-
-def of_redis(settings: RedisSettings, seen: KafkaSettings, wanted: Wanted, rate: float | None) -> Redrive:
-    """Likewise."""
-    return _of_cells(settings, seen, wanted, rate, redis_streams.ports(settings, Admin(seen.connection)))
-
-
-def _of_cells(
-    settings: NatsSettings | RedisSettings,
-    seen: KafkaSettings,
-    wanted: Wanted,
-    rate: float | None,
-    ports: NatsPorts | RedisPorts,
-) -> Redrive:
-    return CellRedrive(
-        settings=seen,
-        wanted=wanted,
-        rate=rate,
-        destination=Destination(
-            Outcome.DELIVERED,
-            lambda meta: meta.data,
-            lambda name, what: data_topic_lost(name, what, settings.data.called),
-        ),
-        ports=ports,
-        release=ports.client.close,
-    )
+    return (overwrites,)
 
 
 @dataclass(kw_only=True)
 class CellRedrive(Redrive):
     """One redrive of one such sink's letters."""
 
-    ports: CellKind
+    ports: CellPorts[Any, Any]
     warnings: tuple[str, ...] = ()
     """What a person should know before."""
     release: Callable[[], None] = lambda: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from sinkpipeline.cells.given import Given
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
@@ -52,49 +53,27 @@ def _resolved(
 ) -> SinkSettings:
     if sink.kafka is not None:
         return kafka.resolve_sink(pipeline, sink, sink.kafka, at, owner=owner, source=source, secrets_dir=secrets_dir)
+    of = sink.nats or sink.postgresql or sink.redis
+    if of is None:
+        raise ValueError("the manifest's types let no sink through that is of no kind")
     id_, group_id = SinkId(pipeline.identity, sink.name), f"{source.group_id_prefix}.{sink.name}"
     wanted = kafka.resolve_dead_letter(sink.dead_letter)
-    letters = None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted)
-    if sink.nats is not None:
-        auth = sink.nats.auth
-        return nats.resolve_sink(
-            sink,
-            sink.nats,
-            id=id_,
-            owner=owner,
-            source=source,
-            group_id=group_id,
-            tls=None if auth is None else kafka.resolve_tls(auth.tls, secrets_dir),
-            secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
-            dead_letter=letters,
-        )
-    if sink.redis is not None:
-        of = sink.redis.auth
-        return redis_streams.resolve_sink(
-            sink,
-            sink.redis,
-            id=id_,
-            owner=owner,
-            source=source,
-            group_id=group_id,
-            tls=None if of is None else kafka.resolve_tls(of.tls, secrets_dir),
-            secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
-            dead_letter=letters,
-        )
-    if sink.postgresql is None:
-        raise ValueError("the manifest's types let no sink through that is of no kind")
-    return postgresql.resolve_sink(
-        sink,
-        sink.postgresql,
+    given = Given(
         id=id_,
         owner=owner,
         source=source,
         group_id=group_id,
-        tls=kafka.resolve_tls(sink.postgresql.auth.tls, secrets_dir),
+        refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
+        dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
+        tls=None if of.auth is None else kafka.resolve_tls(of.auth.tls, secrets_dir),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
-        dead_letter=letters,
-        follows=pipeline.spec.decode.format is manifest.DecodeFormat.DEBEZIUM,
     )
+    if isinstance(of, manifest.NatsSink):
+        return nats.resolve_sink(of, given)
+    if isinstance(of, manifest.RedisSink):
+        return redis_streams.resolve_sink(of, given)
+    follows = pipeline.spec.decode.format is manifest.DecodeFormat.DEBEZIUM
+    return postgresql.resolve_sink(of, given, follows=follows)
 
 
 def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:

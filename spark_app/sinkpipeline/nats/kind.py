@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
+from typing_extensions import override
+
+from sinkpipeline.cells.kind import CellPorts, KindOfCells
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import LetterTarget, Source
-from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.nats.cells import MOST_MESSAGES, NatsCells
 from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.ledger import NatsLedger
@@ -19,37 +19,24 @@ from sinkpipeline.nats.settings import SinkSettings
 from sinkpipeline.nats.stream import check_stream, reading
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
 from sinkpipeline.sinks.contract import BatchPlan
-from sinkpipeline.sinks.letters import LettersElsewhere
+from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
 
 _MOST_BYTES = 16 * 1024 * 1024
 """A server holds an open batch in its memory."""
 
 
-def settings_of(plan: BatchPlan) -> SinkSettings:
-    """A plan of this kind has this kind's settings."""
-    if not isinstance(plan.settings, SinkSettings):
-        raise TypeError(f"settings of another kind: {type(plan.settings).__name__}")
-    return plan.settings
-
-
-class NatsKind(LettersElsewhere):
+class NatsKind(KindOfCells):
     """A `SinkKind`."""
 
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> NatsClaim:  # noqa: ARG002
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         client = worker.shared(("nats", settings.connection), lambda: Client(settings.connection))
         letters = self.letters_of(plan, partition, worker)
         return NatsClaim(settings, plan.data_topic_id, plan.run, partition, client, letters)
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
-        raise NotImplementedError("AtLeastOnce is not served for this kind")
-
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         return STREAM_LIMITS, self.limits_of_letters(plan, worker)
-
-    def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
-        return False
 
     def cuts(self) -> CutPolicy:
         """One message of a batch is the cell, and a dead letter is one too."""
@@ -62,22 +49,15 @@ class NatsKind(LettersElsewhere):
 NATS = NatsKind()
 
 
-@dataclass
-class NatsPorts:
+class NatsPorts(CellPorts[SinkSettings, Client]):
     """One NATS sink; of one thread at a time."""
 
-    settings: SinkSettings
-    source: Source
-    source_ids: Callable[[Collection[str]], Mapping[str, str | None]]
-    """Of topics of the source, as they are now."""
-    client: Client
-    letters: LetterTarget | None = None
-    """Where dead letters go."""
-
     @property
+    @override
     def kind(self) -> NatsKind:
         return NATS
 
+    @override
     def row_cells(self, target: str) -> NatsCells:
         """Those of the ledger, which commit rows too; `target`: the id of the stream.
 
@@ -92,19 +72,19 @@ class NatsPorts:
         place = row_place(settings, found, size)
         return NatsCells(self.client, settings.stream.name, settings.progress_subject, place)
 
-    def check_redrive(self) -> None:
-        """What a redrive does, a run does too."""
-
     @property
+    @override
     def target(self) -> NatsStream:
         return NatsStream(self.settings, self.client, self.letters)
 
     @property
+    @override
     def ledger(self) -> NatsLedger:
         settings = self.settings
         cells = NatsCells(self.client, settings.stream.name, settings.progress_subject)
         return NatsLedger(cells, settings.id, self.target)
 
+    @override
     def ids(self, topics: Collection[str]) -> Ids:
         """A limit that takes progress away, and that somebody has set since, is refused before it does."""
         found = self.target.info()
@@ -112,6 +92,3 @@ class NatsPorts:
             check_stream(found, self.settings)
         there = None if found is None else found.id
         return Ids(self.source_ids(topics), there, there)
-
-    def renew_clients(self) -> None:
-        self.client.close()

@@ -22,17 +22,22 @@ def check_reached(sink: SinkSettings) -> None:
         client.connect()
 
 
-def look(ports: NatsPorts) -> tuple[Topic | None, Progress]:
-    """The stream, and the progress in it.
+def check_names(ports: NatsPorts) -> None:
+    """Raises SinkPipelineError: ManifestInvalid."""
+    ports.target.check_names()
+
+
+def look(ports: NatsPorts) -> tuple[Topic | None, Topic | None, Progress]:
+    """The stream, which is the place of the progress too, and what is in it.
 
     Raises:
         SinkPipelineError: SinkUnreachable, SinkRefused, ...
     """
     found = ports.target.describe({})
-    return found, Progress() if found is None else ports.ledger.decide(found)
+    return found, found, Progress() if found is None else ports.ledger.decide(found)
 
 
-def check_rights(ports: NatsPorts) -> None:
+def check_rights(ports: NatsPorts, _data: Topic | None = None, _place: Topic | None = None) -> None:
     """That a start and its commits may do all that they do, and would be stored as they should be.
 
     Raises:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from sinkpipeline.cells.kind import LetteredTarget
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
 from sinkpipeline.core.topics import Topic
@@ -27,7 +28,7 @@ _OVERLAPS = 10065
 
 
 @dataclass(frozen=True)
-class NatsStream:
+class NatsStream(LetteredTarget):
     """The stream of one sink: its target, and the place of its progress."""
 
     settings: SinkSettings
@@ -132,11 +133,6 @@ class NatsStream:
             return self.client.as_error(error)
         return SinkPipelineError(Reason.TOPIC_CREATION_FAILED, f"stream {self.name} was not created: {error}", remedy)
 
-    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
-        if self.letters is None:
-            return Letters(topic=None, limits=UNKNOWN, drift=())
-        return self.letters.prepare(source)
-
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - they are one stream
         if self.letters is not None:
             self.letters.take(letters)
@@ -160,9 +156,6 @@ class NatsStream:
 
     def limits(self) -> TopicLimits | None:
         return None if self.id() is None else STREAM_LIMITS
-
-    def letter_limits(self) -> TopicLimits | None:
-        return None if self.letters is None else self.letters.limits()
 
     def durability(self) -> Durability | None:
         """A server acknowledges before its disk has it, and nobody can ask how long that takes (sync_interval)."""

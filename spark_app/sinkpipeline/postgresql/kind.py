@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from typing_extensions import override
 
+from sinkpipeline.cells.kind import CellPorts, KindOfCells
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.session import CellClaim
 from sinkpipeline.core.cuts import CutPolicy
@@ -14,23 +14,15 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import LetterTarget, Source
-from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.postgresql.cells import PostgresqlCells
 from sinkpipeline.postgresql.client import NO_PARTITION, Client
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.postgresql.target import TABLE_LIMITS, PostgresqlPlace, PostgresqlTarget, oid_of
 from sinkpipeline.sinks.contract import BatchPlan
-from sinkpipeline.sinks.letters import LettersElsewhere, SentLetters
+from sinkpipeline.sinks.letters import SentLetters
+from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
-
-
-def settings_of(plan: BatchPlan) -> SinkSettings:
-    """A plan of this kind has this kind's settings."""
-    if not isinstance(plan.settings, SinkSettings):
-        raise TypeError(f"settings of another kind: {type(plan.settings).__name__}")
-    return plan.settings
 
 
 class PostgresqlClaim(CellClaim):
@@ -44,7 +36,7 @@ class PostgresqlClaim(CellClaim):
         cells: PostgresqlCells,
         letters: SentLetters | None,
     ) -> None:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         super().__init__(cells, settings.id, plan.run, partition, letters)
         self._ids = {
             settings.table.label: (PostgresqlTarget(settings, client).id, plan.data_topic_id),
@@ -65,28 +57,22 @@ class PostgresqlClaim(CellClaim):
         super()._check()
 
 
-class PostgresqlKind(LettersElsewhere):
+class PostgresqlKind(KindOfCells):
     """A `SinkKind`."""
 
     def claim(
         self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True
     ) -> PostgresqlClaim:
-        settings = settings_of(plan)
+        settings = settings_of(plan, SinkSettings)
         client = worker.shared(("postgresql", settings.connection), lambda: Client(settings.connection))
         statements = TableStatements(settings.table, settings.progress_schema, oid_of(plan.data_topic_id))
         places = CellStatements(settings.progress_schema)
         cells = PostgresqlCells(client, places, statements if rows else None, plan.store)
         return PostgresqlClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
-        raise NotImplementedError("AtLeastOnce is not served for this kind")
-
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         """Nobody configures what a table takes."""
         return TABLE_LIMITS, self.limits_of_letters(plan, worker)
-
-    def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
-        return False
 
     def cuts(self) -> CutPolicy:
         """Rows of an `Upsert` stay locked until the commit, and others wait for them no longer than LOCK_TIMEOUT_MS."""
@@ -102,28 +88,22 @@ class PostgresqlKind(LettersElsewhere):
 POSTGRESQL = PostgresqlKind()
 
 
-@dataclass
-class PostgresqlPorts:
+class PostgresqlPorts(CellPorts[SinkSettings, Client]):
     """One PostgreSQL sink; of one thread at a time."""
 
-    settings: SinkSettings
-    source: Source
-    source_ids: Callable[[Collection[str]], Mapping[str, str | None]]
-    """Of topics of the source, as they are now."""
-    client: Client
-    letters: LetterTarget | None = None
-    """Where dead letters go."""
-
     @property
+    @override
     def kind(self) -> PostgresqlKind:
         return POSTGRESQL
 
+    @override
     def row_cells(self, target: str) -> PostgresqlCells:
         """Those of the ledger, which commit rows too; `target`: the id of the table."""
         settings = self.settings
         statements = TableStatements(settings.table, settings.progress_schema, oid_of(target))
         return PostgresqlCells(self.client, CellStatements(settings.progress_schema), statements)
 
+    @override
     def check_redrive(self) -> None:
         """That a redrive may do what a run does not: remove the cells of letters.
 
@@ -134,18 +114,18 @@ class PostgresqlPorts:
             work.rows(CellStatements(self.settings.progress_schema).redrive_check)
 
     @property
+    @override
     def target(self) -> PostgresqlTarget:
         return PostgresqlTarget(self.settings, self.client, self.letters)
 
     @property
+    @override
     def ledger(self) -> CellLedger:
         schema = self.settings.progress_schema
         cells = PostgresqlCells(self.client, CellStatements(schema))
         return CellLedger(cells, self.settings.id, PostgresqlPlace(schema, self.client))
 
+    @override
     def ids(self, topics: Collection[str]) -> Ids:
         place = PostgresqlPlace(self.settings.progress_schema, self.client)
         return Ids(self.source_ids(topics), self.target.kept_id(), place.kept_id())
-
-    def renew_clients(self) -> None:
-        self.client.close()

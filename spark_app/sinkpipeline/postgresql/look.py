@@ -43,12 +43,13 @@ def look(ports: PostgresqlPorts) -> tuple[Topic | None, Topic | None, Progress]:
     return data, place, Progress() if place is None else ledger.decide(place)
 
 
-def check_schemas(ports: PostgresqlPorts) -> None:
-    """That what is in them can be seen.
+def check_names(ports: PostgresqlPorts) -> None:
+    """And that what is in the schemas can be seen.
 
     Raises:
-        SinkPipelineError: SinkRefused, SinkUnreachable, ...
+        SinkPipelineError: ManifestInvalid, SinkRefused, SinkUnreachable, ...
     """
+    ports.target.check_names()
     settings = ports.settings
     with ports.client.reading() as work:
         for schema in (settings.table.schema, settings.progress_schema):

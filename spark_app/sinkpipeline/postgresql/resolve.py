@@ -2,69 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from sinkpipeline.cells.given import Given
 from sinkpipeline.core import manifest
-from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.tls import Tls
 from sinkpipeline.postgresql.settings import Column, Connection, SinkSettings, Table, Upsert
 
 ORDER_TYPE = "bigint"
 """Of what orders the changes of a key: a number, or the microseconds of a time."""
 
-SecretFile = Callable[[manifest.SecretRef], str]
-"""The path of a key of a Secret, which is there and can be read."""
 
-
-def resolve_sink(  # noqa: PLR0913 - from several places, as they are
-    sink: manifest.Sink,
-    of: manifest.PostgresqlSink,
-    *,
-    id: SinkId,  # noqa: A002 - as the settings call it
-    owner: Owner,
-    source: Any,
-    group_id: str,
-    tls: Tls | None,
-    secret_file: SecretFile,
-    dead_letter: Any,
-    follows: bool = False,
-) -> SinkSettings:
+def resolve_sink(of: manifest.PostgresqlSink, given: Given, *, follows: bool) -> SinkSettings:
     """The settings of one sink.
 
     Args:
-        sink: the manifest's.
-        of: what of it is PostgreSQL's.
-        id: of the sink.
-        owner: of its progress.
-        source: the source's own settings.
-        group_id: as which the source is read.
-        tls: its files, which are right.
-        secret_file: finds a Secret.
-        dead_letter: where its dead letters go.
+        of: the sink's part of the manifest.
+        given: what is not its kind's own.
         follows: whether records are changes of Debezium's, which may be without values that did not change.
 
     Raises:
         SinkPipelineError: SecretNotFound.
     """
-    password = of.auth.password_secret_ref
     return SinkSettings(
-        id=id,
-        owner=owner,
-        source=source,
-        group_id=group_id,
+        **given.of_every_kind,
         connection=Connection(
             servers=of.servers,
             database=of.database,
             user=of.auth.username,
-            password_file=None if password is None else secret_file(password),
-            tls=tls,
+            password_file=given.secret(of.auth.password_secret_ref),
+            tls=given.tls,
         ),
         table=_table(of, follows=follows),
         progress_schema=of.progress_schema,
-        refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
-        dead_letter=dead_letter,
     )
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from sinkpipeline.cells.kind import LetteredTarget
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, InDoubt, Letters, LetterTarget
 from sinkpipeline.core.topics import Topic
@@ -63,7 +64,7 @@ def oid_of(topic_id: str) -> str:
 
 
 @dataclass(frozen=True)
-class PostgresqlTarget:
+class PostgresqlTarget(LetteredTarget):
     """The table of one sink."""
 
     settings: SinkSettings
@@ -128,11 +129,6 @@ class PostgresqlTarget:
     def create(self) -> Creation:
         return _created(self.client, (self._statements.create,), lambda: self.describe({}))
 
-    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
-        if self.letters is None:
-            return Letters(topic=None, limits=UNKNOWN, drift=())
-        return self.letters.prepare(source)
-
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:
         """Every statement of a commit is tried on no row: what is missing is told at the start."""
         if self.letters is not None:
@@ -151,9 +147,6 @@ class PostgresqlTarget:
 
     def limits(self) -> TopicLimits | None:
         return None if self.id() is None else TABLE_LIMITS
-
-    def letter_limits(self) -> TopicLimits | None:
-        return None if self.letters is None else self.letters.limits()
 
     def durability(self) -> Durability | None:
         with self.client.reading() as work:

@@ -22,6 +22,11 @@ def check_reached(sink: SinkSettings) -> None:
         client.read("PING")
 
 
+def check_names(ports: RedisPorts) -> None:
+    """Raises SinkPipelineError: ManifestInvalid."""
+    ports.target.check_names()
+
+
 def look(ports: RedisPorts) -> tuple[Topic | None, Topic | None, Progress]:
     """The stream, the hash of the progress, and what is in it.
 
@@ -33,7 +38,7 @@ def look(ports: RedisPorts) -> tuple[Topic | None, Topic | None, Progress]:
     return data, place, Progress() if place is None else ledger.decide(place)
 
 
-def check_rights(ports: RedisPorts) -> None:
+def check_rights(ports: RedisPorts, _data: Topic | None = None, _place: Topic | None = None) -> None:
     """That a start may do what it does, and that the server keeps what it takes.
 
     Raises:

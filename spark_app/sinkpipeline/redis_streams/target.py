@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sinkpipeline.cells.kind import LetteredTarget
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
-from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, Letters, LetterTarget
 from sinkpipeline.core.topics import Topic
@@ -26,7 +27,7 @@ _ID = "id"
 
 
 @dataclass(frozen=True)
-class RedisTarget:
+class RedisTarget(LetteredTarget):
     """The stream of one sink. `gives_id`: whether one that has none is given one, as it is described."""
 
     settings: SinkSettings
@@ -54,11 +55,6 @@ class RedisTarget:
         # What was made by a request without an answer is described by the next one, as somebody else's.
         return Creation(topic=self._topic(found), is_ours=bool(found[3]))
 
-    def prepare_letters(self, source: Mapping[str, str]) -> Letters:
-        if self.letters is None:
-            return Letters(topic=None, limits=UNKNOWN, drift=())
-        return self.letters.prepare(source)
-
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:  # noqa: ARG002 - the server was looked at
         if self.letters is not None:
             self.letters.take(letters)
@@ -68,9 +64,6 @@ class RedisTarget:
 
     def limits(self) -> TopicLimits | None:
         return None if self.id() is None else STREAM_LIMITS
-
-    def letter_limits(self) -> TopicLimits | None:
-        return None if self.letters is None else self.letters.limits()
 
     def durability(self) -> Durability | None:
         return Durability.AS_HELD_BY_SINK
