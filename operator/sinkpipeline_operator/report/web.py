@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from typing_extensions import Self
-from waitress.server import create_server
 
+from sinkpipeline.serving import Serving
 from sinkpipeline_operator.report.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
@@ -35,21 +32,19 @@ class Web:
     def __init__(
         self, host: str, port: int, *, is_alive: Callable[[], str], is_ready: Callable[[], str], metrics: Metrics
     ) -> None:
-        logging.getLogger("waitress").setLevel(logging.CRITICAL)
         self._probes = {"/healthz": is_alive, "/readyz": is_ready}
         self._metrics = metrics
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family)
-        self.port: int = listener.getsockname()[1]
-        self._server = create_server(self._answer, sockets=[listener], threads=2, ident=None, connection_limit=64)
-        self._thread = threading.Thread(target=self._server.run, name="web", daemon=True)
-        self._thread.start()
+        self._serving = Serving(self._answer, host, port, name="web", threads=2, connection_limit=64)
+
+    @property
+    def port(self) -> int:
+        return self._serving.port
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()
+        self._serving.close()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

@@ -9,29 +9,26 @@ Requests have no body, headers of at most 8 KiB, and ten seconds to come in; 32 
 
 from __future__ import annotations
 
-import logging
 import socket
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self, override
-from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
-from waitress.server import BaseWSGIServer, TcpWSGIServer, create_server
+from waitress.server import BaseWSGIServer
 
 from sinkpipeline.cli.pod.bearer import Token
 from sinkpipeline.cli.pod.metrics import CONTENT_TYPE, Metrics
 from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.serving import Serving
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 REQUEST_S = 10
-_POLL_S = 0.5
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "threads": 2,
     "connection_limit": 32,
     "backlog": 32,
@@ -42,7 +39,6 @@ _SETTINGS = {
     "inbuf_overflow": 16 * 1024,
     # Never a temporary file: /status has its own limit.
     "outbuf_overflow": 1024 * 1024,
-    "ident": None,
     "expose_tracebacks": False,
     "log_untrusted_proxy_headers": False,
 }
@@ -135,22 +131,12 @@ class Service:
     """
 
     def __init__(self, vitals: Vitals, host: str, port: int, token_file: Path, *, open_metrics: bool = False) -> None:
-        token = Token(token_file)
-        logging.getLogger("waitress").setLevel(logging.CRITICAL)
-        self._sockets: dict[int, Any] = {}
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=32)
-        # One socket of one family: waitress would open one for every address of a name.
-        settings: dict[str, Any] = {**_SETTINGS, "sockets": [listener]}
-        server = create_server(_Application(vitals, token, open_metrics=open_metrics), map=self._sockets, **settings)
-        if not isinstance(server, TcpWSGIServer):
-            raise TypeError(type(server).__name__)
-        server.channel_class = _Channel
-        self._server = server
-        self.port: int = listener.getsockname()[1]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="service", daemon=True)
-        self._thread.start()
+        application = _Application(vitals, Token(token_file), open_metrics=open_metrics)
+        self._serving = Serving(application, host, port, name="service", channel=_Channel, **_SETTINGS)
+
+    @property
+    def port(self) -> int:
+        return self._serving.port
 
     def __enter__(self) -> Self:
         return self
@@ -160,16 +146,4 @@ class Service:
 
     def close(self) -> None:
         """Ends the service, and every connection."""
-        if self._over.is_set():
-            return
-        self._over.set()
-        self._server.pull_trigger()
-        self._thread.join(REQUEST_S)
-        # Not by the thread: it could close the trigger before it is pulled.
-        self._server.task_dispatcher.shutdown()
-        wasyncore.close_all(self._sockets, ignore_all=True)
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            # By poll(): select() takes no file descriptor above 1023, and a driver has many connections.
-            wasyncore.loop(timeout=_POLL_S, use_poll=True, map=self._sockets, count=1)
+        self._serving.close()
