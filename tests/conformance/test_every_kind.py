@@ -10,13 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from servers.local_kafka import LocalKafka
-from servers.nats import LocalNats
-from servers.postgresql import LocalPostgresql
-from servers.redis import LocalRedis
 from servers.sql_proxy import SqlProxy
 from sinkpipeline.core import troubles
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -46,6 +43,14 @@ SLOWLY = [
 """Where a server starts."""
 
 
+WORLDS_OF_CELLS = {
+    "nats": ("nats", NatsWorld),
+    "postgresql": ("postgresql", PostgresqlWorld),
+    "redis": ("valkey", RedisWorld),
+}
+"""By kind, the fixture that is its server, and its world."""
+
+
 @pytest.fixture
 def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
     """A server of the kind, behind a proxy."""
@@ -54,18 +59,11 @@ def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
             faulty = KEEPER.get("_faulty_kafka", faulty_kafka)
             stack.callback(faulty.heal)
             yield KafkaWorld(faulty, stack)
-        elif kind == "nats":
-            nats: LocalNats = request.getfixturevalue("nats")
-            proxy = stack.enter_context(SqlProxy(nats.port))
-            yield NatsWorld(nats, proxy, lambda: request.getfixturevalue("kafka"), stack)
-        elif kind == "redis":
-            valkey: LocalRedis = request.getfixturevalue("valkey")
-            proxy = stack.enter_context(SqlProxy(valkey.port))
-            yield RedisWorld(valkey, proxy, lambda: request.getfixturevalue("kafka"), stack)
         else:
-            server: LocalPostgresql = request.getfixturevalue("postgresql")
-            kafka: LocalKafka = request.getfixturevalue("kafka")
-            yield PostgresqlWorld(server, stack.enter_context(SqlProxy(server.port)), kafka, stack)
+            fixture, make = WORLDS_OF_CELLS[kind]
+            server: Any = request.getfixturevalue(fixture)
+            proxy = stack.enter_context(SqlProxy(server.port))
+            yield make(server, proxy, lambda: request.getfixturevalue("kafka"), stack)
 
 
 @pytest.fixture(autouse=True)

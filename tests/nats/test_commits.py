@@ -11,7 +11,8 @@ import pytest
 from servers.nats import LocalNats
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.sinks.contract import RowBatch
-from support.sink.nats_sink import P0, NatsSink, batch, messages
+from support.sink.cell_sink import P0
+from support.sink.nats_sink import NatsSink, batch, messages
 from support.sink.starts import refusal
 from support.waiting import wait_until
 

@@ -16,7 +16,8 @@ from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.nats import client
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.reset import SinkReset
-from support.sink.nats_sink import P0, P1, NatsSink, api
+from support.sink.cell_sink import P0, P1
+from support.sink.nats_sink import NatsSink, api
 from support.sink.starts import refusal
 
 pytestmark = pytest.mark.timeout(120)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,20 @@ from click.testing import CliRunner
 from servers.local_kafka import LocalKafka
 from servers.nats import LocalNats
 from sinkpipeline.cli.main import cli
-from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.redrive import Letter, Wanted
+from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka.redrive import Summary
-from sinkpipeline.kinds import Clients, redrive_of
+from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.delivery import SinkDelivery
-from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.removal import SinkRemoval
-from sinkpipeline.sinks.starting import SinkStarter
-from sinkpipeline.sinks.worker import Worker
 from support.app.command import manifest
 from support.kafka import topics
 from support.resource.streams import stream
-from support.sink import nats_letters
-from support.sink.nats_letters import COUNT, LetteredNats
-from support.sink.nats_sink import api, batch, messages, of_offsets
+from support.sink.cell_sink import COUNT, deliver_rest, redrive
+from support.sink.nats_sink import LetteredNats, api, batch, messages, of_offsets
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 BAD = "a.subject.of.nobody"
@@ -76,13 +69,8 @@ def test_letters_are_redriven_once(sink: LetteredNats) -> None:
     assert [each.record.offset for each in sink.letters()] == [1, 2, 7]
     assert {each.verdict.error_class for each in sink.letters()} == {ErrorClass.SUBJECT_INVALID}
     assert sink.delivered().total() == COUNT - 3
-    for expected in (Summary(delivered=3), Summary()):
-        with closing(redrive_of(sink.settings, Wanted(sinks=frozenset({sink.settings.id})))) as redrive:
-            redrive.transform = Repaired()
-            survey = redrive.survey()
-            assert survey is not None
-            assert list(redrive.forecast(survey)) == []
-            assert redrive.carry_out(survey) == expected
+    assert redrive(sink.settings, Repaired()) == ([], Summary(delivered=3))
+    assert redrive(sink.settings, Repaired()) == ([], Summary())
     assert sink.delivered() == sink.once
     cells = [each[1] for each in messages(sink.direct, sink.stream) if each[1].startswith("_sinkpipeline.")]
     assert not [each for each in cells if ".d." in each], "the cells of letters are gone, and leave nothing"
@@ -90,18 +78,14 @@ def test_letters_are_redriven_once(sink: LetteredNats) -> None:
 
 
 @pytest.mark.thorough("many of them")
-def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats) -> None:
     """Each costs no commit of its own, neither as it is refused nor as it is redriven."""
-    monkeypatch.setattr(nats_letters, "COUNT", 600)
-    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"))
+    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"), count=600)
     many.produce()
     many.driver(600, rows(many, range(600))).drain()
     assert (len(many.letters()), many.delivered().total()) == (600, 0)
-    with closing(redrive_of(many.settings, Wanted(sinks=frozenset({many.settings.id})))) as redrive:
-        redrive.transform = Repaired()
-        survey = redrive.survey()
-        assert survey is not None
-        assert redrive.carry_out(survey) == Summary(delivered=600)
+    _, done = redrive(many.settings, Repaired())
+    assert done == Summary(delivered=600)
     assert many.delivered() == many.once
     many.close()
 
@@ -118,24 +102,10 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     def call(*arguments: str) -> Any:
         return CliRunner().invoke(cli, [*arguments, "-f", str(path)])
 
-    def deliver() -> None:
-        worker = Worker()
-        with Clients() as clients:
-            starter = SinkStarter(ports=clients.ports(settings))
-            delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
-            [begin] = [state.next for state in delivery.frontier.values()]
-            plan = delivery.begin({sink.at: OffsetRange(begin, COUNT)})
-            writer = ExactlyOnceWriter(plan, sink.at, worker)
-            writer.write(of_offsets(sink.at, range(begin, COUNT)))
-            writer.finish()
-            delivery.end(plan, [writer.receipt()])
-        for kept in worker._shared.values():
-            kept.close()
-
     assert preflight([settings]) == ()
     [finding] = purify([settings])
     assert finding.plan == "starts for the first time, creates the data stream"
-    deliver()
+    deliver_rest(settings, sink.at, COUNT, of_offsets)
     [finding] = purify([settings])
     assert finding.plan == "resumes from its progress, creates nothing"
     assert "1 replica" in "".join(finding.warnings)
@@ -146,7 +116,7 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     assert (report.error, report.lag, report.progress.rows) == (None, 0, COUNT)
     done = call("reset", "--sink", "copy", "--to", "earliest", "--yes")
     assert done.exit_code == 0, done.output
-    deliver()
+    deliver_rest(settings, sink.at, COUNT, of_offsets)
     assert api(nats.address, f"STREAM.INFO.{name}", subjects_filter=f"{name}.>")["state"]["subjects"] == {
         f"{name}.all": 2 * COUNT
     }

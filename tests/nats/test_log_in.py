@@ -25,7 +25,8 @@ from support.cells import TOPIC, MemorySource
 from support.resource.manifests import SINK, changed, smallest
 from support.resource.streams import stream
 from support.sink.cell_driver import Driver
-from support.sink.nats_sink import ENDS, of_offsets
+from support.sink.cell_sink import ENDS
+from support.sink.nats_sink import of_offsets
 from support.sink.starts import refusal
 from support.worlds.secure import pkcs8
 

@@ -15,7 +15,8 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.nats.client import Client, Message
 from sinkpipeline.nats.look import check_reached, check_rights
 from sinkpipeline.nats.stream import StreamInfo
-from support.sink.nats_sink import P0, NatsSink
+from support.sink.cell_sink import P0
+from support.sink.nats_sink import NatsSink
 from support.sink.starts import refusal
 
 pytestmark = pytest.mark.timeout(60)

@@ -13,7 +13,8 @@ import pytest
 
 from servers.nats import LocalNatsCluster
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from support.sink.nats_sink import P0, P1, NatsSink, api
+from support.sink.cell_sink import P0, P1
+from support.sink.nats_sink import NatsSink, api
 from support.waiting import wait_until
 
 pytestmark = [

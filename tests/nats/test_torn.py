@@ -15,7 +15,8 @@ import pytest
 from servers.nats import LocalNats
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import RowBatch
-from support.sink.nats_sink import P0, NatsSink, of_offsets
+from support.sink.cell_sink import P0
+from support.sink.nats_sink import NatsSink, of_offsets
 
 pytestmark = pytest.mark.timeout(120)
 ROWS = 40

@@ -29,8 +29,9 @@ from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
 from support.sink.cell_driver import Driver
+from support.sink.cell_sink import P0
 from support.sink.sql_child import Child
-from support.sink.sql_sink import P0, SqlSink, of_offsets
+from support.sink.sql_sink import SqlSink, of_offsets
 from support.sink.starts import refusal
 
 

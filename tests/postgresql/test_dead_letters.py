@@ -17,9 +17,10 @@ from sinkpipeline.core import troubles
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.kafka import letters
 from support.kafka import topics
+from support.sink.cell_sink import COUNT
 from support.sink.dead_letters import records
 from support.sink.sql_child import Child
-from support.sink.sql_letters import COUNT, LetteredSql
+from support.sink.sql_letters import LetteredSql
 from support.sink.starts import refusal
 
 

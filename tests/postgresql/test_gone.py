@@ -20,7 +20,8 @@ from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.postgresql import client, session, silence
 from sinkpipeline.postgresql.statements import CellStatements
 from sinkpipeline.sinks.contract import Restart
-from support.sink.sql_sink import P0, SqlSink
+from support.sink.cell_sink import P0
+from support.sink.sql_sink import SqlSink
 from support.sink.starts import refusal
 from support.waiting import wait_until
 

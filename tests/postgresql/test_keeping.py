@@ -17,7 +17,8 @@ from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.postgresql.statements import CellStatements, TableStatements
 from sinkpipeline.postgresql.target import oid_of
 from sinkpipeline.sinks.contract import RowBatch
-from support.sink.sql_sink import P0, SqlSink, batch
+from support.sink.cell_sink import P0
+from support.sink.sql_sink import SqlSink, batch
 
 COLUMNS = (Column(name="id", type="bigint"), Column(name="big", type="text"), Column(name="note 100%", type="text"))
 KEEPING = Upsert(key=("id",), deletes=True, keeps=True)
@@ -35,7 +36,7 @@ def table(postgresql: LocalPostgresql) -> Iterator[Callable[[Upsert], tuple[SqlS
     opened: list[SqlSink] = []
 
     def make(upsert: Upsert) -> tuple[SqlSink, Put]:
-        sink = SqlSink(postgresql.address, upsert, COLUMNS)
+        sink = SqlSink(postgresql.address, upsert=upsert, columns=COLUMNS)
         sink.create_schema()
         opened.append(sink)
         driver = sink.driver(make=nothing)

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, LocalPostgresql
 from sinkpipeline.cli.main import cli
-from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.naming import SourcePartition
@@ -23,14 +22,12 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
-from sinkpipeline.sinks.delivery import SinkDelivery
-from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
+from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
-from sinkpipeline.sinks.starting import SinkStarter
-from sinkpipeline.sinks.worker import Worker
 from support.app.command import manifest
 from support.kafka.topics import create_topic, produce, unique
 from support.resource.manifests import table
+from support.sink.cell_sink import deliver_rest
 from support.sink.sql_sink import SqlSink, batch
 
 pytestmark = pytest.mark.kafka
@@ -78,18 +75,10 @@ class World:
         return finding.error
 
     def deliver(self) -> None:
-        partition, worker = SourcePartition(self.topic, 0), Worker()
-        with Clients() as clients:
-            starter = SinkStarter(ports=clients.ports(self.settings))
-            delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
-            [begin] = [state.next for state in delivery.frontier.values()]
-            plan = delivery.begin({partition: OffsetRange(begin, ROWS)})
-            writer = ExactlyOnceWriter(plan, partition, worker)
-            writer.write(batch(range(begin, ROWS), [(str(each), "v") for each in range(begin, ROWS)]))
-            writer.finish()
-            delivery.end(plan, [writer.receipt()])
-        for kept in worker._shared.values():
-            kept.close()
+        def rows(_partition: SourcePartition, offsets: range) -> RowBatch:
+            return batch(offsets, [(str(each), "v") for each in offsets])
+
+        deliver_rest(self.settings, SourcePartition(self.topic, 0), ROWS, rows)
 
     def call(self, *arguments: str) -> Any:
         return CliRunner().invoke(cli, [*arguments, "-f", str(self.manifest)])

@@ -20,7 +20,8 @@ from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.postgresql.statements import ORDER, CellStatements, Merge, TableStatements
 from sinkpipeline.postgresql.target import oid_of
 from sinkpipeline.sinks.contract import RowBatch
-from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.cell_sink import P0, P1
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 
 COLUMNS = (Column(name="a", type="integer"), Column(name="b 100%", type="text"), Column(name="value", type="text"))
@@ -56,7 +57,7 @@ def nothing(partition: SourcePartition, offsets: range) -> RowBatch:  # noqa: AR
 
 
 def merging(postgresql: LocalPostgresql, upsert: Upsert, columns: tuple[Column, ...] = COLUMNS) -> Merging:
-    sink = SqlSink(postgresql.address, upsert, columns)
+    sink = SqlSink(postgresql.address, upsert=upsert, columns=columns)
     sink.create_schema()
     _OPEN.append(sink)
     return Merging(sink)

@@ -17,7 +17,8 @@ from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.reset import SinkReset
 from support.cells import TOPIC
-from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.cell_sink import P0, P1
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 
 COLUMNS = (Column(name="id", type="bigint"), Column(name="said", type="text"))
@@ -94,7 +95,7 @@ def test_a_database_that_was_dumped_and_restored_elsewhere(
         ordered.sql(f"CREATE DATABASE {name}")
     # Whoever runs the other server may not read the files of this one.
     postgresql.run("pg_restore", *at, str(server.port), "-d", name, dump)
-    moved = SqlSink(server.address, ORDERED, COLUMNS, dict(ENDS), name=ordered.name, database=name)
+    moved = SqlSink(server.address, dict(ENDS), upsert=ORDERED, columns=COLUMNS, name=ordered.name, database=name)
     try:
         assert is_ordered(moved)
         refusal(lambda: moved.driver(make=changes, remembered=remembered), Reason.PROGRESS_LOST)

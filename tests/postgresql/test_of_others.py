@@ -26,7 +26,8 @@ from sinkpipeline.sinks import removal, reset
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
 from support.cells import TOPIC
-from support.sink.sql_sink import P0, SqlSink, batch
+from support.sink.cell_sink import P0
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 from support.waiting import wait_until
 

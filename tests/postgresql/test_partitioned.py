@@ -15,8 +15,9 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.sinks.contract import RowBatch
+from support.sink.cell_sink import P0
 from support.sink.sql_refused import WithLetters, write
-from support.sink.sql_sink import P0, SqlSink, batch, of_offsets
+from support.sink.sql_sink import SqlSink, batch, of_offsets
 from support.sink.starts import refusal
 
 PAGE = Path(__file__).parents[2] / "docs" / "postgresql.md"

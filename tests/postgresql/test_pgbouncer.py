@@ -22,7 +22,8 @@ from sinkpipeline.postgresql.settings import Upsert
 from sinkpipeline.sinks.contract import Restart, RowBatch
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
-from support.sink.sql_sink import P0, P1, SqlSink, batch, of_offsets
+from support.sink.cell_sink import P0, P1
+from support.sink.sql_sink import SqlSink, batch, of_offsets
 from support.sink.starts import refusal
 from support.waiting import wait_until
 

@@ -28,9 +28,9 @@ from sinkpipeline.postgresql.settings import Connection, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
 from support.kafka import commits, topics
+from support.sink.cell_sink import COUNT
 from support.sink.redrives import RedriveProcess, four_at_once
 from support.sink.sql_child import Child
-from support.sink.sql_letters import COUNT
 from support.sink.sql_redrives import FINE, RedrivenSql, SqlRepaired, of_a_table
 from support.sink.sql_sink import batch
 from support.sink.starts import refusal

@@ -15,8 +15,9 @@ from sinkpipeline.postgresql import cells
 from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
+from support.sink.cell_sink import P0, P1
 from support.sink.sql_refused import Wanted, WithLetters, write
-from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 
 BAD = {"22P02": "no number", "22003": "9" * 30, "23514": "-1", "23502": None}

@@ -13,7 +13,8 @@ from sinkpipeline.core.targets import Targets
 from sinkpipeline.postgresql.settings import Upsert
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
-from support.sink.sql_sink import P0, P1, SqlSink, batch
+from support.sink.cell_sink import P0, P1
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 
 APPEND = {

@@ -13,7 +13,8 @@ from sinkpipeline.postgresql.lines import row
 from sinkpipeline.postgresql.settings import Column, Upsert
 from sinkpipeline.postgresql.statements import OLD_XIDS, CellStatements, TableStatements
 from sinkpipeline.postgresql.target import oid_of
-from support.sink.sql_sink import P0, SqlSink, batch
+from support.sink.cell_sink import P0
+from support.sink.sql_sink import SqlSink, batch
 from support.sink.starts import refusal
 from support.waiting import wait_until
 

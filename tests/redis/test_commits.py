@@ -26,7 +26,8 @@ from sinkpipeline.redis_streams.scripts import COMMIT, Script
 from sinkpipeline.redis_streams.settings import Acknowledge, Connection, Stream
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
-from support.sink.redis_sink import P0, RedisSink, of_offsets
+from support.sink.cell_sink import P0
+from support.sink.redis_sink import RedisSink, of_offsets
 from support.sink.starts import refusal
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,20 @@ from click.testing import CliRunner
 from servers.local_kafka import LocalKafka
 from servers.redis import LocalRedis
 from sinkpipeline.cli.main import cli
-from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.redrive import Letter, Wanted
+from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka.redrive import Summary
-from sinkpipeline.kinds import Clients, redrive_of
+from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.delivery import SinkDelivery
-from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.removal import SinkRemoval
-from sinkpipeline.sinks.starting import SinkStarter
-from sinkpipeline.sinks.worker import Worker
 from support.app.command import manifest
 from support.kafka import topics
 from support.resource.redis import stream
-from support.sink.redis_letters import COUNT, LetteredRedis
-from support.sink.redis_sink import batch, of_offsets
+from support.sink.cell_sink import COUNT, deliver_rest, redrive
+from support.sink.redis_sink import LetteredRedis, batch, of_offsets
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -76,13 +70,8 @@ def test_letters_are_redriven_once(sink: LetteredRedis) -> None:
     assert [each.record.offset for each in sink.letters()] == [1, 2, 7]
     assert {each.verdict.error_class for each in sink.letters()} == {ErrorClass.RECORD_REFUSED}
     assert sink.counted().total() == COUNT - 3
-    for expected in (Summary(delivered=3), Summary()):
-        with closing(redrive_of(sink.settings, Wanted(sinks=frozenset({sink.settings.id})))) as redrive:
-            redrive.transform = Repaired()
-            survey = redrive.survey()
-            assert survey is not None
-            assert list(redrive.forecast(survey)) == []
-            assert redrive.carry_out(survey) == expected
+    assert redrive(sink.settings, Repaired()) == ([], Summary(delivered=3))
+    assert redrive(sink.settings, Repaired()) == ([], Summary())
     assert sink.counted() == Counter((0, each) for each in range(COUNT))
     cells = sink.run("HKEYS", sink.stream.progress)
     assert not [each for each in cells if b"/d/" in each], "the cells of letters are gone"
@@ -101,25 +90,11 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     def call(*arguments: str) -> Any:
         return CliRunner().invoke(cli, [*arguments, "-f", str(path)])
 
-    def deliver() -> None:
-        worker = Worker()
-        with Clients() as clients:
-            starter = SinkStarter(ports=clients.ports(settings))
-            delivery = SinkDelivery(starter, starter.start(), lambda _progress, _rows: None)
-            [begin] = [state.next for state in delivery.frontier.values()]
-            plan = delivery.begin({sink.at: OffsetRange(begin, COUNT)})
-            writer = ExactlyOnceWriter(plan, sink.at, worker)
-            writer.write(of_offsets(sink.at, range(begin, COUNT)))
-            writer.finish()
-            delivery.end(plan, [writer.receipt()])
-        for kept in worker._shared.values():
-            kept.close()
-
     assert preflight([settings]) == ()
     [finding] = purify([settings])
     assert finding.plan == "starts for the first time, creates the data stream"
     assert sink.run("KEYS", f"*{name}*") == [], "a look leaves nothing behind"
-    deliver()
+    deliver_rest(settings, sink.at, COUNT, of_offsets)
     [finding] = purify([settings])
     assert finding.plan == "resumes from its progress, creates nothing"
     assert "once a second" in "".join(finding.warnings)
@@ -131,7 +106,7 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     assert (report.error, report.lag, report.progress.rows) == (None, 0, COUNT)
     done = call("reset", "--sink", "copy", "--to", "earliest", "--yes")
     assert done.exit_code == 0, done.output
-    deliver()
+    deliver_rest(settings, sink.at, COUNT, of_offsets)
     assert sink.run("XLEN", name) == 2 * COUNT
     with Clients() as clients:
         assert SinkRemoval(ports=clients.ports(settings)).carry_out() is None, "its stream does not stay"

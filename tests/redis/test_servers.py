@@ -26,7 +26,8 @@ from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.worker import Worker
-from support.sink.redis_sink import P0, RedisSink
+from support.sink.cell_sink import P0
+from support.sink.redis_sink import RedisSink
 from support.sink.starts import refusal
 
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"

@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from typing_extensions import override
 
-from servers.local_kafka import LocalKafka
-from servers.nats import LocalNats
-from servers.sql_proxy import Loss, SqlProxy
+from servers.sql_proxy import Loss
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import Settings
-from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.sinks.contract import RowBatch
 from support.cells import TOPIC
-from support.conformance.kind import ENDS, STEP, Losing, Sink
+from support.conformance.kind import Losing, Sink
+from support.conformance.of_cells import CellSink, CellWorld, of_topic
 from support.kafka import topics
-from support.sink.cell_driver import Driver
-from support.sink.nats_letters import LetteredNats
+from support.sink.nats_sink import LetteredNats, batch
 from support.sink.nats_sink import NatsSink as Own
-from support.sink.nats_sink import batch
 
 _SMALL, _LARGE = 2_000, 3_000
 """Bytes."""
 
 
-class NatsSink(Sink):
+class NatsSink(CellSink):
+    own: Own
     points = ("nats-before-batch",)
     never_at = frozenset({"starting-after-data-topic"})
     """The stream is there with the place of the progress."""
-
-    def __init__(self, own: Own) -> None:
-        self.own, self.ends = own, own.ends
-
-    @property
-    @override
-    def settings(self) -> Settings:
-        return self.own.settings
 
     @property
     @override
@@ -56,10 +42,6 @@ class NatsSink(Sink):
         return cls(Own(address, name=name, ends={SourcePartition(TOPIC, int(n)): int(end) for n, end in found}))
 
     @override
-    def ports(self) -> NatsPorts:
-        return self.own.ports()
-
-    @override
     def batch(self, partition: SourcePartition, offsets: range) -> RowBatch:
         values: list[bytes | None] = [
             b"%d:%d" % (partition.partition, each) + b" x" * (_LARGE // 2 if each in self.bad else 0)
@@ -70,11 +52,6 @@ class NatsSink(Sink):
     @override
     def delivered(self) -> Counter[tuple[int, int]]:
         return self.own.delivered()
-
-    @override
-    def letters(self) -> list[int]:
-        assert isinstance(self.own, LetteredNats)
-        return [each.record.offset for each in self.own.letters()]
 
     @override
     def delete(self) -> None:
@@ -101,45 +78,16 @@ class NatsSink(Sink):
     def limit(self) -> None:
         self.own.update(max_msg_size=_SMALL)
 
-    @override
-    def driver(self, step: int = STEP, remembered: Remembered | None = None) -> Driver:
-        found = super().driver(step, remembered)
-        self.own.workers.append(found.worker)
-        return found
 
-    @override
-    def close(self) -> None:
-        self.own.close()
-
-
-@dataclass(frozen=True)
-class NatsWorld:
-    """`kafka` has the dead letters; its proxy is before the server."""
-
-    server: LocalNats
-    proxy: SqlProxy
-    kafka: Callable[[], LocalKafka]
-    stack: ExitStack
-
+class NatsWorld(CellWorld):
     def sink(self, ends: dict[int, int] | None = None, *, lettered: bool = False) -> NatsSink:
         own: Own
         if lettered:
-            own = LetteredNats(
-                self.proxy.address,
-                direct=self.server.address,
-                servers=self.kafka().bootstrap_servers,
-                stem=topics.unique("nats"),
-            )
-            own.produce()
+            servers, stem = self.kafka().bootstrap_servers, topics.unique("nats")
+            own = LetteredNats(self.proxy.address, direct=self.server.address, servers=servers, stem=stem)
         else:
-            found = ENDS if ends is None else ends
-            own = Own(
-                self.proxy.address,
-                direct=self.server.address,
-                ends={SourcePartition(TOPIC, each): end for each, end in found.items()},
-            )
-        self.stack.callback(own.close)
-        return NatsSink(own)
+            own = Own(self.proxy.address, of_topic(ends), direct=self.server.address)
+        return NatsSink(self.kept(own))
 
     def lose_commit(self, *, answer: bool) -> Losing:
         self.proxy.lose(b"Sinkpipeline-Offset", Loss.ANSWER if answer else Loss.REQUEST)
@@ -151,7 +99,3 @@ class NatsWorld:
         assert isinstance(sink, NatsSink)
         with sink.full():
             yield
-
-    def restart(self) -> None:
-        self.server.kill()
-        self.server.start()

@@ -4,52 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 
 from typing_extensions import override
 
-from servers.local_kafka import LocalKafka
-from servers.postgresql import LocalPostgresql
-from servers.sql_proxy import Loss, SqlProxy
+from servers.sql_proxy import Loss
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.ports import Settings
-from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.postgresql.kind import PostgresqlPorts
 from sinkpipeline.sinks.contract import RowBatch
-from support.cells import TOPIC
-from support.conformance.kind import ENDS, STEP, Losing, Sink
+from support.conformance.kind import Losing, Sink
+from support.conformance.of_cells import CellSink, CellWorld, of_topic
 from support.kafka import topics
-from support.sink.cell_driver import Driver
-from support.sink.sql_letters import COUNT, LetteredSql
+from support.sink.sql_letters import LetteredSql
 from support.sink.sql_sink import SqlSink, batch
 
 
-class PostgresqlSink(Sink):
+class PostgresqlSink(CellSink):
+    own: SqlSink
     points = ("sql-after-cell", "sql-before-commit")
-
-    def __init__(self, own: SqlSink) -> None:
-        self.own, self.ends = own, own.ends
-
-    @property
-    @override
-    def settings(self) -> Settings:
-        return self.own.settings
-
-    @property
-    @override
-    def arguments(self) -> list[str]:
-        return [self.own.address, self.own.name]
 
     @classmethod
     @override
     def again(cls, *arguments: str) -> PostgresqlSink:
         address, name = arguments
         return cls(SqlSink(address, name=name))
-
-    @override
-    def ports(self) -> PostgresqlPorts:
-        return self.own.ports()
 
     @override
     def batch(self, partition: SourcePartition, offsets: range) -> RowBatch:
@@ -61,18 +38,13 @@ class PostgresqlSink(Sink):
         return Counter(self.own.sql(f"SELECT part, off FROM {self.own.table}"))
 
     @override
-    def letters(self) -> list[int]:
-        assert isinstance(self.own, LetteredSql)
-        return [each.record.offset for each in self.own.letters()]
-
-    @override
     def delete(self) -> None:
         self.own.sql(f"DROP TABLE {self.own.table}")
 
     @override
     def recreate(self) -> None:
         self.delete()
-        self.own.sql(self.ports().target._statements.create)
+        self.own.sql(self.own.ports().target._statements.create)
 
     @override
     def empty(self) -> None:
@@ -93,38 +65,17 @@ class PostgresqlSink(Sink):
     def limit(self) -> None:
         """A text that is no number is refused anyway."""
 
-    @override
-    def driver(self, step: int = STEP, remembered: Remembered | None = None) -> Driver:
-        found = super().driver(step, remembered)
-        self.own.workers.append(found.worker)
-        return found
 
-    @override
-    def close(self) -> None:
-        self.own.close()
-
-
-@dataclass(frozen=True)
-class PostgresqlWorld:
-    """`kafka` has the dead letters; its proxy is before the server."""
-
-    server: LocalPostgresql
-    proxy: SqlProxy
-    kafka: LocalKafka
-    stack: ExitStack
-
+class PostgresqlWorld(CellWorld):
     def sink(self, ends: dict[int, int] | None = None, *, lettered: bool = False) -> PostgresqlSink:
         own: SqlSink
         if lettered:
-            own = LetteredSql(self.proxy.address, servers=self.kafka.bootstrap_servers, stem=topics.unique("sql"))
-            own.produce()
-            assert own.ends == {own.at: COUNT}
+            servers, stem = self.kafka().bootstrap_servers, topics.unique("sql")
+            own = LetteredSql(self.proxy.address, servers=servers, stem=stem)
         else:
-            found = ENDS if ends is None else ends
-            own = SqlSink(self.proxy.address, ends={SourcePartition(TOPIC, each): end for each, end in found.items()})
+            own = SqlSink(self.proxy.address, of_topic(ends))
         own.create_schema()
-        self.stack.callback(own.close)
-        return PostgresqlSink(own)
+        return PostgresqlSink(self.kept(own))
 
     def lose_commit(self, *, answer: bool) -> Losing:
         self.proxy.lose(b"COMMIT", Loss.ANSWER if answer else Loss.REQUEST, after=b"COPY")
@@ -136,7 +87,3 @@ class PostgresqlWorld:
         assert isinstance(sink, PostgresqlSink)
         with sink.full():
             yield
-
-    def restart(self) -> None:
-        self.server.kill()
-        self.server.start()

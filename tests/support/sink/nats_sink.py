@@ -7,33 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import itertools
 import json
-import os
 import threading
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
 from nats.aio.client import Client as NatsConnection
+from typing_extensions import override
 
 import nats
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.nats.settings import Connection, SinkSettings, Stream
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.worker import Worker
-from support.cells import TOPIC, MemorySource
-from support.sink.cell_driver import Driver, MakeBatch
+from support.sink.cell_sink import CellSink, WithLetters
 
-P0, P1 = (SourcePartition(TOPIC, number) for number in range(2))
-ENDS = {P0: 12, P1: 5}
-_numbers = itertools.count()
 T = TypeVar("T")
 
 
@@ -112,17 +105,16 @@ def batch(offsets: Collection[int], values: Collection[bytes | None], keys: Coll
 
 
 @dataclass
-class NatsSink:
+class NatsSink(CellSink):
     """The names of one sink; every instance has a stream of its own. `address` may be a proxy's."""
 
-    address: str
     direct: str = ""
-    ends: dict[SourcePartition, int] = field(default_factory=lambda: dict(ENDS))
-    name: str = field(default_factory=lambda: f"s{os.getpid()}-{next(_numbers)}")
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    clients: list[Client] = field(default_factory=list)
-    workers: list[Worker] = field(default_factory=list)
 
+    client_of = Client
+    ports_of = NatsPorts
+    make = staticmethod(of_offsets)
+
+    @override
     def __post_init__(self) -> None:
         self.direct = self.direct or self.address
 
@@ -135,6 +127,7 @@ class NatsSink:
         return f"orders.{self.name}"
 
     @property
+    @override
     def settings(self) -> SinkSettings:
         found = SinkSettings(
             id=SinkId("i.1", self.name),
@@ -146,22 +139,6 @@ class NatsSink:
             subject=self.subject,
         )
         return replace(found, **self.changes)
-
-    def ports(self) -> NatsPorts:
-        client = Client(self.settings.connection)
-        self.clients.append(client)
-        source = MemorySource(self.ends)
-        return NatsPorts(self.settings, source, lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
-
-    def driver(self, step: int = 4, make: MakeBatch = of_offsets, remembered: Remembered | None = None) -> Driver:
-        found = Driver(self.ports(), self.ends, step, make, remembered)
-        self.workers.append(found.worker)
-        return found
-
-    def close(self) -> None:
-        shared = [each for worker in self.workers for each in worker._shared.values() if isinstance(each, Client)]
-        for client in [*self.clients, *shared]:
-            client.close()
 
     # What stands there
 
@@ -208,3 +185,8 @@ class NatsSink:
     @property
     def once(self) -> Counter[tuple[int, int]]:
         return Counter((each.partition, offset) for each, end in self.ends.items() for offset in range(end))
+
+
+@dataclass
+class LetteredNats(WithLetters, NatsSink):
+    """With dead letters on a real broker."""

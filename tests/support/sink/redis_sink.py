@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
+
+from typing_extensions import override
 
 import redis
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.redis_streams.client import Client
 from sinkpipeline.redis_streams.kind import RedisPorts
 from sinkpipeline.redis_streams.settings import Connection, SinkSettings, Stream
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.worker import Worker
-from support.cells import TOPIC, MemorySource
-from support.sink.cell_driver import Driver, MakeBatch
-
-P0, P1 = (SourcePartition(TOPIC, number) for number in range(2))
-ENDS = {P0: 12, P1: 5}
-_numbers = itertools.count()
+from support.cells import TOPIC
+from support.sink.cell_sink import CellSink, WithLetters
 
 
 def of_offsets(partition: SourcePartition, offsets: range) -> RowBatch:
@@ -47,17 +41,15 @@ def batch(partition: SourcePartition, offsets: range, bad: Collection[int] = ())
 
 
 @dataclass
-class RedisSink:
+class RedisSink(CellSink):
     """The names of one sink; every instance has its own stream. `address` may be a proxy's."""
 
-    address: str
-    ends: dict[SourcePartition, int] = field(default_factory=lambda: dict(ENDS))
-    name: str = field(default_factory=lambda: f"s{os.getpid()}_{next(_numbers)}")
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    clients: list[Client] = field(default_factory=list)
-    workers: list[Worker] = field(default_factory=list)
+    client_of = Client
+    ports_of = RedisPorts
+    make = staticmethod(of_offsets)
 
     @property
+    @override
     def settings(self) -> SinkSettings:
         found = SinkSettings(
             id=SinkId("i", self.name),
@@ -72,23 +64,6 @@ class RedisSink:
     @property
     def stream(self) -> Stream:
         return self.settings.stream
-
-    def ports(self) -> RedisPorts:
-        client = Client(self.settings.connection)
-        self.clients.append(client)
-        source = MemorySource(self.ends)
-        return RedisPorts(self.settings, source, lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
-
-    def driver(self, step: int = 4, make: MakeBatch = of_offsets, remembered: Remembered | None = None) -> Driver:
-        found = Driver(self.ports(), self.ends, step, make, remembered)
-        self.workers.append(found.worker)
-        return found
-
-    def close(self) -> None:
-        """Ends its connections."""
-        shared = [each for worker in self.workers for each in worker._shared.values() if isinstance(each, Client)]
-        for client in [*self.clients, *shared]:
-            client.close()
 
     def run(self, *words: Any, address: str | None = None) -> Any:
         """A command of somebody else."""
@@ -120,3 +95,8 @@ class RedisSink:
     @property
     def once(self) -> dict[SourcePartition, list[int]]:
         return {each: list(range(end)) for each, end in self.ends.items()}
+
+
+@dataclass
+class LetteredRedis(WithLetters, RedisSink):
+    """With dead letters on a real broker."""

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sinkpipeline.core.deadletter import DeadLetter, NotADeadLetter, parse
-from sinkpipeline.core.redrive import Letter, LetterId, Wanted
-from sinkpipeline.kafka.letters import KafkaLetters
+from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.kafka.redrive import Redrive, Summary
-from sinkpipeline.kinds import redrive_of
 from sinkpipeline.postgresql.settings import SinkSettings
 from sinkpipeline.sinks.contract import RowBatch
 from support.kafka import topics
+from support.sink.cell_sink import redriving
 from support.sink.sql_letters import LetteredSql
 from support.sink.sql_sink import batch
 
@@ -99,15 +98,6 @@ class RedrivenSql(LetteredSql):
     def letter_cells(self) -> int:
         [(count,)] = self.sql(f"SELECT count(*) FROM {self.progress} WHERE key LIKE '%/d/%'")
         return int(count)
-
-
-def redriving(
-    settings: SinkSettings, transform: Any, *, rate: float | None = None, ids: Sequence[LetterId] = ()
-) -> Redrive:
-    assert isinstance(settings.dead_letter, KafkaLetters)
-    found = redrive_of(settings, Wanted(sinks=frozenset({settings.id}), ids=frozenset(ids)), rate)
-    found.transform = transform
-    return found
 
 
 def of_a_table(settings: SinkSettings, rate: float | None) -> None:

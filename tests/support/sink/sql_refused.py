@@ -23,7 +23,8 @@ from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.letters import SentLetters
 from sinkpipeline.sinks.worker import Worker
-from support.sink.sql_sink import P0, SqlSink, batch
+from support.sink.cell_sink import P0
+from support.sink.sql_sink import SqlSink, batch
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
+from typing_extensions import override
 
 from servers.postgresql import DATABASE, SUPERUSER
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.postgresql.client import Client
 from sinkpipeline.postgresql.kind import PostgresqlPorts
 from sinkpipeline.postgresql.lines import line
 from sinkpipeline.postgresql.settings import Column, Connection, SinkSettings, Table, Upsert
 from sinkpipeline.sinks.contract import RowBatch
-from sinkpipeline.sinks.worker import Worker
-from support.cells import TOPIC, MemorySource
-from support.sink.cell_driver import Driver, MakeBatch
+from support.cells import TOPIC
+from support.sink.cell_sink import CellSink
 
-P0, P1 = (SourcePartition(TOPIC, number) for number in range(2))
-ENDS = {P0: 12, P1: 5}
 COLUMNS = (Column(name="part", type="integer"), Column(name="off", type="bigint"), Column(name="value", type="text"))
-_numbers = itertools.count()
 
 
 def of_offsets(partition: SourcePartition, offsets: range) -> RowBatch:
@@ -49,18 +43,16 @@ def batch(offsets: Collection[int], values: Collection[Collection[str | None]]) 
 
 
 @dataclass
-class SqlSink:
+class SqlSink(CellSink):
     """The names of one sink; every instance has its own schemas. `address` may be a proxy's."""
 
-    address: str
     database: str = field(default=DATABASE, kw_only=True)
     upsert: Upsert | None = None
     columns: tuple[Column, ...] = COLUMNS
-    ends: dict[SourcePartition, int] = field(default_factory=lambda: dict(ENDS))
-    name: str = field(default_factory=lambda: f"s{os.getpid()}_{next(_numbers)}")
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    clients: list[Client] = field(default_factory=list)
-    workers: list[Worker] = field(default_factory=list)
+
+    client_of = Client
+    ports_of = PostgresqlPorts
+    make = staticmethod(of_offsets)
 
     @property
     def schema(self) -> str:
@@ -76,6 +68,7 @@ class SqlSink:
         return f"{self.name}_progress.progress"
 
     @property
+    @override
     def settings(self) -> SinkSettings:
         found = SinkSettings(
             id=SinkId("i", self.name),
@@ -90,23 +83,6 @@ class SqlSink:
 
     def create_schema(self) -> None:
         self.sql('CREATE SCHEMA IF NOT EXISTS "' + self.schema.replace('"', '""') + '"')
-
-    def ports(self) -> PostgresqlPorts:
-        client = Client(self.settings.connection)
-        self.clients.append(client)
-        source = MemorySource(self.ends)
-        return PostgresqlPorts(self.settings, source, lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
-
-    def driver(self, step: int = 4, make: MakeBatch = of_offsets, remembered: Remembered | None = None) -> Driver:
-        found = Driver(self.ports(), self.ends, step, make, remembered)
-        self.workers.append(found.worker)
-        return found
-
-    def close(self) -> None:
-        """Ends its sessions."""
-        shared = [each for worker in self.workers for each in worker._shared.values() if isinstance(each, Client)]
-        for client in [*self.clients, *shared]:
-            client.close()
 
     def sql(self, statement: str, *, address: str | None = None) -> list[tuple[Any, ...]]:
         host, _, port = (address or self.address).partition(":")
