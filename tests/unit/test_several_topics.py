@@ -18,7 +18,17 @@ from sinkpipeline.core.progress import Meta, Owner
 from sinkpipeline.core.progress_records import decode_meta, encode_meta
 from sinkpipeline.core.removal import why_kept
 from sinkpipeline.core.row_limits import Limits
-from sinkpipeline.core.topic_ids import by_name, changed, contains, ids_of, joined, merged, to_status
+from sinkpipeline.core.topic_ids import (
+    by_name,
+    changed,
+    contains,
+    from_record,
+    ids_of,
+    joined,
+    merged,
+    to_record,
+    to_status,
+)
 from sinkpipeline.sinks.contract import RowBatch
 from support.resource.manifests import SINK, sink, smallest, topics_of
 from support.resource.manifests import changed as with_changes
@@ -194,3 +204,11 @@ def test_a_subject_does_not_follow_from_several_topics() -> None:
     one = topics_of("a", "b", select={"topic": "'a'", "value": "struct(key)"})
     one["kafka"]["encode"] = encode
     assert paths((SINK, one)) == ["spec.sinks[0].kafka.encode.value.schemaRegistry.subject"]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "{ x", '{"a":1}', '{"a":""}', "[]"])
+def test_a_text_that_names_no_topics_is_one_id(text: str) -> None:
+    """As in a status that somebody has edited: it raises nothing, and is the id of no topic that is there."""
+    assert ids_of(text) is None
+    assert to_record(text) == from_record(text) == text
+    assert not contains(text, "id")

@@ -21,8 +21,17 @@ def ids_of(text: str | None) -> dict[str, str] | None:
     """By name; None of one topic, whose name is not told, and where there is none."""
     if text is None or not text.startswith(_BEGINS):
         return None
-    found: dict[str, str] = json.loads(text)
-    return found
+    try:
+        found = json.loads(text)
+    except ValueError:
+        # Somebody else's text, as in a status that was edited: the id of no topic, which none is taken for.
+        return None
+    return found if _are_ids(found) else None
+
+
+def _are_ids(found: object) -> bool:
+    """Of one topic at least."""
+    return isinstance(found, dict) and bool(found) and all(isinstance(each, str) and each for each in found.values())
 
 
 def to_record(text: str | None) -> str | dict[str, str] | None:
@@ -38,10 +47,10 @@ def from_record(value: object) -> str | None:
         ValueError: it is no id.
     """
     if isinstance(value, dict):
-        if not value or not all(isinstance(each, str) and each for each in value.values()):
+        if not _are_ids(value):
             raise ValueError("has no text for each of its topics")
         return joined(value)
-    if isinstance(value, str) and value.startswith(_BEGINS):
+    if isinstance(value, str) and ids_of(value) is not None:
         raise ValueError("is no id of a topic")
     if value is None or isinstance(value, str):
         return value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from sinkpipeline.authorities import system_authorities
+from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.nats.settings import Connection
@@ -78,13 +78,13 @@ def options_of(connection: Connection) -> tuple[dict[str, Any], Context | None]:
     if connection.user is not None:
         found["user"] = connection.user
     if connection.password_file is not None:
-        found["password"] = told(_secret(connection.password_file, "passwordSecretRef"))
+        found["password"] = told(secret(connection.password_file))
     if connection.token_file is not None:
-        found["token"] = told(_secret(connection.token_file, "tokenSecretRef"))
+        found["token"] = told(secret(connection.token_file, "token", "tokenSecretRef"))
     if connection.nkey_file is not None:
-        found["nkeys_seed_str"] = _secret(connection.nkey_file, "nkeySecretRef")
+        found["nkeys_seed_str"] = secret(connection.nkey_file, "seed", "nkeySecretRef").strip()
     if connection.creds_file is not None:
-        _secret(connection.creds_file, "credsSecretRef")
+        secret(connection.creds_file, "credentials", "credsSecretRef")
         found["user_credentials"] = connection.creds_file
     if context is not None:
         found["tls"] = context
@@ -106,10 +106,3 @@ def _context(tls: Tls) -> Context:
             Reason.SECRET_INVALID, f"a file of auth.tls can't be used: {error}", "check caSecretRef and certSecretRef"
         ) from error
     return context
-
-
-def _secret(path: str, name: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkPipelineError(Reason.SECRET_NOT_FOUND, f"{path} can't be read: {error}", f"check {name}") from error

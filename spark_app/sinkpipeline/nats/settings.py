@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
-from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Owner
+from sinkpipeline.cells.settings import CellSinkSettings
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.nats.subjects import cells_of
-from sinkpipeline.sinks.letters import LetterService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,32 +44,14 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings:
+class SinkSettings(CellSinkSettings):
     """One NATS sink."""
 
-    id: SinkId
-    owner: Owner
-    source: Any
-    """The source's own settings."""
-    group_id: str
     connection: Connection
     stream: Stream
     subject: str | None = None
     """Of rows that name none themselves."""
     progress_subject: str = "_sinkpipeline"
-    refuse_existing_data: bool = False
-    adopt: Owner | None = None
-    dead_letter: LetterService | None = None
-    """None where a record that can't be delivered stops the sink."""
-
-    @property
-    def exactly_once(self) -> bool:
-        return True
-
-    @property
-    def encodings(self) -> tuple[()]:
-        """None: a message is what `select.value` gives."""
-        return ()
 
     @property
     def own_subjects(self) -> str:

@@ -16,10 +16,11 @@ import psycopg
 from psycopg import errors
 
 from sinkpipeline.authorities import system_authorities
+from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
-from sinkpipeline.postgresql.files import private_copy, secret
+from sinkpipeline.postgresql.files import private_copy
 from sinkpipeline.postgresql.session import ANY_WAITS, Asking, Session
 from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import (

@@ -22,17 +22,3 @@ def private_copy(path: str) -> Iterator[str]:
             ) from error
         copy.flush()
         yield copy.name
-
-
-def secret(path: str) -> str:
-    """A password.
-
-    Raises:
-        SinkPipelineError: SecretNotFound.
-    """
-    try:
-        return Path(path).read_text().removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkPipelineError(
-            Reason.SECRET_NOT_FOUND, f"the password in {path} can't be read: {error}", "check passwordSecretRef"
-        ) from error

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
-from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Owner
+from sinkpipeline.cells.settings import CellSinkSettings
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.sinks.letters import LetterService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,30 +70,12 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings:
+class SinkSettings(CellSinkSettings):
     """One PostgreSQL sink."""
 
-    id: SinkId
-    owner: Owner
-    source: Any
-    """The source's own settings."""
-    group_id: str
     connection: Connection
     table: Table
     progress_schema: str = "sinkpipeline"
-    refuse_existing_data: bool = False
-    adopt: Owner | None = None
-    dead_letter: LetterService | None = None
-    """None where a record that can't be delivered stops the sink."""
-
-    @property
-    def exactly_once(self) -> bool:
-        return True
-
-    @property
-    def encodings(self) -> tuple[()]:
-        """None: a column has a type of the table."""
-        return ()
 
     @property
     def data(self) -> TopicRequest:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from redis.backoff import NoBackoff
@@ -19,6 +18,7 @@ from redis.retry import Retry
 
 import redis
 from sinkpipeline.authorities import system_authorities
+from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
@@ -222,7 +222,7 @@ class Client:
             "port": int(port),
             "db": found.database,
             "username": found.user,
-            "password": None if found.password_file is None else _secret(found.password_file),
+            "password": None if found.password_file is None else secret(found.password_file),
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "socket_timeout": ANSWER_S,
             "socket_keepalive": True,
@@ -306,12 +306,3 @@ def _of_connecting(error: Exception, text: str) -> Meaning:
     if isinstance(error, AuthenticationError) or _BAD_CERTIFICATE in text:
         return Meaning.CREDENTIALS
     return Meaning.OUTAGE
-
-
-def _secret(path: str) -> str:
-    try:
-        return Path(path).read_text().removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SinkPipelineError(
-            Reason.SECRET_NOT_FOUND, f"the password in {path} can't be read: {error}", "check passwordSecretRef"
-        ) from error

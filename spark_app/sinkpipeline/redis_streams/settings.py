@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.progress import Owner
+from sinkpipeline.cells.settings import CellSinkSettings
 from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
-from sinkpipeline.sinks.letters import LetterService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,29 +58,11 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings:
+class SinkSettings(CellSinkSettings):
     """One Redis sink."""
 
-    id: SinkId
-    owner: Owner
-    source: Any
-    """The source's own settings."""
-    group_id: str
     connection: Connection
     stream: Stream
-    refuse_existing_data: bool = False
-    adopt: Owner | None = None
-    dead_letter: LetterService | None = None
-    """None where a record that can't be delivered stops the sink."""
-
-    @property
-    def exactly_once(self) -> bool:
-        return True
-
-    @property
-    def encodings(self) -> tuple[()]:
-        """None so far."""
-        return ()
 
     @property
     def data(self) -> TopicRequest:
