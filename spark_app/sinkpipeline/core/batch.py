@@ -204,14 +204,17 @@ class RecentSizes:
             self._rows_per_offset.append(rows / offsets)
 
     @property
-    def bytes_per_offset(self) -> float:
-        """Of the batch with the largest ones: what comes next may be like any of them."""
-        return max(self._bytes_per_offset, default=float(_LARGEST_ROW_BYTES))
+    def largest(self) -> float | None:
+        """The bytes per offset of the batch with the largest ones: what comes next may be like any of them.
+
+        None as long as nothing is known.
+        """
+        return max(self._bytes_per_offset, default=None)
 
     @property
-    def largest(self) -> float | None:
-        """Likewise; None as long as nothing is known."""
-        return max(self._bytes_per_offset, default=None)
+    def bytes_per_offset(self) -> float:
+        """Likewise; of what is not known the worst."""
+        return float(_LARGEST_ROW_BYTES) if self.largest is None else self.largest
 
     @property
     def rows_per_offset(self) -> float:

@@ -59,19 +59,20 @@ class Client:
         Raises:
             SinkPipelineError: SinkUnreachable, ...
         """
-        try:
+        with self._nothing_in_doubt():
             self._meet(at)
             return self._asked(words)
-        except InDoubt as doubt:
-            raise doubt.told or SinkPipelineError(
-                Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
-            ) from doubt
 
     def look(self, script: Script, keys: Sequence[str], *words: str) -> Any:
         """That of a script which can be run again: nothing is in doubt. Raises as `read`."""
-        try:
+        with self._nothing_in_doubt():
             self._meet()
             return self._run(script, keys, words)
+
+    @contextlib.contextmanager
+    def _nothing_in_doubt(self) -> Iterator[None]:
+        try:
+            yield
         except InDoubt as doubt:
             raise doubt.told or SinkPipelineError(
                 Reason.TRANSACTION_FAILED, f"{self._where}: {doubt}", "look at the server's log"
