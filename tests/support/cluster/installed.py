@@ -149,7 +149,17 @@ class Installation:
             self.kubectl(*scale, "--replicas=1", namespace=namespace)
 
     def until_rolled_out(self, deployment: str, namespace: str) -> None:
-        self.type(f"kubectl --namespace {namespace} rollout status deployment/{deployment} --timeout=150s")
+        """By reads of what is. `kubectl rollout status` is content with what the API server remembers, be it from
+        before the last change: after `scale --replicas=1` it once found the deployment without pods rolled out."""
+
+        def rolled_out() -> bool:
+            found = self.cluster.get(f"deployment/{deployment}", f"--namespace={namespace}")
+            status, replicas = found["status"], found["spec"]["replicas"]
+            seen = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
+            counts = [status.get(count, 0) for count in ("replicas", "updatedReplicas", "availableReplicas")]
+            return seen and counts == [replicas] * 3
+
+        wait_until(rolled_out, f"{deployment} is rolled out", 150)
 
     def restart_operator(self) -> None:
         """Its pod is deleted, and another one is Ready."""
