@@ -59,6 +59,13 @@ def documented_commands(section: str, page: str = "install.md", block: int = 0) 
     return blocks[block]
 
 
+def is_ready(pod: Object) -> bool:
+    """Whether it is, and is not about to go."""
+    conditions = pod["status"].get("conditions", ())
+    told = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return told and "deletionTimestamp" not in pod["metadata"]
+
+
 class Installation:
     """A cluster on which the operator is, or will be, installed."""
 
@@ -143,23 +150,28 @@ class Installation:
         scale = ("scale", f"deployment/{deployment}")
         try:
             self.kubectl(*scale, "--replicas=0", namespace=namespace)
-            wait_until(lambda: not self.pods(selector, namespace), f"{deployment} is gone", 90)
+            wait_until(lambda: not self.pods(selector, namespace), f"{deployment} is gone", 150)
             yield
         finally:
             self.kubectl(*scale, "--replicas=1", namespace=namespace)
 
     def until_rolled_out(self, deployment: str, namespace: str) -> None:
-        """By reads of what is. `kubectl rollout status` is content with what the API server remembers, be it from
-        before the last change: after `scale --replicas=1` it once found the deployment without pods rolled out."""
+        """Its pods are there and ready, which is more than its status says.
+
+        For a minute after the API server was away, controllers may count pods from before: they took a Deployment that
+        was scaled to 0 and back to 1 for available, and no pod was there.
+        """
 
         def rolled_out() -> bool:
             found = self.cluster.get(f"deployment/{deployment}", f"--namespace={namespace}")
-            status, replicas = found["status"], found["spec"]["replicas"]
+            status, spec = found["status"], found["spec"]
             seen = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
             counts = [status.get(count, 0) for count in ("replicas", "updatedReplicas", "availableReplicas")]
-            return seen and counts == [replicas] * 3
+            labels = ",".join(f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items())
+            ready = sum(is_ready(pod) for pod in self.pods(labels, namespace))
+            return seen and [*counts, ready] == [spec["replicas"]] * 4
 
-        wait_until(rolled_out, f"{deployment} is rolled out", 150)
+        wait_until(rolled_out, f"{deployment} is rolled out", 150, poll_s=0.5)
 
     def restart_operator(self) -> None:
         """Its pod is deleted, and another one is Ready."""
