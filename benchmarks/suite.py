@@ -17,7 +17,7 @@ from typing import Final
 import plots
 
 TINY: Final = {
-    "throughput": "--rows 20000 --rounds 1 --batch 0 --master local[2]",
+    "throughput": "--rows 20000 --rounds 1 --warm-up 1 --batch 0 --master local[2]",
     "drains": "--rounds 1 --share 0.05 --only bytes",
     "many_sinks": "--sinks 1 2 --batches 3 --rounds 1",
     "top_rate": "--seconds 20",
