@@ -6,11 +6,9 @@ One rule: a change `c` is in the topic if and only if `c.at < progress.pos`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from typing_extensions import override
 
@@ -70,12 +68,3 @@ def from_record(value: object) -> Position:
     if not isinstance(lsn, str) or not isinstance(index, int) or isinstance(index, bool):
         raise ValueError(f"{value!r} is no position")  # noqa: TRY004 - as any other that is none
     return LogPosition(parse_lsn(lsn), index)
-
-
-def position_text(position: Position, half: int | None = None) -> str:
-    """JSON, as a change has it in its value and in its header.
-
-    `half`: 0 and 1 of an update that changed the key, which is handed out as two changes of the same position.
-    """
-    record: list[Any] = position.to_record()
-    return json.dumps(record if half is None else [*record, half], separators=(",", ":"))
