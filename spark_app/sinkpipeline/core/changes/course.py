@@ -22,7 +22,7 @@ class Course:
         self.is_inside = False
         """Whether a transaction of the database has begun and not ended."""
         self.rows = self.size = 0
-        """Of the open transaction of Kafka."""
+        """Changes and bytes of the open transaction of Kafka."""
         self._cuts = cuts
         self._whole = whole
         self._next = (start.lsn, start.index)
@@ -51,9 +51,10 @@ class Course:
         self.is_inside = True
 
     def handed(self, lsn: int, index: int, size: int) -> None:
-        """A change was handed to Kafka, or is one that nobody needs (a dead letter is handed over too)."""
-        self._next = (lsn, index + 1)
-        self.rows += 1
+        """A change was handed to Kafka, as it is or as a dead letter; of one in two halves, each."""
+        if (lsn, index + 1) != self._next:
+            self._next = (lsn, index + 1)
+            self.rows += 1
         self.size += size
 
     def ended(self, end: int) -> None:

@@ -47,7 +47,8 @@ class Change(NamedTuple):
     """One change, or one half of an update that changed the key: both halves have the same position."""
 
     lsn: int
-    index: int
+    nth: int
+    """Its index in the transaction."""
     place: str
     """The position as JSON, as value and header have it; with a third number, 0 and 1, of the two halves."""
     op: str
@@ -59,7 +60,7 @@ class Change(NamedTuple):
 
     @property
     def at(self) -> Position:
-        return LogPosition(self.lsn, self.index)
+        return LogPosition(self.lsn, self.nth)
 
     @property
     def headers(self) -> Headers:
@@ -202,6 +203,7 @@ class Writer:
         Raises:
             NotUnderstood
         """
+        made: list[Change] = []
         match change:
             case Insert(relation, new):
                 table = self._table(relation, new)
@@ -215,7 +217,6 @@ class Writer:
                 made = [self._made("d", table, table.key(old), before=_before(table, old, is_whole=is_whole))]
                 self._index += 1
             case Truncate(relations):
-                made = []
                 for each in relations:
                     table = self._table(each)
                     made.append(self._made("t", table, table.no_key))
