@@ -87,6 +87,7 @@ def test_the_topic_has_what_the_server_decodes(lab: Lab) -> None:
     assert halves[0][:2] == halves[1][:2]
 
 
+@pytest.mark.thorough("lives one after the other; tests of kills show that too")
 def test_a_life_goes_on_where_the_one_before_was(lab: Lab) -> None:
     lab.sql(*TABLES)
     lab.watch()
@@ -102,6 +103,7 @@ def test_a_life_goes_on_where_the_one_before_was(lab: Lab) -> None:
     assert next(each["rows"] for each in third.told if each["event"] == "claimed") == 76
 
 
+@pytest.mark.thorough("a slot of a database in which only others write")
 def test_the_slot_follows_while_only_others_write(lab: Lab) -> None:
     lab.sql("CREATE TABLE ours (id int PRIMARY KEY)", "CREATE TABLE theirs (id int)")
     publication = lab.settings().database.publication
@@ -123,6 +125,7 @@ def test_the_slot_follows_while_only_others_write(lab: Lab) -> None:
     assert states[0]["atRisk"] is None
 
 
+@pytest.mark.thorough("the order of commits, which the whole of test_the_topic_has shows too")
 def test_positions_are_in_the_order_of_commits(lab: Lab) -> None:
     lab.sql(*TABLES)
     lab.live()
@@ -138,3 +141,27 @@ def test_positions_are_in_the_order_of_commits(lab: Lab) -> None:
     assert [each.place[1] for each in found] == [0, 1, 2, 3, 4] * 2
     assert all(one.place < two.place for one, two in pairwise(found))
     assert json.loads(found[0].record.key or b"") == {"table": "public.orders", "key": {"id": 10}}
+
+
+def test_changes_are_read_as_their_tables_were(lab: Lab) -> None:
+    """A connection that was asked something before it streams knows tables as they are now, and decodes by that."""
+    lab.sql("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
+    lab.live()
+    lab.watch()
+    lab.sql(
+        "INSERT INTO orders VALUES (1, 'before')",
+        "ALTER TABLE orders RENAME note TO remark",
+        "INSERT INTO orders VALUES (2, 'between')",
+        "ALTER TABLE orders DROP remark",
+        "INSERT INTO orders VALUES (3)",
+        "ALTER TABLE orders RENAME TO others",
+        "INSERT INTO others VALUES (4)",
+    )
+    lab.live()
+    assert lab.check() == 4
+    assert [(each.told.table, dict(each.told.row)) for each in lab.found()] == [
+        ("public.orders", {"id": 1, "note": "before"}),
+        ("public.orders", {"id": 2, "remark": "between"}),
+        ("public.orders", {"id": 3}),
+        ("public.others", {"id": 4}),
+    ]

@@ -87,6 +87,7 @@ class Claim:
         self._sink = sink_settings(settings)
         self._admin = Admin(settings.kafka)
         self._partition = settings.database.partition
+        self._is_announced = False
 
     def take(self) -> Claimed:
         """Steps 0 to 3."""
@@ -138,6 +139,7 @@ class Claim:
             created=claimed.created or before.created,
         )
         if meta == known.meta and first is None:
+            self._is_announced = True
             return
         producer = claimed.session.producer
         ours = writer_header(producer.transactional_id)
@@ -150,6 +152,7 @@ class Claim:
         producer.begin()
         producer.produce_rows(self._sink.progress.name, records)
         producer.commit()
+        self._is_announced = True
         claimed.progress = replace(known, meta=meta, partitions=MappingProxyType(states))
 
     def _place(self) -> Topic:
@@ -176,7 +179,7 @@ class Claim:
         settings = self._settings
         if meta is None or meta.owner != settings.adopt:
             starting.check_owner(settings.id, meta, settings.owner)
-        if not settings.takes_over:
+        if self._is_announced or not settings.takes_over:
             starting.check_run(settings.id, meta, settings.run)
 
     def _with_topics(self, producer: TransactionalProducer, progress: Progress, place: Topic) -> Claimed:

@@ -64,11 +64,17 @@ def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
     )
 
 
+def server(wire: Wire) -> tuple[str, int]:
+    """Its system identifier and its timeline; by a connection for replication."""
+    [[system, timeline, *_]] = wire.command("IDENTIFY_SYSTEM")
+    return system, int(timeline)
+
+
 def seen(wire: Wire, slot: str, publication: str) -> Seen:
     """The server and its slot; by a connection for replication whose stream has not begun."""
-    [[system, timeline, *_]] = wire.command("IDENTIFY_SYSTEM")
+    system, timeline = server(wire)
     [(database, published, flushed)] = wire.rows(_IDENTITY, (publication,))
-    identity = Identity(system=system, timeline=int(timeline), database=database, slot=slot, publication=published)
+    identity = Identity(system=system, timeline=timeline, database=database, slot=slot, publication=published)
     return Seen(
         identity=identity, slot=slot_state(wire, slot), flushed=parse_lsn(flushed), forks=_forks(wire, identity)
     )

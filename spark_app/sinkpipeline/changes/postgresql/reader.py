@@ -122,6 +122,8 @@ class Reader:
         self._role = connection.user
         self._confirmed = 0
         self._told_at = 0.0
+        self._met: tuple[str, int] | None = None
+        """The server that was looked at: its system identifier and timeline."""
         self._side: Wire | None = None
         self._wire = Wire(connection, self.where, replication=True)
 
@@ -139,7 +141,9 @@ class Reader:
 
     def seen(self) -> Seen:
         with self._told():
-            return look.seen(self._wire, self.settings.slot.name, self.settings.publication.name)
+            found = look.seen(self._wire, self.settings.slot.name, self.settings.publication.name)
+        self._met = (found.identity.system, found.identity.timeline)
+        return found
 
     def prepare(self, found: Seen) -> Seen:
         """For a first start: the publication is there, before the slot, and each of its tables tells its rows.
@@ -177,14 +181,28 @@ class Reader:
         deadline = time.monotonic() + _BUSY_S
         while True:
             with self._told():
-                making.free(self._wire, slot, self.where)
+                making.free(self._asking(), slot, self.where)
+            self._connect_anew()
             try:
                 self._wire.stream(slot, self.settings.publication.name)
             except Busy:
                 if time.monotonic() > deadline:
-                    raise making.busy(self._wire, slot, self.where) from None
+                    raise making.busy(self._asking(), slot, self.where) from None
             else:
                 return
+
+    def _connect_anew(self) -> None:
+        """A connection that was asked anything knows catalogs as they are now, and would decode by that."""
+        self._wire.close()
+        self._wire = Wire(self.settings.connection, self.where, replication=True)
+        with self._told():
+            met = look.server(self._wire)
+        if met != self._met:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE,
+                f"{self.where}: another server answers than a moment ago",
+                "nothing if a standby takes over just now: the stage looks again",
+            )
 
     def slot(self) -> SlotState | None:
         """As it is now; also while it is read."""

@@ -1,7 +1,7 @@
 """Connections to the server whose changes are read, and what their errors mean: the one place for psycopg here.
 
-A connection of the replication protocol answers SQL too, until its stream begins: what was looked at there is of the
-very server that streams.
+A connection of the replication protocol answers SQL too, until its stream begins. But what it was asked it remembers: a
+server decodes then by catalogs as they are now, where it should go by those of the time.
 """
 
 from __future__ import annotations
