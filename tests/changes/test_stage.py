@@ -8,8 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from sinkpipeline.changes.settings import CUTS
+from sinkpipeline.changes import life as changes_life
+from sinkpipeline.changes.settings import CUTS, Transactions
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
 from support.changes.lab import Lab
 from support.waiting import wait_until
@@ -165,3 +167,56 @@ def test_changes_are_read_as_their_tables_were(lab: Lab) -> None:
         ("public.orders", {"id": 3}),
         ("public.others", {"id": 4}),
     ]
+
+
+@pytest.mark.thorough("tables of another kind")
+def test_a_partitioned_table_is_one_table(lab: Lab) -> None:
+    lab.sql(
+        "CREATE TABLE parted (id int, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part)",
+        "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1)",
+        "CREATE TABLE parted_2 PARTITION OF parted FOR VALUES IN (2)",
+    )
+    lab.live()
+    lab.sql("INSERT INTO parted VALUES (1, 1), (2, 2)", "UPDATE parted SET part = 2 WHERE id = 1")
+    lab.live()
+    told = [(each.told.op, each.told.table, dict(each.told.row)) for each in lab.found()]
+    # A row that goes into another partition is deleted in one and inserted in the other.
+    assert told == [
+        ("c", "public.parted", {"id": 1, "part": 1}),
+        ("c", "public.parted", {"id": 2, "part": 2}),
+        ("d", "public.parted", {"id": 1, "part": 1}),
+        ("c", "public.parted", {"id": 1, "part": 2}),
+    ]
+
+
+@pytest.mark.thorough("transactions that are not cut")
+def test_whole_transactions_are_seen_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.sql("CREATE TABLE orders (id int PRIMARY KEY)")
+    whole = {"transactions": Transactions.WHOLE}
+    small = CutPolicy(rows=10, bytes=1 << 20, seconds=0.01)
+    lab.live(database=whole)
+    lab.watch()
+    for first in (0, 1000):
+        lab.sql(f"INSERT INTO orders SELECT generate_series({first}, {first + 99})")
+    life = lab.live(database=whole, cuts=small)
+    assert lab.check() == 200
+    assert [each["transactions"] for each in life.told if each["event"] == "committed"][:2] == [[100], [100]]
+    monkeypatch.setattr(changes_life, "_WHOLE_S", 0.0)
+    lab.sql("INSERT INTO orders SELECT generate_series(5000, 9000)")
+    assert lab.refusal(database=whole, cuts=small).reason is Reason.TRANSACTION_TOO_LARGE
+    assert len(lab.found()) == 200
+    lab.live(cuts=small)
+    assert lab.check() == 4201
+
+
+@pytest.mark.thorough("tables whose rows nothing tells apart but their whole")
+def test_a_full_identity_without_a_key(lab: Lab) -> None:
+    lab.sql("CREATE TABLE bag (id int, note text)", "ALTER TABLE bag REPLICA IDENTITY FULL")
+    lab.live()
+    lab.watch()
+    lab.sql("INSERT INTO bag VALUES (1, 'a'), (1, 'a')", "UPDATE bag SET note = 'b'", "DELETE FROM bag")
+    lab.live()
+    found = lab.found()
+    assert [each.told.op for each in found] == ["c", "c", "u", "u", "d", "d"]
+    assert len({each.record.partition for each in found}) == 1
+    assert [dict(each.told.row) for each in found[-2:]] == [{"id": 1, "note": "b"}] * 2

@@ -88,7 +88,7 @@ class Life:
                 self._meet(event)
             if course.is_full() or course.is_due(time.monotonic() - self._opened_at):
                 self._commit()
-            if stop.is_set() and not isinstance(event, list):
+            if stop.is_set():
                 break
         if course.is_open and course.may_cut:
             self._commit()
@@ -144,7 +144,6 @@ class Life:
         self._committed_at = changes[-1].committed_at
         if len(self._rows) >= _AT_ONCE:
             self._send()
-            self._reader.keep_alive()
             if self._is_whole and course.is_inside:
                 self._check_patience()
 
@@ -243,6 +242,8 @@ class Life:
         self._counting, self._delivered = Counting(), 0
         self._changes.clear()
         self._sizes = []
+        if self._committed - self._told_at > _TOLD_EVERY_S:
+            self._tell()
 
     def _receipt(self) -> None:
         changes: dict[str, dict[str, int]] = {}

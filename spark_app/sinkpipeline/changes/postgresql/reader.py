@@ -29,6 +29,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _TOLD_EVERY_S = 5.0
 _BUSY_S = 30.0
+_MANY = 1_000
+"""Messages, which come within milliseconds where there are so many."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,7 @@ class Reader:
         """
         wire = self._wire
         stream = _Stream(Writer(self._key_of, large_as_text=self.settings.large_integers_as_text), start)
+        received = 0
         while True:
             data = wire.receive()
             if data is None:
@@ -233,6 +236,10 @@ class Reader:
                 yield None
                 wire.wait(wait_s)
                 continue
+            received += 1
+            if received % _MANY == 0:
+                # Also while much comes, or is passed over, the server must hear from us.
+                self._tell_now_and_then()
             alive = keepalive(data)
             if alive is not None:
                 self.heard = max(self.heard, alive[0])
@@ -256,10 +263,6 @@ class Reader:
         if upto > self._confirmed:
             self._confirmed = upto
             self._tell()
-
-    def keep_alive(self) -> None:
-        """While much comes, the server must hear from us too."""
-        self._tell_now_and_then()
 
     def _tell_now_and_then(self) -> None:
         if time.monotonic() - self._told_at > _TOLD_EVERY_S:

@@ -30,7 +30,7 @@ _QUIET_S = 15.0
 _OPTIONS = (
     # What a text means is not for a role's defaults to say.
     "-c datestyle=ISO,MDY -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
-    "-c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0"
+    "-c statement_timeout=0 -c lock_timeout=0"
 )
 _STATUS = struct.Struct(">cQQQqB")
 _KEEPALIVE = struct.Struct(">cQqB")
