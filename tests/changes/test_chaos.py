@@ -64,6 +64,8 @@ class Chaos:
                 old.signal(signal.SIGCONT)
                 assert old.wait() in (1, 4), old.log
             case "term":
+                # Before that nothing catches it.
+                old.wait_for("claimed")
                 assert old.end() == 0, old.log
                 self._stage = self._start()
             case _:

@@ -58,6 +58,7 @@ def test_a_slot_that_is_gone_is_not_made_anew(delivered: Lab) -> None:
     assert delivered.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name = current_database()") == [(0,)]
 
 
+@pytest.mark.thorough("another way to the same gap")
 def test_a_slot_that_was_made_anew_has_a_gap(delivered: Lab) -> None:
     drop_slot(delivered)
     insert(delivered, 10)

@@ -145,6 +145,7 @@ def test_positions_are_in_the_order_of_commits(lab: Lab) -> None:
     assert json.loads(found[0].record.key or b"") == {"table": "public.orders", "key": {"id": 10}}
 
 
+@pytest.mark.thorough("tables that change, of which test_the_topic_has reads one")
 def test_changes_are_read_as_their_tables_were(lab: Lab) -> None:
     """A connection that was asked something before it streams knows tables as they are now, and decodes by that."""
     lab.sql("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")

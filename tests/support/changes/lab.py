@@ -97,7 +97,7 @@ class StageProcess:
         return [each for each in self.receipts if each["event"] == event]
 
     def wait_for(self, event: str) -> dict[str, Any]:
-        return wait_until(lambda: (self._running() and self.of(event)) or None, f"the stage has {event}")[-1]
+        return wait_until(lambda: self.of(event) if self._running() else [], f"the stage has {event}")[-1]
 
     def _running(self) -> bool:
         assert self.exit_code is None, f"the stage ended: {self.log}"
