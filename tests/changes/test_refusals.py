@@ -13,13 +13,14 @@ from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, LocalPostgresql
 from servers.postgresql_standby import LocalStandby, has_program
 from servers.sql_proxy import SqlProxy
+from sinkpipeline.changes.looking import look
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.postgresql.settings import Connection as Database
 from support.changes.lab import LOGICAL, Lab
-from support.kafka.topics import create_topic, delete_topic, produce, progress_records, read_committed
+from support.kafka.topics import create_topic, delete_topic, produce, progress_records, read_committed, recreate_topic
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -99,6 +100,16 @@ def test_a_change_topic_that_is_gone(delivered: Lab) -> None:
     assert delivered.refusal().reason is Reason.DATA_TOPIC_LOST
 
 
+@pytest.mark.thorough("another thing that somebody does to a topic")
+def test_a_change_topic_that_is_made_anew_while_it_is_written(delivered: Lab) -> None:
+    stage = delivered.start()
+    stage.wait_for("claimed")
+    recreate_topic(delivered.servers, delivered.topic)
+    assert stage.wait() == 1
+    assert stage.error["reason"] == "TopicsChanged"
+    assert delivered.refusal().reason is Reason.DATA_TOPIC_LOST
+
+
 @pytest.mark.thorough("a first start where something is there already")
 def test_a_first_start_takes_nothing_that_is_somebody_elses(lab: Lab) -> None:
     lab.sql(TABLE, f"SELECT pg_create_logical_replication_slot('{lab.slot}', 'pgoutput')")
@@ -151,7 +162,10 @@ def test_what_is_unsuitable_is_told_with_a_statement_that_works(lab: Lab) -> Non
     lab.sql(error.remedy.partition(": ")[2])
     error = lab.refusal(database={"connection": there})
     assert "has no replica identity" in error.message
+    with pytest.raises(SinkPipelineError, match="has no replica identity"):
+        look(replace(lab.settings().database, connection=there))
     lab.sql(error.remedy.partition("run ")[2])
+    assert look(replace(lab.settings().database, connection=there)).slot is None
     lab.live(database={"connection": there})
     lab.sql("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET id = 2")
     lab.live(database={"connection": there})

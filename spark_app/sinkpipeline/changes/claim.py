@@ -114,6 +114,15 @@ class Claim:
         with self._log() as log:
             self._check_meta(log.observe(self._sink.id).meta)
 
+    def check_topics(self, claimed: Claimed) -> None:
+        """That what is written goes where it went: a topic that was re-created takes it as if nothing had happened."""
+        ids = {topic.name: topic.id for topic in (claimed.topic, claimed.progress_topic)}
+        for name, topic in self._admin.topics(ids).items():
+            if topic is None or topic.id != ids[name]:
+                raise SinkPipelineError(
+                    Reason.TOPICS_CHANGED, f"topic {name} was deleted or re-created", "nothing; the stage starts again"
+                )
+
     def announce(self, claimed: Claimed, source: Mapping[str, str], first: PartitionProgress | None = None) -> None:
         """Step 4. Says whose the stage is from here on, and what its positions are about.
 

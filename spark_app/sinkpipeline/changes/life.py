@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sinkpipeline.changes.claim import Claimed
@@ -73,10 +73,13 @@ class Life:
         """How many changes the transactions of the database have that ended since the last receipt."""
         self._in_transaction = 0
         self._committed_at = 0
+        self._check: Callable[[], None] = lambda: None
         self._opened_at = self._committed = self._told_at = time.monotonic()
 
-    def go_on(self, stop: threading.Event) -> None:
+    def go_on(self, stop: threading.Event, check: Callable[[], None]) -> None:
+        """Until `stop` is set. `check` is called now and then, and raises where this stage must not go on."""
         reader, course = self._reader, self._course
+        self._check = check
         # The server may never have heard, or have forgotten, what counts.
         reader.confirm(course.confirmable)
         self._tell()
@@ -267,6 +270,7 @@ class Life:
 
     def _tell(self) -> None:
         """How it stands, whether something came or not; a driver that is gone is noticed by it."""
+        self._check()
         slot, flushed = self._reader.slot(), self._reader.flushed()
         self._told_at = time.monotonic()
         if slot is None:

@@ -77,7 +77,8 @@ class Stage:
                     seconds=round(time.monotonic() - began, 3),
                 )
                 failpoint("stage-after-slot")
-                Life(self._settings, claimed, reader, identity, state, self._say).go_on(self._stop)
+                life = Life(self._settings, claimed, reader, identity, state, self._say)
+                life.go_on(self._stop, lambda: claim.check_topics(claimed))
             finally:
                 reader.close()
         finally:

@@ -158,9 +158,10 @@ def _check_same(known: Identity, found: Identity, where: str) -> None:
 
 
 def publication_missing(where: str) -> SinkPipelineError:
+    """`where`: the source, and perhaps the publication's name."""
     return SinkPipelineError(
         Reason.PUBLICATION_MISSING,
-        f"{where} has no such publication",
+        f"{where}: there is no such publication",
         "create the publication, before the slot: what is written meanwhile can't be read without it",
     )
 
