@@ -102,7 +102,9 @@ def _modules() -> list[types.ModuleType]:
     found = [
         module
         for name, module in sys.modules.items()
-        if name.startswith(("sinkpipeline.kafka.", "sinkpipeline.sinks.", "sinkpipeline.cells."))
+        if name.startswith(
+            ("sinkpipeline.kafka.", "sinkpipeline.sinks.", "sinkpipeline.cells.", "sinkpipeline.changes.")
+        )
     ]
     return [*found, runner, beyond]
 

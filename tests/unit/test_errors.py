@@ -39,6 +39,8 @@ TRANSIENT = {
             Reason.SINK_UNDER_REPLICATED,
             Reason.SINK_UNDER_REPLICATED,
             Reason.SOURCE_SLOW,
+            Reason.SOURCE_UNREACHABLE,
+            Reason.SLOT_BUSY,
             Reason.SCHEMA_REGISTRY_UNREACHABLE,
         }
     ),

@@ -62,6 +62,11 @@ class Reason(str, enum.Enum):
     SOURCE_TOPIC_MISSING = "SourceTopicMissing"
     SOURCE_DATA_LOST = "SourceDataLost"
     SOURCE_RECREATED = "SourceRecreated"
+    SOURCE_ROLLED_BACK = "SourceRolledBack"
+    SOURCE_UNSUITABLE = "SourceUnsuitable"
+    SLOT_LOST = "SlotLost"
+    PUBLICATION_MISSING = "PublicationMissing"
+    TRANSACTION_TOO_LARGE = "TransactionTooLarge"
     DATA_TOPIC_LOST = "DataTopicLost"
     DATA_TOPIC_REMOVED = "DataTopicRemoved"
     DATA_TOPIC_NOT_EMPTY = "DataTopicNotEmpty"
@@ -99,6 +104,8 @@ class Reason(str, enum.Enum):
     SINK_FULL = "SinkFull"
     SINK_UNDER_REPLICATED = "SinkUnderReplicated"
     SOURCE_SLOW = "SourceSlow"
+    SOURCE_UNREACHABLE = "SourceUnreachable"
+    SLOT_BUSY = "SlotBusy"
     SCHEMA_REGISTRY_UNREACHABLE = "SchemaRegistryUnreachable"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     DEAD_LETTERS_UNREADABLE = "DeadLettersUnreadable"
@@ -139,6 +146,8 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.SINK_FULL
             | Reason.SINK_UNDER_REPLICATED
             | Reason.SOURCE_SLOW
+            | Reason.SOURCE_UNREACHABLE
+            | Reason.SLOT_BUSY
             | Reason.SCHEMA_REGISTRY_UNREACHABLE
         ):
             return _OUTAGE
@@ -146,6 +155,8 @@ def _consequence(reason: Reason) -> _Consequence:
             Reason.AUTHENTICATION_FAILED
             | Reason.AUTHORIZATION_FAILED
             | Reason.SOURCE_TOPIC_MISSING
+            | Reason.SOURCE_UNSUITABLE
+            | Reason.PUBLICATION_MISSING
             | Reason.TOPIC_CREATION_FAILED
             | Reason.TOPIC_IDS_UNAVAILABLE
             | Reason.PROGRESS_TOPIC_INVALID

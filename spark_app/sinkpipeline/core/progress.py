@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
@@ -42,6 +43,8 @@ class PartitionProgress:
     """When the record was written, Unix milliseconds; for people, never for decisions."""
     by_class: Tally = ()
     """`dead` and `dropped` by error class; less than them where a release has written that knew of no classes."""
+    pos: Position | None = None
+    """Where a source of changes goes on, which have no offsets: `pos` decides then, and `next` only counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,17 +135,27 @@ class Progress:
 def check_forward(
     partition: SourcePartition, old: PartitionProgress | None, new: PartitionProgress, where: str = "a newer record"
 ) -> None:
-    """Refuses progress that moves back within an epoch.
+    """Refuses progress that moves back within an epoch: by its offset, and by its position among changes.
 
     Raises:
         SinkPipelineError: ProgressRegressed.
     """
-    if old is not None and old.epoch == new.epoch and is_before(new.next, old.next):
-        raise SinkPipelineError(
-            Reason.PROGRESS_REGRESSED,
-            f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}",
-            f"somebody else writes this sink's keys; {_INSPECT}",
-        )
+    if old is None or old.epoch != new.epoch:
+        return
+    if is_before(new.next, old.next):
+        raise _moves_back(f"{where} moves {partition} back from {old.next} to {new.next} within epoch {new.epoch}")
+    if old.pos is None:
+        return
+    if new.pos is None:
+        raise _moves_back(f"{where} has no position of {partition}, which was at {old.pos}")
+    if new.pos < old.pos:
+        raise _moves_back(f"{where} moves {partition} back from {old.pos} to {new.pos} within epoch {new.epoch}")
+    if new.pos == old.pos and is_before(old.next, new.next):
+        raise _moves_back(f"{where} counts changes of {partition} up to {new.next}, and stays at {new.pos}")
+
+
+def _moves_back(fact: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.PROGRESS_REGRESSED, fact, f"somebody else writes this sink's keys; {_INSPECT}")
 
 
 def check_not_removed(progress: Progress, partitions: Iterable[SourcePartition]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.positions import from_record as position_from_record
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
@@ -44,6 +46,7 @@ def encode_partition(progress: PartitionProgress) -> bytes:
             "at": progress.at,
             **({"deadByClass": dead} if dead else {}),
             **({"droppedByClass": dropped} if dropped else {}),
+            **({} if progress.pos is None else {"pos": progress.pos.to_record()}),
         },
         separators=(",", ":"),
     ).encode()
@@ -212,7 +215,17 @@ def decode_partition(value: bytes, where: str) -> PartitionProgress:
     return PartitionProgress(
         **{name: _count(document, name, where) for name in ("epoch", "next", "rows", "dead", "dropped", "lost", "at")},
         by_class=by_class,
+        pos=_position(document, where),
     )
+
+
+def _position(document: Mapping[str, Any], where: str) -> Position | None:
+    if "pos" not in document:
+        return None
+    try:
+        return position_from_record(document["pos"])
+    except ValueError as error:
+        raise corrupt(f"{where} has a pos that is none: {error}") from error
 
 
 def decode_meta(value: bytes, where: str) -> Meta:

@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 
-from sinkpipeline.authorities import system_authorities
-from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
-from sinkpipeline.postgresql.files import private_copy
+from sinkpipeline.postgresql.libpq import parameters
 from sinkpipeline.postgresql.session import ANY_WAITS, Asking, Session
 from sinkpipeline.postgresql.settings import Connection
 from sinkpipeline.postgresql.sqlstates import (
@@ -37,7 +35,6 @@ from sinkpipeline.postgresql.sqlstates import (
 _LOG = logging.getLogger("sinkpipeline.postgresql")
 C = TypeVar("C", bound=psycopg.Connection[Any])
 
-CONNECT_TIMEOUT_S = 10
 SILENCE_S = 30
 """After which a connection whose other end says nothing at all is given up, on either side."""
 LOCK_TIMEOUT_MS = 30_000
@@ -218,52 +215,8 @@ class Client:
         return self._session
 
     def _made(self, kind: type[C], **changes: Any) -> C:
-        with contextlib.ExitStack() as files:
-            parameters = {**self._parameters(), **changes}
-            if "sslkey" in parameters:
-                parameters["sslkey"] = files.enter_context(private_copy(parameters["sslkey"]))
-            return kind.connect(**parameters, autocommit=True, prepare_threshold=None)
-
-    def _parameters(self) -> dict[str, Any]:
-        """Libpq's.
-
-        Raises:
-            SinkPipelineError: SecretNotFound.
-        """
-        connection = self._connection
-        hosts, ports = zip(*(each.rsplit(":", 1) for each in connection.servers.split(",")), strict=True)
-        found: dict[str, Any] = {
-            # An IPv6 address stands in brackets before a port.
-            "host": ",".join(host.strip("[]") for host in hosts),
-            "port": ",".join(ports),
-            "dbname": connection.database,
-            "user": connection.user,
-            "application_name": "sinkpipeline",
-            "client_encoding": "UTF8",
-            # Of one server each transaction asks: a pooler tells what it has heard from the server at some time.
-            "target_session_attrs": "read-write" if len(hosts) > 1 else "any",
-            "connect_timeout": CONNECT_TIMEOUT_S,
-            "keepalives_idle": SILENCE_S // 3,
-            "keepalives_interval": SILENCE_S // 3,
-            "keepalives_count": 2,
-            "tcp_user_timeout": SILENCE_S * 1000,
-            "sslmode": "disable" if connection.tls is None else "verify-full",
-            # Neither is asked for by anything that we say.
-            "gssencmode": "disable",
-            # No file: libpq warns of one that is none.
-            "passfile": "/dev/null/none",
-        }
-        if connection.password_file is not None:
-            found["password"] = secret(connection.password_file)
-        if connection.tls is not None:
-            files = {
-                # `system` is a file of the distribution that built libpq's wheel, which no image has.
-                "sslrootcert": connection.tls.ca_file or system_authorities() or "system",
-                "sslcert": connection.tls.certificate_file,
-                "sslkey": connection.tls.key_file,
-            }
-            found |= {name: path for name, path in files.items() if path is not None}
-        return found
+        with parameters(self._connection, SILENCE_S, **changes) as found:
+            return kind.connect(**found, autocommit=True, prepare_threshold=None)
 
     def _told(self, error: psycopg.Error, *, committing: bool) -> Exception:
         session = self._session

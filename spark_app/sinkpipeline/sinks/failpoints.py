@@ -7,7 +7,8 @@ Known names: `starting-after-control-init`, `starting-after-data-topic`, `starti
 `after-commit`, `after-batch`, `delivered-rows-before-progress`, `delivered-progress-before-commit`,
 `delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`, `reset-after-commit`,
 `removal-before-tombstones`, `redrive-after-claim`, `redrive-before-commit`, `redrive-before-record`,
-`redrive-after-commit`, `redis-after-commit`, `redis-before-commit`, `sql-after-cell`, `sql-before-commit`.
+`redrive-after-commit`, `redis-after-commit`, `redis-before-commit`, `sql-after-cell`, `sql-before-commit`,
+`stage-after-claim`, `stage-after-creation`, `stage-after-meta`, `stage-after-slot`.
 The idea is TiKV's fail crate's, as Materialize uses it.
 """
 

@@ -17,7 +17,7 @@ _APP = ROOT / "spark_app" / "sinkpipeline"
 _OPERATOR = ROOT / "operator" / "sinkpipeline_operator"
 _OF_A_PERSON = ("plugin", "kube")
 """What is told to whoever has typed a command: no status prints it."""
-_OF_A_DRIVER = ("cells", "core", "kafka", "nats", "postgresql", "redis_streams", "sinks", "spark")
+_OF_A_DRIVER = ("cells", "changes", "core", "kafka", "nats", "postgresql", "redis_streams", "sinks", "spark")
 """What a driver, or an operator, may say; the command line is a person's own."""
 
 WITH_A_COMMAND = frozenset(
@@ -62,6 +62,13 @@ IN_WORDS = frozenset(
         Reason.SINK_FULL,
         Reason.SINK_UNDER_REPLICATED,
         Reason.SOURCE_SLOW,
+        Reason.SOURCE_ROLLED_BACK,
+        Reason.SOURCE_UNREACHABLE,
+        Reason.SOURCE_UNSUITABLE,
+        Reason.SLOT_BUSY,
+        Reason.SLOT_LOST,
+        Reason.PUBLICATION_MISSING,
+        Reason.TRANSACTION_TOO_LARGE,
         Reason.SCHEMA_REGISTRY_UNREACHABLE,
         Reason.CONFIG_MAP_NOT_FOUND,
         Reason.LOOKUP_INVALID,

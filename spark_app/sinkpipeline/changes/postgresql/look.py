@@ -1,0 +1,121 @@
+"""What is asked of the server: who it is, what its slot and publication say. Changes nothing."""
+
+from __future__ import annotations
+
+import re
+
+from sinkpipeline.changes.postgresql.wire import Wire
+from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.positions import parse_lsn
+from sinkpipeline.core.changes.suitable import Facts, Table
+
+_FACTS = (
+    "SELECT current_setting('server_version_num')::int, current_setting('wal_level'), getdatabaseencoding(),"
+    " current_user, pg_is_in_recovery(), EXISTS (SELECT FROM pg_roles AS r WHERE (r.rolname = current_user"
+    " AND (r.rolreplication OR r.rolsuper)) OR (r.rolname = 'rds_replication' AND pg_has_role(r.oid, 'MEMBER')))"
+)
+_IDENTITY = (
+    "SELECT d.oid::text, coalesce((SELECT p.oid::text FROM pg_publication AS p WHERE p.pubname = %s), ''),"
+    " pg_current_wal_flush_lsn()::text FROM pg_database AS d WHERE d.datname = current_database()"
+)
+_SLOT = (
+    "SELECT plugin, datoid::text, confirmed_flush_lsn::text, restart_lsn::text, wal_status, active_pid, safe_wal_size"
+    " FROM pg_replication_slots WHERE slot_name = %s"
+)
+_TABLES = (
+    "SELECT format('%%I.%%I', t.schemaname, t.tablename), c.relreplident::text,"
+    " EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)"
+    " FROM pg_publication_tables AS t JOIN pg_publication AS p USING (pubname)"
+    " JOIN pg_namespace AS n ON n.nspname = t.schemaname JOIN pg_class AS c"
+    " ON c.relnamespace = n.oid AND c.relname = t.tablename"
+    " WHERE pubname = %s AND (p.pubupdate OR p.pubdelete) ORDER BY 1"
+)
+_KEY = (
+    "SELECT a.attname FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
+    " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
+    " WHERE i.indrelid = %s::oid AND i.indisprimary AND place <= i.indnkeyatts ORDER BY place"
+)
+_READER = (
+    "SELECT a.pid, coalesce(a.client_addr::text, 'local'), a.application_name, a.usename"
+    " FROM pg_replication_slots AS s JOIN pg_stat_activity AS a ON a.pid = s.active_pid WHERE s.slot_name = %s"
+)
+_FORK = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
+
+
+def facts(wire: Wire, publication: str) -> Facts:
+    """Whether the server suits; the tables are those of a publication that is there."""
+    [(version, wal_level, encoding, role, in_recovery, may_replicate)] = wire.rows(_FACTS)
+    return Facts(
+        version=version,
+        wal_level=wal_level,
+        encoding=encoding,
+        role=role,
+        may_replicate=may_replicate,
+        in_recovery=in_recovery,
+        tables=tables(wire, publication),
+    )
+
+
+def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
+    """Of a publication that sends updates or deletes; none where it is missing."""
+    return tuple(
+        Table(name=name, identity=identity, has_key=has_key)
+        for name, identity, has_key in wire.rows(_TABLES, (publication,))
+    )
+
+
+def server(wire: Wire) -> tuple[str, int]:
+    """Its system identifier and its timeline; by a connection for replication."""
+    [[system, timeline, *_]] = wire.command("IDENTIFY_SYSTEM")
+    return system, int(timeline)
+
+
+def seen(wire: Wire, slot: str, publication: str) -> Seen:
+    """The server and its slot; by a connection for replication whose stream has not begun."""
+    system, timeline = server(wire)
+    [(database, published, flushed)] = wire.rows(_IDENTITY, (publication,))
+    identity = Identity(system=system, timeline=timeline, database=database, slot=slot, publication=published)
+    return Seen(
+        identity=identity, slot=slot_state(wire, slot), flushed=parse_lsn(flushed), forks=_forks(wire, identity)
+    )
+
+
+def _forks(wire: Wire, identity: Identity) -> dict[int, int]:
+    if identity.timeline == 1:
+        # It comes from no other, and has no such file.
+        return {}
+    [[_, content]] = wire.command(f"TIMELINE_HISTORY {identity.timeline}")
+    return {int(timeline): parse_lsn(lsn) for timeline, lsn in _FORK.findall(content)}
+
+
+def slot_state(wire: Wire, slot: str) -> SlotState | None:
+    """None where it is missing."""
+    for plugin, database, confirmed, restart, wal_status, active_pid, safe in wire.rows(_SLOT, (slot,)):
+        return SlotState(
+            plugin=plugin,
+            database=database,
+            confirmed=None if confirmed is None else parse_lsn(confirmed),
+            restart=None if restart is None else parse_lsn(restart),
+            wal_status=wal_status,
+            active_pid=active_pid,
+            safe_bytes=safe,
+        )
+    return None
+
+
+def flushed(wire: Wire) -> int:
+    """Up to where the server's WAL is on the disk."""
+    [(lsn,)] = wire.rows("SELECT pg_current_wal_flush_lsn()::text")
+    return parse_lsn(lsn)
+
+
+def reader_of(wire: Wire, slot: str) -> str:
+    """Who reads a slot, for people."""
+    for pid, address, application, role in wire.rows(_READER, (slot,)):
+        return f"pid {pid} of role {role} from {address} ({application})"
+    return "somebody"
+
+
+def primary_key(wire: Wire, table: int) -> tuple[str, ...]:
+    """The columns of a table's primary key, by the table's oid; none where it has none."""
+    return tuple(name for (name,) in wire.rows(_KEY, (table,)))

@@ -1,0 +1,290 @@
+"""A PostgreSQL database, as a stage reads it: looked at, held, read in order, and told how far that counts."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sinkpipeline.changes.postgresql import look, making
+from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
+from sinkpipeline.changes.settings import DatabaseSettings
+from sinkpipeline.core.changes.beginning import Seen, SlotState, publication_missing
+from sinkpipeline.core.changes.pgoutput import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    NotUnderstood,
+    Relation,
+    Truncate,
+    Update,
+    parse,
+)
+from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.suitable import Facts, check_suitable, check_tables
+from sinkpipeline.core.changes.values import Change, Writer
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+_TOLD_EVERY_S = 5.0
+_BUSY_S = 30.0
+_MANY = 1_000
+"""Messages, which come within milliseconds where there are so many."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A transaction of the database begins."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """It ends."""
+
+    end: int
+    """Of its commit record."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A sign of the server: everything that commits before `wal` was handed out."""
+
+    wal: int
+
+
+Event = list[Change] | Begun | Ended | Heard | None
+"""None: nothing has come for a moment."""
+
+BEGUN = Begun()
+
+
+class _Stream:
+    """From messages to what they mean for who has everything before `start`."""
+
+    def __init__(self, writer: Writer, start: Position) -> None:
+        self.skipped = 0
+        self._writer = writer
+        self._start = (start.lsn, start.index)
+        self._is_new = False
+
+    def event(self, data: bytes) -> Event:
+        said, writer = parse(data), self._writer
+        match said:
+            case None:
+                return []
+            case Relation():
+                writer.relation(said)
+                return []
+            case Begin():
+                writer.begin(said)
+                self._is_new = (said.lsn, 0) >= self._start
+                return BEGUN
+            case Commit():
+                writer.end()
+                return Ended(said.end)
+            case _:
+                return self._changes(said)
+
+    def _changes(self, said: Insert | Update | Delete | Truncate) -> list[Change]:
+        writer = self._writer
+        if self._is_new or (not isinstance(said, Truncate) and writer.place >= self._start):
+            return writer.changes(said)
+        if not isinstance(said, Truncate):
+            writer.skip(said)
+            self.skipped += 1
+            return []
+        # Of tables that were emptied together, some may be in the topic.
+        changes = writer.changes(said)
+        rest = [each for each in changes if (each.lsn, each.nth) >= self._start]
+        self.skipped += len(changes) - len(rest)
+        return rest
+
+
+class Reader:
+    """One connection that streams, and one for questions meanwhile; of one thread.
+
+    Raises (all methods):
+        SinkPipelineError: SourceUnreachable, and what their own docstrings name.
+    """
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        """Connects.
+
+        Raises:
+            SinkPipelineError: also AuthenticationFailed, SourceUnsuitable, SecretNotFound.
+        """
+        self.settings = settings
+        connection = settings.connection
+        self.where = f"PostgreSQL at {connection.servers}, database {connection.database}"
+        self.skipped = 0
+        """Changes that were read again, and are in the topic."""
+        self.heard = 0
+        """The newest LSN that the server has told."""
+        self._role = connection.user
+        self._confirmed = 0
+        self._told_at = 0.0
+        self._met: tuple[str, int] | None = None
+        """The server that was looked at: its system identifier and timeline."""
+        self._side: Wire | None = None
+        self._wire = Wire(connection, self.where, replication=True)
+
+    def close(self) -> None:
+        for wire in (self._wire, self._side):
+            if wire is not None:
+                wire.close()
+
+    def facts(self) -> Facts:
+        """Raises SinkPipelineError: also SourceUnsuitable."""
+        with self._told():
+            found = look.facts(self._wire, self.settings.publication.name)
+        check_suitable(found, self.where, failover=self.settings.slot.failover)
+        return found
+
+    def seen(self) -> Seen:
+        with self._told():
+            found = look.seen(self._wire, self.settings.slot.name, self.settings.publication.name)
+        self._met = (found.identity.system, found.identity.timeline)
+        return found
+
+    def prepare(self, found: Seen) -> Seen:
+        """For a first start: the publication is there, before the slot, and each of its tables tells its rows.
+
+        Raises:
+            SinkPipelineError: also PublicationMissing, SourceUnsuitable.
+        """
+        publication = self.settings.publication
+        if not found.identity.publication:
+            if not publication.create:
+                raise publication_missing(f"{self.where}: publication {publication.name}")
+            with self._told():
+                making.create_publication(self._wire, publication, self.where)
+            found = self.seen()
+        with self._told():
+            tables = look.tables(self._wire, publication.name)
+        check_tables(tables, self.where, require_full=self.settings.require_full)
+        return found
+
+    def create_slot(self, version: int) -> int:
+        """Where it begins.
+
+        Raises:
+            SinkPipelineError: also SourceUnsuitable.
+        """
+        return making.create_slot(self._wire, self.settings.slot, version, self.where, self._role)
+
+    def hold(self) -> None:
+        """Takes the slot, and begins to stream: the other reader is ended. The Kafka id must be taken before.
+
+        Raises:
+            SinkPipelineError: also SlotBusy, SlotLost, PublicationMissing.
+        """
+        slot = self.settings.slot.name
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            with self._told():
+                making.free(self._asking(), slot, self.where)
+            self._connect_anew()
+            try:
+                self._wire.stream(slot, self.settings.publication.name)
+            except Busy:
+                if time.monotonic() > deadline:
+                    raise making.busy(self._asking(), slot, self.where) from None
+            else:
+                return
+
+    def _connect_anew(self) -> None:
+        """A connection that was asked anything knows catalogs as they are now, and would decode by that."""
+        self._wire.close()
+        self._wire = Wire(self.settings.connection, self.where, replication=True)
+        with self._told():
+            met = look.server(self._wire)
+        if met != self._met:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE,
+                f"{self.where}: another server answers than a moment ago",
+                "nothing if a standby takes over just now: the stage looks again",
+            )
+
+    def slot(self) -> SlotState | None:
+        """As it is now; also while it is read."""
+        with self._told():
+            return look.slot_state(self._asking(), self.settings.slot.name)
+
+    def flushed(self) -> int:
+        """The server's end."""
+        with self._told():
+            return look.flushed(self._asking())
+
+    def read(self, start: Position, wait_s: float) -> Iterator[Event]:
+        """What comes, for ever; changes before `start` are passed over, and counted.
+
+        Args:
+            start: of the progress.
+            wait_s: how often None comes where nothing else does.
+
+        Raises:
+            SinkPipelineError: also SlotLost, PublicationMissing.
+        """
+        wire = self._wire
+        stream = _Stream(Writer(self._key_of, large_as_text=self.settings.large_integers_as_text), start)
+        received = 0
+        while True:
+            data = wire.receive()
+            if data is None:
+                self._tell_now_and_then()
+                yield None
+                wire.wait(wait_s)
+                continue
+            received += 1
+            if received % _MANY == 0:
+                # Also while much comes, or is passed over, the server must hear from us.
+                self._tell_now_and_then()
+            alive = keepalive(data)
+            if alive is not None:
+                self.heard = max(self.heard, alive[0])
+                if alive[1]:
+                    self._tell()
+                yield Heard(alive[0])
+                continue
+            try:
+                event = stream.event(message(data))
+            except NotUnderstood as error:
+                raise SinkPipelineError(
+                    Reason.INTERNAL_ERROR, f"{self.where}: {error}", "report it with the version of the server"
+                ) from error
+            self.skipped = stream.skipped
+            if isinstance(event, Ended):
+                self.heard = max(self.heard, event.end)
+            yield event
+
+    def confirm(self, upto: int) -> None:
+        """Tells the server that nothing before `upto` is needed again. The progress that says so counts already."""
+        if upto > self._confirmed:
+            self._confirmed = upto
+            self._tell()
+
+    def _tell_now_and_then(self) -> None:
+        if time.monotonic() - self._told_at > _TOLD_EVERY_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        # Only what was confirmed, never what was received: psycopg2 tells that by itself, and loses by it.
+        self._wire.tell(self._confirmed)
+        self._told_at = time.monotonic()
+
+    def _key_of(self, relation: Relation) -> tuple[str, ...]:
+        with self._told():
+            return look.primary_key(self._asking(), relation.oid)
+
+    def _asking(self) -> Wire:
+        if self._side is None:
+            self._side = Wire(self.settings.connection, self.where)
+        return self._side
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            raise refused(fault, self.where, self._role) from fault

@@ -1,0 +1,280 @@
+"""Connections to the server whose changes are read, and what their errors mean: the one place for psycopg here.
+
+A connection of the replication protocol answers SQL too, until its stream begins. But what it was asked it remembers: a
+server decodes then by catalogs as they are now, where it should go by those of the time.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import generators, pq
+
+from sinkpipeline.core.changes.positions import lsn_text
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.postgresql.libpq import parameters
+from sinkpipeline.postgresql.session import Session
+from sinkpipeline.postgresql.settings import Connection
+from sinkpipeline.postgresql.silence import answers
+from sinkpipeline.postgresql.sqlstates import Meaning, meaning, meaning_of_connecting, of_each_attempt
+
+SILENCE_S = 30
+_QUIET_S = 15.0
+"""A server that says nothing for so long, although it was asked to, is asked on another connection."""
+_OPTIONS = (
+    # What a text means is not for a role's defaults to say.
+    "-c datestyle=ISO,MDY -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
+    "-c statement_timeout=0 -c lock_timeout=0"
+)
+_STATUS = struct.Struct(">cQQQqB")
+_KEEPALIVE = struct.Struct(">cQqB")
+_HEAD = 25
+"""Of what carries a message of the plugin: its kind, two LSNs and a time."""
+_EPOCH_S = 946_684_800
+
+_NO_REPLICATION = re.compile(
+    r"must be (superuser or )?(a )?replication role|permission denied to start WAL sender|unsupported startup parameter"
+)
+_NO_SENDER = re.compile(r"max_wal_senders|standby connections exceeds")
+_OF_A_PUBLICATION = re.compile(r'publication ".*" does not exist')
+
+
+class Busy(Exception):
+    """Somebody else reads the slot."""
+
+
+class SqlFault(Exception):
+    """A statement of ours was refused: its SQLSTATE tells why."""
+
+    def __init__(self, sqlstate: str, text: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+        self.text = text
+
+
+class Wire:
+    """One connection; of one thread."""
+
+    def __init__(self, connection: Connection, where: str, *, replication: bool = False) -> None:
+        """Connects.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable, AuthenticationFailed, SourceUnsuitable, SecretNotFound.
+        """
+        self._where = where
+        self._role = connection.user
+        more: dict[str, Any] = {"replication": "database"} if replication else {}
+        try:
+            with parameters(connection, SILENCE_S, options=_OPTIONS, **more) as found:
+                # By the simple protocol, the only one that a connection for replication understands.
+                self._session = Session.connect(**found, autocommit=True, cursor_factory=psycopg.ClientCursor)
+        except psycopg.Error as error:
+            raise self._not_connected(error) from error
+        self._session.another = _no_other
+        self._poll = select.poll()
+        self._poll.register(self._session.fileno(), select.POLLIN)
+        self._heard_at = time.monotonic()
+
+    def close(self) -> None:
+        self._session.pgconn.finish()
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement answers.
+
+        Raises:
+            SqlFault
+            SinkPipelineError: SourceUnreachable.
+        """
+        try:
+            cursor = self._session.execute(statement.encode(), tuple(parameters) or None)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise self._fault(error) from error
+
+    def command(self, text: str) -> list[list[str]]:
+        """What a command of the replication protocol answers, as texts; nothing where the stream began.
+
+        Raises:
+            SqlFault
+            SinkPipelineError: SourceUnreachable.
+        """
+        pgconn = self._session.pgconn
+        try:
+            pgconn.send_query(text.encode())
+            [result, *_] = self._session.wait(generators.execute(pgconn))
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(result)
+        except psycopg.Error as error:
+            raise self._fault(error) from error
+        return [
+            [(result.get_value(row, column) or b"").decode(errors="replace") for column in range(result.nfields)]
+            for row in range(result.ntuples)
+        ]
+
+    def stream(self, slot: str, publication: str) -> None:
+        """Begins to read: from where the slot was confirmed. From then on only `receive` and `tell` may be used.
+
+        Raises:
+            Busy
+            SinkPipelineError: SlotLost, PublicationMissing, SourceUnsuitable, SourceUnreachable.
+        """
+        names = publication.replace('"', '""')
+        literal = f'"{names}"'.replace("'", "''")
+        try:
+            self.command(
+                f'START_REPLICATION SLOT "{slot}" LOGICAL {lsn_text(0)} '
+                f"(proto_version '1', publication_names '{literal}')"
+            )
+        except SqlFault as fault:
+            raise self._no_stream(fault) from fault
+        self._heard_at = time.monotonic()
+
+    def receive(self) -> memoryview | None:
+        """What has come and was not received yet; None where nothing has.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable, SlotLost, PublicationMissing.
+        """
+        try:
+            size, data = self._session.pgconn.get_copy_data(1)
+            if size > 0:
+                return data
+            if size == 0:
+                return None
+            result = self._session.pgconn.get_result()
+            if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(result)
+        except psycopg.Error as error:
+            fault = self._fault(error)
+            raise (self._no_stream(fault) if isinstance(fault, SqlFault) else fault) from error
+        raise self._unreachable("the server ended the stream")
+
+    def wait(self, seconds: float) -> None:
+        """Until something comes, or for so long.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable.
+        """
+        try:
+            if self._poll.poll(seconds * 1000):
+                self._session.pgconn.consume_input()
+                self._heard_at = time.monotonic()
+        except psycopg.Error as error:
+            raise self._fault(error) from error
+        if time.monotonic() - self._heard_at > _QUIET_S:
+            info = self._session.info
+            # One that decodes a large transaction says nothing for long, but answers others.
+            if info.hostaddr and not answers(info.hostaddr, info.port):
+                raise self._unreachable("the server says nothing any more")
+            self._heard_at = time.monotonic()
+
+    def tell(self, confirmed: int) -> None:
+        """Tells the server that nothing below `confirmed` is needed again, and asks it for a sign; 0 tells nothing.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable.
+        """
+        micros = int((time.time() - _EPOCH_S) * 1e6)
+        pgconn = self._session.pgconn
+        try:
+            pgconn.put_copy_data(_STATUS.pack(b"r", confirmed, confirmed, confirmed, micros, 1))
+            pgconn.flush()
+        except psycopg.Error as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: psycopg.Error) -> Exception:
+        sqlstate = error.sqlstate
+        # A session that gave up has been closed, whatever the server would have said.
+        if sqlstate is None or sqlstate[:2] in ("08", "57") or self._session.pgconn.status != pq.ConnStatus.OK:
+            return self._unreachable(_one_line(error))
+        return SqlFault(sqlstate, f"{_one_line(error)} (SQLSTATE {sqlstate})")
+
+    def _no_stream(self, fault: SqlFault) -> Exception:
+        match fault.sqlstate:
+            case "55006":
+                return Busy(fault.text)
+            case "42704" if _OF_A_PUBLICATION.search(fault.text):
+                return SinkPipelineError(
+                    Reason.PUBLICATION_MISSING,
+                    f"{self._where}: {fault.text}: it is younger than the changes that come next, or was dropped",
+                    "create the publication before the slot; for this one it is too late, so make the slot anew and go "
+                    "on under another spec.identity",
+                )
+            case "42704" | "55000":
+                return SinkPipelineError(
+                    Reason.SLOT_LOST,
+                    f"{self._where}: {fault.text}",
+                    "look at pg_replication_slots of the server; what is gone with a slot can't be read any more",
+                )
+            case _:
+                return refused(fault, self._where, self._role)
+
+    def _unreachable(self, text: str) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.SOURCE_UNREACHABLE,
+            f"{self._where}: {text}",
+            "nothing if the server restarts, or another stage took over; else check that it runs and that servers "
+            "names it as this machine reaches it",
+        )
+
+    def _not_connected(self, error: psycopg.Error) -> SinkPipelineError:
+        text = of_each_attempt(str(error))
+        fact = f"{self._where}: {text}"
+        if _NO_REPLICATION.search(text):
+            remedy = (
+                f'run ALTER ROLE "{self._role}" REPLICATION (Amazon RDS: GRANT rds_replication TO "{self._role}"); and '
+                "name the server itself, as a pooler has no replication protocol"
+            )
+            return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)
+        if _NO_SENDER.search(text):
+            remedy = "raise max_wal_senders of the server, and restart it; or end one of those in pg_stat_replication"
+            return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)
+        match meaning_of_connecting(text):
+            case Meaning.CREDENTIALS:
+                remedy = "check auth of the source, its Secrets, and the server's pg_hba.conf"
+                return SinkPipelineError(Reason.AUTHENTICATION_FAILED, fact, remedy)
+            case Meaning.REFUSED:
+                remedy = "name a database that is there, and which the role may connect to"
+                return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)
+            case _:
+                return self._unreachable(text)
+
+
+def refused(fault: SqlFault, where: str, role: str) -> SinkPipelineError:
+    """What a refusal means that is none of the slot's."""
+    fact = f"{where}: {fault.text}"
+    match meaning(fault.sqlstate):
+        case Meaning.REFUSED if fault.sqlstate == "53400":
+            remedy = "raise max_replication_slots of the server, and restart it; or drop a slot that nobody reads"
+            return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)
+        case Meaning.REFUSED:
+            return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, f"grant it to role {role}, or do it yourself")
+        case _:
+            return SinkPipelineError(Reason.SOURCE_UNREACHABLE, fact, "look at the server's log")
+
+
+def keepalive(data: memoryview) -> tuple[int, bool] | None:
+    """Of a keepalive, up to where everything was sent, and whether an answer is wanted; None of anything else."""
+    if data[0] != ord("k"):
+        return None
+    _, wal, _, wants = _KEEPALIVE.unpack(data)
+    return wal, bool(wants)
+
+
+def message(data: memoryview) -> bytes:
+    """The plugin's message in what was received."""
+    return bytes(data[_HEAD:])
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join((error.diag.message_primary or str(error)).split())
+
+
+def _no_other(**_: Any) -> Any:
+    raise psycopg.OperationalError("a reader commits nothing")

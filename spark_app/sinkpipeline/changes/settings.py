@@ -1,0 +1,138 @@
+"""What a stage is told: the database, the change topic, and under whose identity. Holds no secret.
+
+A driver writes it into a file as JSON, and starts `python -m sinkpipeline.changes FILE`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.connection import Connection as KafkaConnection
+from sinkpipeline.kafka.settings import DeadLetterSettings
+from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
+
+CUTS = CutPolicy(rows=10_000, bytes=16 * 1024 * 1024, seconds=0.5)
+
+
+class StartingPosition(str, enum.Enum):
+    """Where a first start begins."""
+
+    NOW = "Now"
+    """With the transactions that commit after the slot was made."""
+
+
+class Transactions(str, enum.Enum):
+    """How transactions of the database become transactions of Kafka."""
+
+    SPLIT = "Split"
+    """A large one becomes several: for a while a reader may see a part of it."""
+    WHOLE = "Whole"
+    """Each is in one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """Which tables are read."""
+
+    name: str
+    create: bool = True
+    """Whether a first start makes it where it is missing."""
+    tables: tuple[str, ...] = ()
+    """`schema.table` of each, for its creation; none: all tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """By which the database keeps what was not read yet."""
+
+    name: str
+    create: bool = True
+    """Whether a first start makes it where it is missing; later starts never do."""
+    failover: bool = False
+    """Whether its standbys get it too; PostgreSQL 17 and newer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSettings:
+    """A PostgreSQL database whose changes are read."""
+
+    connection: DatabaseConnection
+    publication: Publication
+    slot: Slot
+    name: str = "postgresql"
+    """Of the source in progress records and in transactional ids."""
+    starting_position: StartingPosition = StartingPosition.NOW
+    transactions: Transactions = Transactions.SPLIT
+    idle_advance_s: float = 10.0
+    """While only other tables change, the slot follows in steps of this."""
+    max_retained: int | None = None
+    """Bytes of WAL beyond which the slot is told to be at risk; None: only as the server's own limit says."""
+    require_full: bool = False
+    """Whether a table is refused whose old rows are not sent whole (REPLICA IDENTITY FULL)."""
+    large_integers_as_text: bool = True
+    """Whether a bigint beyond 2^53 is a text, as many readers of JSON round such a number."""
+
+    @property
+    def partition(self) -> SourcePartition:
+        """The only one: one slot has one order."""
+        return SourcePartition(self.name, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSettings:
+    """One stage."""
+
+    id: SinkId
+    """The pipeline's identity, and the stage's name where others have that of a sink."""
+    owner: Owner
+    run: str
+    """The uuid of the driver's start; each start of the driver has its own."""
+    takes_over: bool
+    """Whether another driver's stage is taken over. True in a driver's first life of a stage; once it has told that it
+    `claimed`, False: it only goes on where no newer driver has taken over since."""
+    kafka: KafkaConnection
+    topic: TopicRequest
+    """The change topic."""
+    progress: TopicRequest
+    database: DatabaseSettings
+    dead_letter: DeadLetterSettings | None = None
+    """None where a change that the topic doesn't take stops the stage."""
+    refuse_existing_data: bool = True
+    """Whether a first start refuses a change topic that holds data: without progress, that may be changes of ours."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of the producer, as the manifest's `kafka.properties`."""
+    cuts: CutPolicy = CUTS
+    adopt: Owner | None = None
+    """Another owner whose progress may be taken over."""
+
+
+_ADAPTER = TypeAdapter(StageSettings)
+
+
+def to_json(settings: StageSettings) -> bytes:
+    """For a file that `read` reads."""
+    # What nobody may change is a mapping that pydantic does not know.
+    return _ADAPTER.dump_json(settings, indent=1, fallback=dict, warnings=False)
+
+
+def read(path: Path) -> StageSettings:
+    """Raises SinkPipelineError: UsageInvalid."""
+    try:
+        return _ADAPTER.validate_json(path.read_bytes())
+    except OSError as error:
+        fact = f"the stage's settings in {path} can't be read: {error.strerror}"
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        places = ", ".join(".".join(map(str, each["loc"])) for each in problems)
+        fact = f"the stage's settings in {path} are none of this release: {places or problems[0]['msg']}"
+    raise SinkPipelineError(Reason.USAGE_INVALID, fact, "let the driver of the same release start the stage")

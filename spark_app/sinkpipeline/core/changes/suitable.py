@@ -1,0 +1,87 @@
+"""Whether changes of a PostgreSQL server can be read as its catalogs say, and what to run where they can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+_OLDEST = 130000
+_FAILOVER = 170000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One that a publication names, or would name."""
+
+    name: str
+    """As SQL spells it, with its schema."""
+    identity: str
+    """pg_class.relreplident: d(efault), n(othing), f(ull), i(ndex)."""
+    has_key: bool
+    """Whether it has a primary key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a look at a server found."""
+
+    version: int
+    """server_version_num."""
+    wal_level: str
+    encoding: str
+    role: str
+    may_replicate: bool
+    in_recovery: bool
+    tables: tuple[Table, ...] = ()
+    """Of the publication, where it sends updates or deletes."""
+
+
+def check_suitable(facts: Facts, where: str, *, failover: bool = False) -> None:
+    """Raises SinkPipelineError: SourceUnsuitable, SourceUnreachable."""
+    if facts.in_recovery:
+        raise SinkPipelineError(
+            Reason.SOURCE_UNREACHABLE, f"{where} is a standby", "name the primary in source.postgresql.servers"
+        )
+    if facts.version < _OLDEST:
+        raise _unsuitable(f"{where} is of version {facts.version // 10000}", "use PostgreSQL 13 or newer")
+    if failover and facts.version < _FAILOVER:
+        raise _unsuitable(
+            f"slot.failover is true, and {where} is of version {facts.version // 10000}",
+            "use PostgreSQL 17 or newer, or set slot.failover: false",
+        )
+    if facts.wal_level != "logical":
+        raise _unsuitable(
+            f"{where} has wal_level {facts.wal_level}",
+            "run ALTER SYSTEM SET wal_level = logical, and restart the server",
+        )
+    if not facts.may_replicate:
+        raise _unsuitable(
+            f"role {facts.role} of {where} may not read the replication stream",
+            f'run ALTER ROLE "{facts.role}" REPLICATION (Amazon RDS: GRANT rds_replication TO "{facts.role}")',
+        )
+    if facts.encoding == "SQL_ASCII":
+        raise _unsuitable(
+            f"{where} has encoding SQL_ASCII, so that a text may be any bytes", "use a database of encoding UTF8"
+        )
+
+
+def check_tables(tables: Iterable[Table], where: str, *, require_full: bool = False) -> None:
+    """That the rows which a change is of are told. Raises SinkPipelineError: SourceUnsuitable."""
+    for table in tables:
+        if require_full and table.identity != "f":
+            raise _unsuitable(
+                f"table {table.name} of {where} does not send its old rows whole, and replicaIdentity is RequireFull",
+                f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
+        if table.identity == "n" or (table.identity == "d" and not table.has_key):
+            raise _unsuitable(
+                f"table {table.name} of {where} has no replica identity: once it is published, the server refuses "
+                "its UPDATE and DELETE",
+                f"give it a primary key, or run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
+
+
+def _unsuitable(fact: str, remedy: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)

@@ -1,0 +1,283 @@
+"""What a change looks like in the topic: its key, and its value as JSON.
+
+    key    {"table":"public.orders","key":{"id":7}}                key: null where nothing tells rows apart
+    value  {"op":"u","table":"public.orders","pos":["0/325D0F70",467],"xid":739,"committedAt":1763856000123,
+            "before":null,"after":{"id":7,"total":"9.90"},"unchanged":["document"]}
+
+`op`: c(reated), u(pdated), d(eleted), t(runcated). A column in `unchanged` is not in `after`: its value is large, was
+not touched, and is not in the database's log.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from json.encoder import encode_basestring
+from typing import Final, NamedTuple
+
+from sinkpipeline.core.changes.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Column,
+    Delete,
+    Insert,
+    NotUnderstood,
+    Relation,
+    Truncate,
+    Unchanged,
+    Update,
+    Values,
+)
+from sinkpipeline.core.changes.positions import LogPosition, Position, lsn_text
+from sinkpipeline.core.records import Headers
+
+POSITION_HEADER: Final = "sinkpipeline.source.position"
+
+_EXACT_DIGITS = 15
+_MOST_EXACT = 2**53
+_TEXT = encode_basestring
+
+Key = Callable[[Relation], tuple[str, ...]]
+"""The columns by which a table's rows are told apart where its replica identity doesn't say; none: nothing does."""
+
+
+class Change(NamedTuple):
+    """One change, or one half of an update that changed the key: both halves have the same position."""
+
+    lsn: int
+    nth: int
+    """Its index in the transaction."""
+    place: str
+    """The position as JSON, as value and header have it; with a third number, 0 and 1, of the two halves."""
+    op: str
+    table: str
+    key: bytes
+    value: bytes
+    committed_at: int
+    """Unix milliseconds, by the server's clock."""
+
+    @property
+    def at(self) -> Position:
+        return LogPosition(self.lsn, self.nth)
+
+    @property
+    def headers(self) -> Headers:
+        return [(POSITION_HEADER, self.place.encode())]
+
+
+def _boolean(text: str) -> str:
+    return "true" if text == "t" else "false"
+
+
+def _float(text: str) -> str:
+    return text if math.isfinite(float(text)) else _TEXT(text)
+
+
+def _bytes(text: str) -> str:
+    if not text.startswith("\\x"):
+        raise NotUnderstood("a bytea that is not in hexadecimal digits")
+    return f'"{base64.b64encode(bytes.fromhex(text[2:])).decode()}"'
+
+
+def _large(text: str) -> str:
+    return text if len(text) <= _EXACT_DIGITS or abs(int(text)) <= _MOST_EXACT else f'"{text}"'
+
+
+def _number(text: str) -> str:
+    return text
+
+
+def _spelling(kind: int, *, large_as_text: bool) -> Callable[[str], str]:
+    """How a value of a type is written: as a text, where JSON has nothing that is exactly the same."""
+    match kind:
+        case 21 | 23 | 26:
+            return _number
+        case 20:
+            return _large if large_as_text else _number
+        case 16:
+            return _boolean
+        case 700 | 701:
+            return _float
+        case 17:
+            return _bytes
+        case _:
+            return _TEXT
+
+
+class _Field(NamedTuple):
+    name: str
+    label: str
+    """The name as JSON, with its colon."""
+    spell: Callable[[str], str]
+
+
+class _Table:
+    """How the changes of a table are written, as it is now."""
+
+    def __init__(self, relation: Relation, key: tuple[str, ...], *, large_as_text: bool) -> None:
+        self.name = f"{relation.schema}.{relation.name}"
+        self.label = _TEXT(self.name)
+        self._fields = [_field(each, large_as_text=large_as_text) for each in relation.columns]
+        self._identity = [at for at, each in enumerate(relation.columns) if each.is_key]
+        places = {each.name: at for at, each in enumerate(relation.columns)}
+        self._key = [places[name] for name in key if name in places]
+        self._head = f'{{"table":{self.label},"key":'
+        self.no_key = f"{self._head}null}}".encode()
+
+    def check(self, values: Values) -> None:
+        if len(values) != len(self._fields):
+            raise NotUnderstood(f"a row of {self.name} has {len(values)} columns, and the table {len(self._fields)}")
+
+    def row(self, values: Values) -> str:
+        """All columns that have a value."""
+        return self._object(values, range(len(values)))
+
+    def identity(self, values: Values) -> str:
+        """The columns of the replica identity."""
+        return self._object(values, self._identity)
+
+    def key(self, values: Values) -> bytes:
+        return f"{self._head}{self._object(values, self._key)}}}".encode() if self._key else self.no_key
+
+    def _object(self, values: Values, places: range | list[int]) -> str:
+        fields, parts = self._fields, []
+        for at in places:
+            value = values[at]
+            if value is None:
+                parts.append(f"{fields[at].label}null")
+            elif not isinstance(value, Unchanged):
+                parts.append(fields[at].label + fields[at].spell(value))
+        return f"{{{','.join(parts)}}}"
+
+    def unchanged(self, values: Values) -> str:
+        names = [self._fields[at].name for at, value in enumerate(values) if value is UNCHANGED]
+        return json.dumps(names, separators=(",", ":"), ensure_ascii=False) if names else "[]"
+
+
+def _field(column: Column, *, large_as_text: bool) -> _Field:
+    return _Field(column.name, f"{_TEXT(column.name)}:", _spelling(column.type, large_as_text=large_as_text))
+
+
+class Writer:
+    """Makes changes of the messages of a stream; one for each connection, as the server says there what tables are."""
+
+    def __init__(self, key_of: Key, *, large_as_text: bool = True) -> None:
+        """`key_of`: asked of a table whose replica identity is no key."""
+        self._key_of = key_of
+        self._large_as_text = large_as_text
+        self._tables: dict[int, _Table] = {}
+        self._begin: Begin | None = None
+        self._index = 0
+        self._lsn = self._tail = ""
+
+    def begin(self, begin: Begin) -> None:
+        self._begin = begin
+        self._index = 0
+        self._lsn = lsn_text(begin.lsn)
+        self._tail = f'"xid":{begin.xid},"committedAt":{begin.committed_at},'
+
+    def end(self) -> None:
+        self._begin = None
+
+    def relation(self, relation: Relation) -> None:
+        """The table is like this from here on."""
+        key = tuple(each.name for each in relation.columns if each.is_key)
+        if relation.identity == "f" or not key:
+            key = self._key_of(relation)
+        self._tables[relation.oid] = _Table(relation, key, large_as_text=self._large_as_text)
+
+    def skip(self, change: Insert | Update | Delete | Truncate) -> None:
+        """Passes over a change that is in the topic already."""
+        self._index += len(change.relations) if isinstance(change, Truncate) else 1
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """LSN and index of the change that comes next."""
+        return (self._begun().lsn, self._index)
+
+    def changes(self, change: Insert | Update | Delete | Truncate) -> list[Change]:
+        """One, or two for an update of the key, or one for each table that was emptied.
+
+        Raises:
+            NotUnderstood
+        """
+        made: list[Change] = []
+        match change:
+            case Insert(relation, new):
+                table = self._table(relation, new)
+                made = [self._made("c", table, table.key(new), after=new)]
+                self._index += 1
+            case Update():
+                made = self._updated(change)
+                self._index += 1
+            case Delete(relation, old, is_whole):
+                table = self._table(relation, old)
+                made = [self._made("d", table, table.key(old), before=_before(table, old, is_whole=is_whole))]
+                self._index += 1
+            case Truncate(relations):
+                for each in relations:
+                    table = self._table(each)
+                    made.append(self._made("t", table, table.no_key))
+                    self._index += 1
+        return made
+
+    def _updated(self, change: Update) -> list[Change]:
+        new, old = change.new, change.old
+        table = self._table(change.relation, new)
+        if old is None:
+            return [self._made("u", table, table.key(new), after=new)]
+        table.check(old)
+        if change.is_whole:
+            new = [before if value is UNCHANGED else value for value, before in zip(new, old, strict=True)]
+        before = _before(table, old, is_whole=change.is_whole)
+        key, key_before = table.key(_known(new, old)), table.key(old)
+        if key == key_before:
+            return [self._made("u", table, key, before=before, after=new)]
+        return [
+            self._made("d", table, key_before, before=before, half=0),
+            self._made("c", table, key, after=new, half=1),
+        ]
+
+    def _made(
+        self,
+        op: str,
+        table: _Table,
+        key: bytes,
+        *,
+        before: str = "null",
+        after: Values | None = None,
+        half: int | None = None,
+    ) -> Change:
+        begin, index = self._begun(), self._index
+        row = "null" if after is None else table.row(after)
+        unchanged = "[]" if after is None or UNCHANGED not in after else table.unchanged(after)
+        place = f'["{self._lsn}",{index}]' if half is None else f'["{self._lsn}",{index},{half}]'
+        value = (
+            f'{{"op":"{op}","table":{table.label},"pos":{place},{self._tail}'
+            f'"before":{before},"after":{row},"unchanged":{unchanged}}}'
+        )
+        return Change(begin.lsn, index, place, op, table.name, key, value.encode(), begin.committed_at)
+
+    def _begun(self) -> Begin:
+        if self._begin is None:
+            raise NotUnderstood("a change outside of a transaction")
+        return self._begin
+
+    def _table(self, oid: int, values: Values | None = None) -> _Table:
+        table = self._tables.get(oid)
+        if table is None:
+            raise NotUnderstood(f"a change of a table with oid {oid}, of which nothing was said")
+        if values is not None:
+            table.check(values)
+        return table
+
+
+def _before(table: _Table, old: Values, *, is_whole: bool) -> str:
+    return table.row(old) if is_whole else table.identity(old)
+
+
+def _known(new: Values, old: Values) -> Values:
+    """For the key: what the update has not touched is as before."""
+    return [before if value is UNCHANGED else value for value, before in zip(new, old, strict=True)]

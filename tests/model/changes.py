@@ -1,0 +1,618 @@
+"""A database whose changes are read by stages, in memory; what can be done to it and to them; and who judges.
+
+The product's stage runs on it as it is: what is replaced is the connection (`changes/postgresql/wire.py`) and what is
+asked by SQL. The server keeps what matters of PostgreSQL: commits in one order, a slot that forwards silently, a
+confirmation that a crash takes back, keepalives, and standbys that lack the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NoReturn, TypeVar
+from unittest import mock
+
+from hypothesis import strategies as st
+
+from model import clients
+from model.broker import Broker
+from model.judge import Violation
+from model.scheduler import Fate, Process, Scheduler, Thread
+from sinkpipeline.changes.postgresql import reader
+from sinkpipeline.changes.postgresql.wire import Busy
+from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
+from sinkpipeline.changes.stage import Stage
+from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.positions import lsn_text
+from sinkpipeline.core.changes.suitable import Facts
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId
+from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.kafka.connection import Connection
+from sinkpipeline.postgresql.settings import Connection as Database
+
+T = TypeVar("T")
+
+TOPIC, PROGRESS, SLOT = "changes", "progress", "slot"
+PUBLICATION = "16390"
+_CUTS = CutPolicy(rows=3, bytes=1 << 20, seconds=0.5)
+_PATIENCE_S = 600.0
+_BACKOFF_S = 5.0
+_OID = 7
+_RELATION = (
+    b"R" + struct.pack(">I", _OID) + b"public\0t\0d" + struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 23, -1)
+)
+_ORIGIN = b"O" + struct.pack(">Q", 0) + b"\0"
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A transaction of the database."""
+
+    lsn: int
+    end: int
+    changes: int
+    number: int
+
+    @property
+    def positions(self) -> list[tuple[int, int, int]]:
+        """Of its changes, with its number: after a failover another one may stand at the same place."""
+        return [(self.lsn, index, self.number) for index in range(self.changes)]
+
+
+@dataclass
+class Server:
+    scheduler: Scheduler
+    log: list[Committed] = field(default_factory=list)
+    end: int = 100
+    timeline: int = 1
+    forks: dict[int, int] = field(default_factory=dict)
+    slot: int | None = None
+    """Its confirmed_flush_lsn."""
+    saved: int = 100
+    """What of it is on the disk."""
+    reader: Wire | None = None
+    lost: list[list[Committed]] = field(default_factory=list)
+    """The logs of earlier timelines."""
+    on_confirm: Callable[[int], None] = lambda _: None
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def is_read(self) -> bool:
+        return self.reader is not None
+
+    def commit(self, changes: int) -> None:
+        lsn = self.end
+        self.end += 5
+        if changes:
+            self.log.append(Committed(lsn, self.end, changes, next(self._numbers)))
+
+    def end_reader(self) -> None:
+        if self.reader is not None:
+            self.reader.is_over = True
+            self.reader = None
+
+    def crash(self) -> None:
+        """A confirmation that was not on the disk is forgotten."""
+        self.end_reader()
+        if self.slot is not None:
+            self.slot = min(self.slot, self.saved)
+
+    def checkpoint(self) -> None:
+        if self.slot is not None:
+            self.saved = self.slot
+
+    def fail_over(self, behind: int) -> None:
+        """A standby with the slot as it was saved takes over, which lacks so many of the last transactions."""
+        self.end_reader()
+        self.lost.append(list(self.log))
+        gone = self.log[len(self.log) - behind :] if behind else []
+        self.log = self.log[: len(self.log) - len(gone)]
+        switch = gone[0].lsn if gone else self.end
+        self.forks = {**{old: min(at, switch) for old, at in self.forks.items()}, self.timeline: switch}
+        self.timeline += 1
+        self.end = switch
+        if self.slot is not None:
+            self.slot = min(self.slot, self.saved, switch)
+
+    def begin(self, wire: Wire) -> None:
+        if self.slot is None:
+            raise SinkPipelineError(Reason.SLOT_LOST, "no slot", "none")
+        if self.reader is not None:
+            raise Busy("slot is active")
+        self.reader = wire
+        wire.next_at = self.slot
+
+    def confirm(self, wire: Wire, upto: int) -> None:
+        if wire.is_over or self.slot is None:
+            raise _unreachable()
+        if upto:
+            # Older servers take any, also one that goes back.
+            self.slot = upto
+            self.on_confirm(upto)
+
+    def seen(self) -> Seen:
+        return Seen(identity=self._identity(), slot=self.state(), flushed=self.end, forks=dict(self.forks))
+
+    def _identity(self) -> Identity:
+        return Identity(system="1", timeline=self.timeline, database="5", slot=SLOT, publication=PUBLICATION)
+
+    def state(self) -> SlotState | None:
+        if self.slot is None:
+            return None
+        return SlotState(plugin="pgoutput", database="5", confirmed=self.slot, restart=self.slot)
+
+    def create_slot(self) -> int:
+        if self.slot is not None:
+            raise SinkPipelineError(Reason.SOURCE_UNSUITABLE, "the slot exists", "none")
+        self.slot = self.saved = self.end
+        return self.end
+
+
+def _unreachable() -> SinkPipelineError:
+    return SinkPipelineError(Reason.SOURCE_UNREACHABLE, "the server", "none")
+
+
+def _no_answer(_: Fate) -> NoReturn:
+    raise _unreachable()
+
+
+def _keepalive(wal: int) -> bytes:
+    return struct.pack(">cQqB", b"k", wal, 0, 0)
+
+
+def _framed(payload: bytes) -> bytes:
+    return b"w" + bytes(24) + payload
+
+
+class Wire:
+    """In place of the product's: a connection to the server of the run that goes on."""
+
+    server: Server
+
+    def __init__(self, _connection: Database, _where: str, *, replication: bool = False) -> None:
+        self.is_over = False
+        self.next_at = 0
+        self._known = False
+        self._messages: deque[bytes] = deque()
+        self._wanted = 0
+        self._replication = replication
+        ask("connect", lambda: None)
+
+    def close(self) -> None:
+        # A process that was killed closes nothing: its connection lives until the server ends it.
+        current = self.server.scheduler.current
+        if current is None or not current.process.dead:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.is_over = True
+        if self.server.reader is self:
+            self.server.reader = None
+
+    def stream(self, _slot: str, _publication: str) -> None:
+        ask("stream", lambda: self.server.begin(self))
+
+    def receive(self) -> memoryview | None:
+        if not self._messages:
+            self.server.scheduler.call("receive", self._fetch, _no_answer)
+        return memoryview(self._messages.popleft()) if self._messages else None
+
+    def _fetch(self) -> None:
+        server = self.server
+        if self.is_over:
+            raise _unreachable()
+        following = next((each for each in server.log if each.lsn >= self.next_at), None)
+        if following is not None:
+            told = [_framed(each) for each in self._told(following)]
+            # What is heard while a transaction is handed out says nothing of it, though its record was read.
+            told.insert(len(told) // 2, _keepalive(following.end))
+            self._messages += told
+            self.next_at = following.end
+        elif self._wanted:
+            self._wanted = 0
+            self._messages.append(_keepalive(server.end))
+            self.next_at = max(self.next_at, server.end)
+
+    def _told(self, transaction: Committed) -> Iterator[bytes]:
+        yield b"B" + struct.pack(">QqI", transaction.lsn, 0, transaction.number)
+        if not self._known:
+            yield _RELATION
+            self._known = True
+        for index in range(transaction.changes):
+            text = b"%d" % (transaction.number * 100 + index)
+            yield b"I" + struct.pack(">IcH", _OID, b"N", 1) + b"t" + struct.pack(">I", len(text)) + text
+            if index == transaction.changes // 2:
+                # The origin of what comes; where a server hands out changes it may say this at any time.
+                yield _ORIGIN
+        yield b"C" + struct.pack(">BQQq", 0, transaction.lsn, transaction.end, 0)
+
+    def wait(self, seconds: float) -> None:
+        self.server.scheduler.wait("await", lambda: self.is_over, seconds)
+
+    def tell(self, confirmed: int) -> None:
+        self._wanted += 1
+        ask("confirm", lambda: self.server.confirm(self, confirmed))
+
+
+def ask(label: str, effect: Callable[[], T]) -> T:
+    return Wire.server.scheduler.call(label, effect, _no_answer)
+
+
+class _Look:
+    """In place of what is asked by SQL."""
+
+    @staticmethod
+    def facts(_wire: Wire, _publication: str) -> Facts:
+        return Facts(
+            version=150000, wal_level="logical", encoding="UTF8", role="r", may_replicate=True, in_recovery=False
+        )
+
+    @staticmethod
+    def tables(_wire: Wire, _publication: str) -> tuple[Any, ...]:
+        return ()
+
+    @staticmethod
+    def seen(wire: Wire, _slot: str, _publication: str) -> Seen:
+        return ask("look", wire.server.seen)
+
+    @staticmethod
+    def server(wire: Wire) -> tuple[str, int]:
+        return ask("look", lambda: ("1", wire.server.timeline))
+
+    @staticmethod
+    def slot_state(wire: Wire, _slot: str) -> SlotState | None:
+        return ask("look", wire.server.state)
+
+    @staticmethod
+    def flushed(wire: Wire) -> int:
+        return ask("look", lambda: wire.server.end)
+
+    @staticmethod
+    def primary_key(_wire: Wire, _table: int) -> tuple[str, ...]:
+        return ()
+
+
+class _Making:
+    @staticmethod
+    def create_slot(wire: Wire, *_: object) -> int:
+        return ask("create", wire.server.create_slot)
+
+    @staticmethod
+    def free(wire: Wire, *_: object) -> None:
+        ask("free", wire.server.end_reader)
+
+    @staticmethod
+    def busy(*_: object) -> SinkPipelineError:
+        return SinkPipelineError(Reason.SLOT_BUSY, "busy", "none")
+
+
+@contextlib.contextmanager
+def read_from_the_model() -> Iterator[None]:
+    with (
+        mock.patch.object(reader, "Wire", Wire),
+        mock.patch.object(reader, "look", _Look),
+        mock.patch.object(reader, "making", _Making),
+    ):
+        yield
+
+
+class Stop:
+    """In place of an event of threads."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def is_set(self) -> bool:
+        return self.asked
+
+
+class Driver:
+    """Begins a life of its stage after the other, until it is refused or superseded."""
+
+    def __init__(self, world: ChangesWorld, number: int) -> None:
+        self.process = Process(f"driver{number}", 0.001)
+        self.stop = Stop()
+        self.error: SinkPipelineError | None = None
+        self._world = world
+        self._run = f"run{number}"
+        self._claimed = False
+        self.thread: Thread = world.scheduler.spawn(self.process, "stage", "stage", self._live)
+
+    def _live(self) -> None:
+        try:
+            while not self.stop.is_set():
+                self._one_life()
+                if self.error is not None and not self.error.reason.retry:
+                    return
+                self._world.scheduler.wait("backoff", None, _BACKOFF_S)
+        finally:
+            self.process.over = True
+
+    def _one_life(self) -> None:
+        settings = _settings(self._run, takes_over=not self._claimed)
+        try:
+            Stage(settings, self._say, self.stop).run()  # type: ignore[arg-type]
+        except SinkPipelineError as error:
+            self.error = error
+            self._world.scheduler.tell(f"{self.process.name}: {error}")
+
+    def _say(self, event: str, **_: Any) -> None:
+        self._claimed |= event == "claimed"
+        if event == "claimed":
+            self.error = None
+
+
+def _settings(run: str, *, takes_over: bool) -> StageSettings:
+    return StageSettings(
+        id=SinkId("i", "changes"),
+        owner=Owner(cluster="file", name="model"),
+        run=run,
+        takes_over=takes_over,
+        kafka=Connection(bootstrap_servers="model:9092"),
+        topic=TopicRequest(name=TOPIC, partitions=1),
+        progress=progress_request(PROGRESS, None),
+        database=DatabaseSettings(
+            connection=Database(servers="model:5432", database="d", user="r"),
+            publication=Publication(name="p"),
+            slot=Slot(name=SLOT),
+            idle_advance_s=2.0,
+        ),
+        cuts=_CUTS,
+        # What was delivered before its progress was is nowhere: progress and changes are in one transaction.
+        refuse_existing_data=True,
+    )
+
+
+class ChangesWorld:
+    """A broker, a server, drivers, and a judge who reads off the logs without the product's code."""
+
+    def __init__(self) -> None:
+        self.broker = Broker(marker_delay_s=0.0)
+        self.scheduler = Scheduler(pass_time=self.broker.pass_time, limit=60_000)
+        self.server = Server(self.scheduler, on_confirm=self._judge_confirmation)
+        Wire.server = self.server
+        clients.connect(clients.Cluster(self.broker, self.scheduler))
+        self.broker.on_commit = self._judge
+        self.drivers: list[Driver] = []
+        self.justified: set[Reason] = set()
+        self.begins_at: int | None = None
+        self.violation: Violation | None = None
+
+    def close(self) -> None:
+        self.scheduler.close()
+        clients.connect(None)
+
+    def start(self) -> Driver:
+        self.drivers.append(Driver(self, len(self.drivers)))
+        return self.drivers[-1]
+
+    def alive(self) -> list[Driver]:
+        return [each for each in self.drivers if not each.process.dead and not each.thread.done]
+
+    def run(self, *, seconds: float, steps: int) -> None:
+        self.scheduler.run(seconds=seconds, steps=steps)
+        self.check()
+
+    def check(self) -> None:
+        if self.violation is not None:
+            raise self.violation
+
+    def fail(self, text: str) -> None:
+        self.violation = self.violation or Violation(text + "\n" + "\n".join(self.scheduler.trace[-200:]))
+        self.scheduler.stopped = True
+
+    # Who judges
+
+    def progress(self) -> tuple[int, int] | None:
+        """The newest committed position."""
+        if PROGRESS not in self.broker.topics:
+            return None
+        found = None
+        for record in self.broker.log(PROGRESS, 0).history:
+            if record.is_committed and record.key == b"sinkpipeline/v1/i/changes/p/postgresql/0" and record.value:
+                lsn, index = json.loads(record.value)["pos"]
+                high, low = lsn.split("/")
+                found = (int(high, 16) << 32 | int(low, 16), index)
+                self.begins_at = found[0] if self.begins_at is None else self.begins_at
+        return found
+
+    def topic(self) -> list[tuple[int, int, int]]:
+        if TOPIC not in self.broker.topics:
+            return []
+        found = []
+        for record in self.broker.log(TOPIC, 0).history:
+            if record.is_committed:
+                document = json.loads(record.value or b"")
+                lsn, index = document["pos"]
+                number, nth = divmod(document["after"]["id"], 100)
+                if nth != index:
+                    self.fail(f"change {nth} of transaction {number} has index {index}")
+                found.append((int(lsn.split("/")[1], 16), index, number))
+        return found
+
+    def expected(self, log: list[Committed], upto: tuple[int, int]) -> list[tuple[int, int, int]]:
+        begins = self.begins_at or 0
+        return [each for one in log if one.lsn >= begins for each in one.positions if each[:2] < upto]
+
+    def _judge(self) -> None:
+        progress, topic = self.progress(), self.topic()
+        if progress is None:
+            if topic:
+                self.fail("changes are in the topic, and no progress")
+            return
+        # What was read of a server that was left since is still one whole history, but never a part of two.
+        if all(topic != self.expected(log, progress) for log in (self.server.log, *self.server.lost)):
+            self.fail(
+                f"the progress is {progress}, and the topic has {topic}, not {self.expected(self.server.log, progress)}"
+            )
+
+    def _judge_confirmation(self, upto: int) -> None:
+        progress = self.progress()
+        if progress is None or upto > progress[0]:
+            self.fail(f"the slot was confirmed up to {lsn_text(upto)}, and the progress is {progress}")
+
+    def settle(self) -> None:
+        """When nothing goes wrong any more, everything is delivered, or refused for a reason."""
+        for thread in self.scheduler.held():
+            thread.held = False
+        while self.scheduler.late:
+            self.scheduler.deliver(0)
+        self.check()
+        last = self.start()
+
+        def is_over() -> bool:
+            return self._is_complete() or last.thread.done
+
+        self.scheduler.run(is_over, seconds=_PATIENCE_S)
+        self.check()
+        for driver in self.drivers:
+            reason = None if driver.error is None else driver.error.reason
+            if reason is Reason.INTERNAL_ERROR:
+                raise Violation(f"a bug: {driver.error}")
+        if self._is_complete():
+            return
+        reason = None if last.error is None else last.error.reason
+        if reason not in self.justified:
+            raise Violation(f"not all was delivered: {last.error}\n" + "\n".join(self.scheduler.trace[-100:]))
+
+    def _is_complete(self) -> bool:
+        progress = self.progress()
+        last = self.server.log[-1].end if self.server.log else 0
+        return (
+            progress is not None
+            and progress[0] >= last
+            and self.topic() == self.expected(self.server.log, (1 << 60, 0))
+        )
+
+
+FATES = [Fate.FAILED, Fate.LOST, Fate.LATE, Fate.TIMED_OUT, Fate.LOST_LONG]
+LABELS = [
+    "init",
+    "send",
+    "commit",
+    "read",
+    "connect",
+    "look",
+    "free",
+    "stream",
+    "receive",
+    "confirm",
+    "create",
+    "await",
+]
+
+
+class Script:
+    """What Hypothesis lets happen in one world."""
+
+    def __init__(self, world: ChangesWorld, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        self._world = world
+        self._draw = draw
+
+    def play(self, steps: int) -> None:
+        world = self._world
+        world.start()
+        actions: list[Callable[[], None]] = [
+            self._write,
+            self._write,
+            self._go_on,
+            self._go_on,
+            self._trouble,
+            self._trouble,
+            self._kill,
+            self._rival,
+            self._frozen,
+            self._thaw,
+            world.server.crash,
+            world.server.checkpoint,
+            self._late,
+            self._fail_over,
+            self._touch_slot,
+        ]
+        for _ in range(steps):
+            self._draw(st.sampled_from(actions))()
+            world.check()
+        world.settle()
+
+    def _write(self) -> None:
+        for changes in self._draw(st.lists(st.sampled_from([0, 1, 2, 5, 8]), min_size=1, max_size=4)):
+            self._world.server.commit(changes)
+
+    def _go_on(self) -> None:
+        seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
+        self._world.run(seconds=seconds, steps=self._draw(st.sampled_from([5, 60, 400])))
+
+    def _to(self) -> Thread | None:
+        label, nth = self._draw(st.sampled_from(LABELS)), self._draw(st.integers(1, 3))
+        return self._world.scheduler.run_to(lambda thread: thread.label == label, nth=nth)
+
+    def _trouble(self) -> None:
+        thread = self._to()
+        if thread is not None:
+            self._world.scheduler.step(thread, self._draw(st.sampled_from(FATES)))
+
+    def _kill(self) -> None:
+        thread = self._to()
+        if thread is not None:
+            self._world.scheduler.kill(thread.process)
+        if not self._world.alive():
+            self._world.start()
+
+    def _rival(self) -> None:
+        if len(self._world.alive()) < 3:
+            self._world.start()
+
+    def _frozen(self) -> None:
+        """Another driver begins while one is frozen."""
+        thread = self._to()
+        if thread is not None and len(self._world.alive()) < 3:
+            thread.held = True
+            self._world.start()
+
+    def _thaw(self) -> None:
+        for thread in self._world.scheduler.held():
+            self._world.scheduler.go_alone(thread, steps=self._draw(st.sampled_from([1, 5, 50])))
+
+    def _late(self) -> None:
+        if self._world.scheduler.late:
+            self._world.scheduler.deliver(0)
+
+    def _fail_over(self) -> None:
+        server = self._world.server
+        if server.slot is None or self._draw(st.integers(0, 2)):
+            return
+        behind = self._draw(st.integers(0, min(2, len(server.log))))
+        self._world.justified |= {Reason.SOURCE_ROLLED_BACK}
+        server.fail_over(behind)
+
+    def _touch_slot(self) -> None:
+        """Only of a slot that nobody reads: the server refuses the rest."""
+        server = self._world.server
+        if server.slot is None or server.is_read or self._draw(st.integers(0, 2)):
+            return
+        what = self._draw(st.sampled_from(["drop", "advance", "anew"]))
+        if what == "drop":
+            server.slot = None
+            # A first start that was interrupted makes it anew: nothing was read yet.
+            self._world.justified |= {Reason.SLOT_LOST}
+        else:
+            server.slot = server.saved = server.end
+            self._world.justified |= {Reason.SOURCE_DATA_LOST}
+
+
+def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12) -> None:
+    """One run."""
+    with read_from_the_model():
+        world = ChangesWorld()
+        try:
+            Script(world, draw).play(steps)
+        finally:
+            world.close()

@@ -1,0 +1,187 @@
+"""A stage keeps its word in every run that is tried, and each rule that it keeps is one that the runs need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from model.changes import play
+from model.exploring import LONGER
+from model.judge import Violation
+from sinkpipeline.changes import stage as changes_stage
+from sinkpipeline.changes import start as changes_start
+from sinkpipeline.changes.claim import Claim
+from sinkpipeline.changes.life import Life
+from sinkpipeline.changes.postgresql.reader import Reader, _Stream
+from sinkpipeline.core.changes import beginning
+from sinkpipeline.core.changes.course import Course
+from sinkpipeline.core.changes.positions import LogPosition
+from sinkpipeline.core.changes.values import Writer
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))
+
+Patch = contextlib.AbstractContextManager[Any]
+
+
+def explore(runs: int, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+    """Tries the same runs every time, unless MODEL_LONGER says otherwise."""
+
+    @settings(
+        max_examples=int(runs * LONGER),
+        deadline=None,
+        derandomize=LONGER == 1,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        play(data.draw)
+
+    run()
+
+
+@pytest.mark.parametrize("runs", [30, pytest.param(1000, marks=pytest.mark.thorough("more of the same runs"))])
+def test_a_stage_keeps_its_word(runs: int) -> None:
+    explore(runs)
+
+
+def _lsn_alone() -> Patch:
+    """A restart inside a transaction does not know where."""
+    return mock.patch.object(Course, "next", property(lambda self: LogPosition(self._next[0])))
+
+
+def _confirmed_first() -> Patch:
+    commit = Life._commit
+
+    def confirming(self: Life) -> None:
+        self._reader.confirm(self._course.next.lsn)
+        commit(self)
+
+    return mock.patch.object(Life, "_commit", confirming)
+
+
+def _received_is_told() -> Patch:
+    """As psycopg2 does it by itself."""
+
+    def tell(self: Reader) -> None:
+        self._wire.tell(max(self._confirmed, self.heard))
+
+    return mock.patch.object(Reader, "_tell", tell)
+
+
+def _index_counts_messages() -> Patch:
+    relation = Writer.relation
+
+    def counted(self: Writer, said: Any) -> None:
+        relation(self, said)
+        self._index += 1
+
+    return mock.patch.object(Writer, "relation", counted)
+
+
+def _lost_slot_is_made_anew() -> Patch:
+    begin = changes_start.begin
+
+    def beginning_anew(settings: Any, claim: Any, claimed: Any, reader: Reader) -> Any:
+        try:
+            return begin(settings, claim, claimed, reader)
+        except SinkPipelineError as error:
+            if error.reason is not Reason.SLOT_LOST:
+                raise
+            reader.create_slot(150000)
+            return reader.seen().identity, claimed.session.progress
+
+    return mock.patch.object(changes_stage, "begin", beginning_anew)
+
+
+def _heard_inside_a_transaction() -> Patch:
+    def heard(self: Course, wal: int) -> None:
+        self._heard = max(self._heard, wal)
+
+    return mock.patch.object(Course, "heard", heard)
+
+
+def _gap_is_not_looked_for() -> Patch:
+    return _both(
+        mock.patch.object(changes_start, "check_going_on", return_value=None),
+        mock.patch.object(changes_stage, "check_slot", return_value=None),
+    )
+
+
+def _slot_is_not_looked_at_again() -> Patch:
+    return mock.patch.object(changes_stage, "check_slot", return_value=None)
+
+
+def _history_is_not_compared() -> Patch:
+    return mock.patch.object(beginning, "_check_history", return_value=None)
+
+
+def _slot_before_it_is_announced() -> Patch:
+    announce = Claim.announce
+
+    def late(self: Claim, claimed: Any, source: Any, first: Any = None) -> None:
+        if first is not None or claimed.progress.exists:
+            announce(self, claimed, source, first)
+
+    return mock.patch.object(Claim, "announce", late)
+
+
+def _nothing_is_skipped() -> Patch:
+    make = _Stream.__init__
+
+    def from_the_beginning(self: _Stream, writer: Writer, _start: LogPosition) -> None:
+        make(self, writer, LogPosition(0))
+
+    return mock.patch.object(_Stream, "__init__", from_the_beginning)
+
+
+def _slot_is_confirmed_inside() -> Patch:
+    """Beyond the transaction that goes on."""
+    commit = Course.has_committed
+
+    def beyond(self: Course) -> None:
+        commit(self)
+        self.confirmable = self.committed.lsn + 5
+
+    return mock.patch.object(Course, "has_committed", beyond)
+
+
+@contextlib.contextmanager
+def _both(*patches: Patch) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+MUTATIONS: list[Callable[[], Patch]] = [
+    _lsn_alone,
+    _confirmed_first,
+    _received_is_told,
+    _index_counts_messages,
+    _lost_slot_is_made_anew,
+    _heard_inside_a_transaction,
+    _gap_is_not_looked_for,
+    _slot_is_not_looked_at_again,
+    _history_is_not_compared,
+    _slot_before_it_is_announced,
+    _nothing_is_skipped,
+    _slot_is_confirmed_inside,
+]
+
+
+@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__.strip("_"))
+def test_the_model_finds(mutation: Callable[[], Patch]) -> None:
+    with mutation(), pytest.raises(Violation) as found:
+        explore(1500, (Phase.generate,))
+    assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"
