@@ -388,9 +388,10 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".schemaConfigMapRef",
         ),
         Rule(
-            f"!(self.format in ['json', 'csv']) || {_HAS_SCHEMA} || self.format == 'json' && has(self.schemaRegistry)",
-            'formats json and csv need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json may have '
-            "schemaRegistry instead",
+            f"!(self.format in ['json', 'csv', 'change']) || {_HAS_SCHEMA} || "
+            "self.format == 'json' && has(self.schemaRegistry)",
+            'formats json, csv and change need a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"; json '
+            "may have schemaRegistry instead",
             ".schema",
         ),
         Rule(
@@ -427,7 +428,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "self.format in ['json', 'avro', 'protobuf', 'debezium'] || !has(self.schemaRegistry)",
-            "schemaRegistry has no meaning for formats csv, text and raw",
+            "schemaRegistry has no meaning for formats csv, text, raw and change",
             ".schemaRegistry",
         ),
         Rule("self.format == 'csv' || !has(self.csv)", "csv has a meaning for format csv only", ".csv"),
@@ -436,6 +437,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "debezium has a meaning for format debezium only",
             ".debezium",
         ),
+        Rule("self.format == 'change' || !has(self.change)", "change has a meaning for format change only", ".change"),
         Rule(
             f"self.format != 'json' || !has(self.schemaRegistry) || !{_HAS_SCHEMA} || "
             "!has(self.schemaRegistry.reader) && !has(self.schemaRegistry.subject) && "

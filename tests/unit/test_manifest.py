@@ -211,6 +211,7 @@ def test_null_is_absent() -> None:
         ({"format": "raw"}, OnNull.PASS_THROUGH),
         ({"format": "raw", "onNull": "DeadLetter"}, OnNull.DEAD_LETTER),
         ({"format": "debezium", "schema": "a INT"}, OnNull.SKIP),
+        ({"format": "change", "schema": "a INT"}, OnNull.SKIP),
         ({"format": "json", "schema": "a INT", "onNull": "Skip"}, OnNull.SKIP),
     ],
 )

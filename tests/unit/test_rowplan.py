@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sinkpipeline.core.encoding import evolvable
@@ -107,10 +109,11 @@ def test_the_row_of_a_table_has_a_column_for_each_and_none_of_what_a_topic_has()
     assert kind_of(settings) is POSTGRESQL
 
 
-def test_a_table_that_follows_a_table_has_the_columns_of_the_row() -> None:
+@pytest.mark.parametrize("form", ["debezium", "change"])
+def test_a_table_that_follows_a_table_has_the_columns_of_the_row(form: str) -> None:
     columns = {"columns": {"a`b": "text", "id": "int", "note": "text"}, "primaryKey": ["id"]}
     sink = table(select={"columns": {"note": "n"}}, writeMode="Upsert", of_table=columns)
-    decode = (("spec", "decode"), {"format": "debezium", "schema": "id INT"})
+    decode = (("spec", "decode"), {"format": form, "schema": "id INT"})
     pipeline = parse_manifest(changed(smallest(), (SINK, sink), decode))
     row = rows_of(row_plan(pipeline), pipeline, "copy").table
     assert row is not None
@@ -123,6 +126,16 @@ def test_a_table_that_follows_a_table_has_the_columns_of_the_row() -> None:
     assert isinstance(settings, SinkSettings)
     assert row.keeps
     assert settings.table.upsert == Upsert(key=("id",), keeps=True)
+
+
+def test_a_plan_of_changes_knows_its_tables() -> None:
+    decode: dict[str, Any] = {"format": "change", "schema": "id INT"}
+    plan = row_plan(parse_manifest(changed(smallest(), (("spec", "decode"), decode))))
+    assert (plan.lacking, plan.rowless, plan.tables) == ("unchanged", False, ())
+    decode["change"] = {"tables": ["public.a"], "withoutRow": "PassThrough"}
+    plan = row_plan(parse_manifest(changed(smallest(), (("spec", "decode"), decode))))
+    assert (plan.rowless, plan.tables) == (True, ("public.a",))
+    assert RowPlan("json", "a INT").lacking is None
 
 
 def test_a_sink_that_explodes_another_array_does_not_explode_the_pipeline_s() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from sinkpipeline.core.encoding import Encoding, encodings_of
@@ -11,12 +13,14 @@ from sinkpipeline.core.quoting import quoted
 from sinkpipeline.core.schemas import Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from sinkpipeline.core.manifest import Explode, Lookup, PostgresqlSink, Select, SinkPipeline
 
-DecodeFormat = Literal["json", "avro", "protobuf", "csv", "text", "raw", "debezium"]
+DecodeFormat = Literal["json", "avro", "protobuf", "csv", "text", "raw", "debezium", "change"]
 OnNull = Literal["DeadLetter", "PassThrough", "Skip"]
+LACKING: Mapping[str, str] = MappingProxyType({"debezium": "unavailable", "change": "unchanged"})
+"""Formats of changes, and the column that names what the source's log was without."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class RowColumn:
     """What its type can be given: only a `bytea` takes bytes, as any other would take their digits as a text; and no
     column of integers takes the text of a fraction, 1.0 neither."""
     may_stay: bool = False
-    """Whether the table keeps what is in it where Debezium did not have the value."""
+    """Whether the table keeps what is in it where a change is without the value."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,10 @@ class RowLookup:
 class RowPlan:
     """`spec.decode` of a pipeline, the same for all of its sinks, and the transform of one of them.
 
-    `schema` has the record's columns: for `json`, `csv` and `debezium` as DDL; for `avro`, and `debezium` with a
-    registry, the reader's schema as JSON; for `protobuf` the text of a schema, or with a registry the reader's message
-    as `protobuf.messages` has it; absent for `text` and `raw`, and with a registry until that was asked. ValueError
-    otherwise.
+    `schema` has the record's columns: for `json`, `csv`, `debezium` and `change` as DDL; for `avro`, and `debezium`
+    with a registry, the reader's schema as JSON; for `protobuf` the text of a schema, or with a registry the reader's
+    message as `protobuf.messages` has it; absent for `text` and `raw`, and with a registry until that was asked.
+    ValueError otherwise.
     """
 
     decode_format: DecodeFormat
@@ -139,7 +143,9 @@ class RowPlan:
     topics: tuple[str, ...] = ()
     """Those that `select.topic` may name."""
     rowless: bool = False
-    """Whether a change of Debezium's that has no row is delivered."""
+    """Whether a change that has no row is delivered."""
+    tables: tuple[str, ...] = ()
+    """Of `change`: the tables whose changes are read; none: all."""
 
     def __post_init__(self) -> None:
         has_schema = self.decode_format not in ("text", "raw")
@@ -148,6 +154,11 @@ class RowPlan:
             raise ValueError(
                 f"decode format {self.decode_format} {'needs a' if self.schema is None else 'has no'} schema"
             )
+
+    @property
+    def lacking(self) -> str | None:
+        """The column that names what a change lacks; None where records are no changes."""
+        return LACKING.get(self.decode_format)
 
     def expressions(self) -> Iterator[tuple[str, str, str]]:
         """Every expression of `where` and `select` that is set, as (path in the manifest, SQL text, what it is for)."""
@@ -218,7 +229,7 @@ def _table_text(lookup: Lookup) -> TableText:
 def row_plan(pipeline: SinkPipeline) -> RowPlan:
     """What happens to one record, from the manifest; of a sink with a transform of its own, `rows_of` it."""
     decode, transform = pipeline.spec.decode, pipeline.spec.transform
-    registry = decode.schema_registry
+    registry, of_changes = decode.schema_registry, (decode.debezium, decode.change)
     return RowPlan(
         decode_format=decode.format.value,
         schema=decode.schema_text,
@@ -230,7 +241,8 @@ def row_plan(pipeline: SinkPipeline) -> RowPlan:
         lookups=row_lookups(transform.lookups, "spec.transform"),
         where=transform.where,
         select=row_select(transform.select),
-        rowless=decode.debezium is not None and decode.debezium.without_row.value == "PassThrough",
+        rowless=any(each is not None and each.without_row.value == "PassThrough" for each in of_changes),
+        tables=(decode.change.tables or ()) if decode.change is not None else (),
     )
 
 
@@ -246,7 +258,7 @@ def rows_of(rows: RowPlan, pipeline: SinkPipeline, sink: str) -> RowPlan:
         rows = replace(rows, where=own.where, where_at=f"{place}.transform")
     if of.postgresql is not None:
         columns = None if own is None or own.select is None else own.select.columns
-        table = _table_row(of.postgresql, columns or {}, place, follows=rows.decode_format == "debezium")
+        table = _table_row(of.postgresql, columns or {}, place, follows=rows.lacking is not None)
         return replace(rows, select=RowSelect(), table=table)
     if of.nats is not None:
         select = None if own is None or own.select is None else own.select

@@ -9,6 +9,7 @@ from sinkpipeline.cells.given import Given
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.rowplan import LACKING
 from sinkpipeline.kafka import resolve as kafka
 from sinkpipeline.kafka.connection import secret_file
 from sinkpipeline.kafka.letters import KafkaLetters
@@ -72,7 +73,7 @@ def _resolved(
         return nats.resolve_sink(of, given)
     if isinstance(of, manifest.RedisSink):
         return redis_streams.resolve_sink(of, given)
-    follows = pipeline.spec.decode.format is manifest.DecodeFormat.DEBEZIUM
+    follows = pipeline.spec.decode.format.value in LACKING
     return postgresql.resolve_sink(of, given, follows=follows)
 
 

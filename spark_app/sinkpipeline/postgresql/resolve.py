@@ -16,7 +16,7 @@ def resolve_sink(of: manifest.PostgresqlSink, given: Given, *, follows: bool) ->
     Args:
         of: the sink's part of the manifest.
         given: what is not its kind's own.
-        follows: whether records are changes of Debezium's, which may be without values that did not change.
+        follows: whether records are changes of rows, which may be without values that did not change.
 
     Raises:
         SinkPipelineError: SecretNotFound.

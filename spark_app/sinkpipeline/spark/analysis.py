@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StructType, TimestampType
 
-from sinkpipeline.spark import avro, debezium, debezium_columns, lookups
+from sinkpipeline.spark import avro, changes, debezium, debezium_columns, lookups
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import NoSchema, own_schema
 from sinkpipeline.spark.expressions import (
@@ -173,6 +173,10 @@ def _checked(spark: SparkSession, plan: RowPlan) -> tuple[StructType | None, lis
         return None, []
     if plan.decode_format == "debezium":
         return _checked_changes(spark, plan, plan.schema)
+    if plan.decode_format == "change":
+        row, problems = check_schema(spark, plan.schema)
+        problems += changes.row_problems(row)
+        return (None, problems) if problems else (changes.columns(row), [])
     if plan.decode_format in ("json", "csv"):
         return check_schema(spark, plan.schema, plan.decode_format)
     if plan.decode_format == "avro" and plan.known is None:

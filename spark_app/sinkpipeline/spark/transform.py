@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StringType, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import avro, columns, debezium, decode, framing, lookups, unavailable
+from sinkpipeline.spark import avro, changes, columns, debezium, decode, framing, lookups, unavailable
 from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.encode import encoded, encoding_error
@@ -132,6 +132,8 @@ def record_columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
             return avro_columns(spark, plan.schema)
         case "debezium":
             return debezium.columns(spark, plan.schema, avro=plan.known is not None)
+        case "change":
+            return changes.columns(parse_schema(spark, plan.schema))
         case "protobuf":
             found: StructType = _protobuf().protobuf_columns(spark, plan)
             return found
@@ -166,8 +168,8 @@ def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str
         )
     if schema is None:
         return df.select("key", "value", source, missing.alias(error))
-    changes = plan.decode_format == "debezium"
-    with_parsed, record, refused = (_changes if changes else _parsed)(df, plan, schema)
+    of_format = _changes if plan.lacking is not None else _parsed
+    with_parsed, record, refused = of_format(df, plan, schema)
     return with_parsed.select(
         *(record.getField(each.name).alias(each.name) for each in schema.fields),
         source,
@@ -220,14 +222,15 @@ def _protobuf() -> ModuleType:
 
 
 def _changes(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame, Column, Column]:
-    """The same of Debezium's envelopes."""
+    """The same of changes of rows."""
     spark, text = df.sparkSession, plan.schema or ""
-    fields = debezium.fields_of(spark, text, avro=plan.known is not None)
     hidden = partial(_hidden, schema=schema)
+    if plan.decode_format == "change":
+        return changes.decoded(df, plan, parse_schema(spark, text), hidden)
+    fields = debezium.fields_of(spark, text, avro=plan.known is not None)
     if plan.known is None:
-        row = parse_schema(spark, text)
         df, raw, refused = debezium.parse_json(df, F.col("value"), fields, hidden)
-        return debezium.converted(df, raw, refused, fields, row, hidden, rowless=plan.rowless)
+        return debezium.converted(df, raw, refused, fields, parse_schema(spark, text), hidden, rowless=plan.rowless)
     df, raw, refused = _parsed(df, replace(plan, decode_format="avro"), avro_columns(spark, text))
     return debezium.converted(df, raw, refused, fields, None, hidden, rowless=plan.rowless)
 
@@ -286,7 +289,7 @@ def _selected(
     df: DataFrame, plan: RowPlan, error: str, schema: StructType | None
 ) -> tuple[DataFrame, Mapping[str, str]]:
     """With a column of what each expression selected gave, and the error of one that failed; their names by place."""
-    typed = _typed(df, plan) if plan.table is None else _fields(df, plan.table)
+    typed = _typed(df, plan) if plan.table is None else _fields(df, plan, plan.table)
     # The name of a column may be any text, a dot too.
     of = {name: _hidden(str(number), schema) for number, name in enumerate(typed)}
     without = {name: _without(df, plan, text, name) for name, text in _texts(df, plan).items()}
@@ -354,7 +357,7 @@ def _place(part: str) -> str:
 _VALUE, _TOPIC = _place("value"), _place("topic")
 
 
-def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:
+def _fields(df: DataFrame, plan: RowPlan, row: TableRow) -> dict[str, Column]:
     """The fields of a table's row, in their order, as text."""
     found: dict[str, Column] = {}
     for part in row.parts():
@@ -367,8 +370,8 @@ def _fields(df: DataFrame, row: TableRow) -> dict[str, Column]:
         else:
             text = columns.field(expression, kind)
         found[_within_sink(part)] = text
-    if row.keeps:
-        found["kept"] = unavailable.kept(df, row.columns)
+    if row.keeps and plan.lacking is not None:
+        found["kept"] = unavailable.kept(df, row.columns, plan.lacking)
     return found
 
 
@@ -378,8 +381,8 @@ def _within_sink(part: RowColumn) -> str:
 
 
 def _texts(df: DataFrame, plan: RowPlan) -> dict[str, str]:
-    """Expressions that may read what Debezium did not have, by name; a column that stays as it is in the table may."""
-    if plan.decode_format != "debezium":
+    """Expressions that may read what a change is without, by name; a column that stays as it is in the table may."""
+    if plan.lacking is None:
         return {}
     if plan.table is None:
         texts = {_place(each.name): getattr(plan.select, each.name) for each in fields(plan.select)}
@@ -393,5 +396,5 @@ def _texts(df: DataFrame, plan: RowPlan) -> dict[str, str]:
 
 def _without(df: DataFrame, plan: RowPlan, text: str, path: str) -> Column:
     """Why an expression of a change has no value; null where it has one."""
-    found = unavailable.lacking(df, F.expr(text), path) if plan.decode_format == "debezium" else None
+    found = None if plan.lacking is None else unavailable.lacking(df, F.expr(text), path, plan.lacking)
     return F.lit(None).cast(StringType()) if found is None else found

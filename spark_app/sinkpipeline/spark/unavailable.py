@@ -1,6 +1,7 @@
-"""Expressions that read a value which Debezium did not have: they have no value either, and none is made up.
+"""Expressions that read a value which a change is without: they have no value either, and none is made up.
 
-PostgreSQL's log is without what is stored out of line and did not change. `unavailable` of a change names such columns.
+PostgreSQL's log is without what is stored out of line and did not change. A column of a change names such columns:
+`unavailable` of Debezium's, `unchanged` of those of a stage.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark.debezium import AFTER, UNAVAILABLE_COLUMN
+from sinkpipeline.spark.debezium import AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 REMEDY = "set REPLICA IDENTITY FULL for the table there"
 
 
-def lacking(df: DataFrame, expression: Column, path: str) -> Column | None:
-    """STRING: why an expression of a change has no value, null where it has one; None if it reads no row behind it."""
+def lacking(df: DataFrame, expression: Column, path: str, named_by: str) -> Column | None:
+    """STRING: why an expression of a change has no value, null where it has one; None if it reads no row behind it.
+
+    `named_by`: the column that names what is lacking.
+    """
     names = _reads(df, expression)
     if names is not None and not names:
         return None
-    lacked = F.col(UNAVAILABLE_COLUMN)
+    lacked = F.col(named_by)
     if names is not None:
         lacked = F.array_intersect(lacked, F.array(*map(F.lit, names)))
     detail = F.concat(
@@ -46,13 +50,13 @@ def only_reads(df: DataFrame, expression: Column) -> str | None:
     return _field(node)
 
 
-def kept(df: DataFrame, columns: Sequence[RowColumn]) -> Column:
+def kept(df: DataFrame, columns: Sequence[RowColumn], named_by: str) -> Column:
     """STRING: the places of columns, from 1 on, that stay as they are in the table, as PostgreSQL writes an array."""
     places = []
     for place, each in enumerate(columns, 1):
         name = only_reads(df, F.expr(each.expression)) if each.may_stay else None
         if name is not None:
-            places.append(F.when(F.array_contains(UNAVAILABLE_COLUMN, name), F.lit(str(place))))
+            places.append(F.when(F.array_contains(named_by, name), F.lit(str(place))))
     return F.concat(F.lit("{"), F.concat_ws(",", *places), F.lit("}"))
 
 

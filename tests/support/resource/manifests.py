@@ -177,6 +177,11 @@ def registry(decode: dict[str, Any] | None = None, **registry: Any) -> dict[str,
     return {**AVRO, **(decode or {}), "schemaRegistry": {**AVRO["schemaRegistry"], **registry}}
 
 
+def of_tables(*tables: str) -> dict[str, Any]:
+    """`decode` of the changes of these tables."""
+    return {"format": "change", "schema": "a INT", "change": {"tables": [*tables]}}
+
+
 def encoded(part: str = "value", select: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
     """`spec.sinks[0]` that encodes a part; `registry` are fields of its registry."""
     selected = {part: "struct(id)"} if select is None else select
@@ -297,6 +302,8 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {}}),
     (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
+    (("spec", "decode"), {"format": "change", "schema": "a INT", "change": {"withoutRow": "PassThrough"}}),
+    (("spec", "decode"), {"format": "change", "schema": "a INT", "change": {"tables": ["public.a", "x.b c.d"]}}),
     (("spec", "decode"), {"format": "text", "onNull": "PassThrough"}),
     (("spec", "decode"), registry(url="https://[::1]:8080/apis/ccompat/v7", auth={"tls": {}, "basic": _BOTH["basic"]})),
     (("spec", "decode"), registry(auth={"bearer": _BOTH["bearer"]}, subject="a.b", reader={"version": "3"})),
@@ -629,7 +636,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     ),
     # decode
     (("spec", "decode"), {}, "spec.decode.format", "is missing"),
-    (("spec", "decode"), {"format": "yaml"}, "spec.decode.format", "avro, protobuf, csv, text, raw or debezium"),
+    (("spec", "decode"), {"format": "yaml"}, "spec.decode.format", "csv, text, raw, debezium or change"),
     (("spec", "decode"), {"format": "csv"}, "spec.decode.schema", "format csv needs it"),
     (("spec", "decode"), {"format": "text", "schema": "a INT"}, "spec.decode.schema", "no meaning for format text"),
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {"delimiter": "||"}}, _DELIMITER, "has 2 char"),
@@ -643,6 +650,12 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "beside schemaRegistry",
     ),
     (("spec", "decode"), {"format": "raw", "debezium": {}}, "spec.decode.debezium", "no meaning for format raw"),
+    (("spec", "decode"), {"format": "change"}, "spec.decode.schema", "format change needs it"),
+    (("spec", "decode"), {"format": "raw", "change": {}}, "spec.decode.change", "no meaning for format raw"),
+    (("spec", "decode"), {**AVRO, "format": "change"}, "spec.decode.schemaRegistry", "no meaning for format change"),
+    (("spec", "decode"), of_tables(), "spec.decode.change.tables", "is empty"),
+    (("spec", "decode"), of_tables("a.b", "a.b"), "spec.decode.change.tables[1]", "repeats"),
+    (("spec", "decode"), of_tables("orders"), "spec.decode.change.tables[0]", "schema.table"),
     (("spec", "decode"), {**AVRO, "format": "csv"}, "spec.decode.schemaRegistry", "no meaning for format csv"),
     (("spec", "decode"), {"format": "json"}, "spec.decode.schema", "format json needs it"),
     (("spec", "decode"), {"format": "json", "schema": ""}, "spec.decode.schema", "is empty"),

@@ -2,6 +2,7 @@
 
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
 from sinkpipeline.core.manifest.decode import (
+    Change,
     Debezium,
     Decode,
     DecodeFormat,
@@ -84,6 +85,7 @@ __all__ = [
     "BasicAuth",
     "BearerAuth",
     "CertificateRef",
+    "Change",
     "ConfigMapRef",
     "DataTopic",
     "DeadLetter",

@@ -22,11 +22,13 @@ from sinkpipeline.core.manifest.names import (
     Expression,
     RecordName,
     SchemaText,
+    TableOfChanges,
     avro_fault,
 )
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.registry import SchemaRegistry
 
+MAX_TABLES = 100
 MAX_ROWS_PER_RECORD = 100_000
 """Fewer than one transaction of Kafka takes; a commit of any kind has a whole record at least."""
 
@@ -39,6 +41,7 @@ class DecodeFormat(str, enum.Enum):
     TEXT = "text"
     RAW = "raw"
     DEBEZIUM = "debezium"
+    CHANGE = "change"
 
 
 class OnNull(str, enum.Enum):
@@ -50,7 +53,7 @@ class OnNull(str, enum.Enum):
 
 
 def _on_null_of(data: dict[str, Any]) -> OnNull:
-    if data.get("format") is DecodeFormat.DEBEZIUM:
+    if data.get("format") in (DecodeFormat.DEBEZIUM, DecodeFormat.CHANGE):
         # It follows the envelope of a deletion, and says the same again, to who compacts the topic.
         return OnNull.SKIP
     # A raw record is delivered as it is, and null is what it is.
@@ -79,18 +82,40 @@ class Debezium(Part):
     PassThrough: it is delivered with before and after null, so that where and select decide by op."""
 
 
+def _distinct(tables: tuple[str, ...]) -> tuple[str, ...]:
+    for index, table in enumerate(tables):
+        if table in tables[:index]:
+            refuse("name each table once", f'repeats "{table}"', (index,))
+    return tables
+
+
+class Change(Part):
+    """Which changes of a change topic are read, and what one is that has no row."""
+
+    tables: (
+        Annotated[tuple[TableOfChanges, ...], Field(min_length=1, max_length=MAX_TABLES), AfterValidator(_distinct)]
+        | None
+    ) = None
+    """Tables as schema.table, such as public.orders: changes of others are not delivered. Left out, all tables of the
+    topic."""
+    without_row: WithoutRow = WithoutRow.DEAD_LETTER
+    """What becomes of a truncation (op t). DeadLetter: it is a record that can't be delivered. PassThrough: it is
+    delivered with before and after null, so that where and select decide by op."""
+
+
 class Decode(Part):
     """How the value of a record is decoded."""
 
     format: DecodeFormat
     """json: one JSON object that fits `schema`; avro: one Avro record; protobuf: one message; csv: one line whose
     fields fit `schema`; text: UTF-8; raw: key and value are delivered as bytes; debezium: a change of a row, in
-    Debezium's envelope: with `schema` JSON, with schemaRegistry Avro."""
+    Debezium's envelope: with `schema` JSON, with schemaRegistry Avro; change: a change of a row, as a stage of this
+    project reads it from a database."""
     schema_text: SchemaText | None = Field(default=None, alias="schema")
     """For json and csv a Spark DDL schema such as `id BIGINT NOT NULL, amount DOUBLE`; json with schemaRegistry may be
-    without. For debezium likewise, of the row that changes. For avro the Avro schema of all records, as JSON, and for
-    protobuf the text of a .proto file. At most 65536 bytes. avro, protobuf and debezium are without it where there is
-    schemaRegistry."""
+    without. For debezium and change likewise, of the row that changes. For avro the Avro schema of all records, as
+    JSON, and for protobuf the text of a .proto file. At most 65536 bytes. avro, protobuf and debezium are without it
+    where there is schemaRegistry."""
     schema_config_map_ref: ConfigMapRef | None = None
     """A key of a ConfigMap that holds what `schema` would; read when the driver starts."""
     message: RecordName | None = None
@@ -99,12 +124,14 @@ class Decode(Part):
     """For csv: how a line is cut into fields; left out, at commas."""
     debezium: Debezium | None = None
     """For debezium: what becomes of changes that have no row."""
+    change: Change | None = None
+    """For change: of which tables, and what becomes of changes that have no row."""
     schema_registry: SchemaRegistry | None = None
     """Each value begins with the id of its writer's schema, and this registry has the schemas."""
     on_null: OnNull = Field(default_factory=_on_null_of)
     """What becomes of a null value (a tombstone). DeadLetter: it is a record that can't be decoded (the default for
     json, avro, protobuf, csv and text). PassThrough: it is delivered as null (the default for raw). Skip: it is not
-    delivered (the default for debezium, where an envelope before it has said the deletion)."""
+    delivered (the default for debezium and change, where a record before it has said the deletion)."""
 
     @property
     def gives_schema(self) -> bool:
@@ -136,11 +163,13 @@ def _faults(decode: Decode) -> Iterator[Fault | None]:
     yield _message_fault(decode)
     if decode.debezium is not None and decode.format is not DecodeFormat.DEBEZIUM:
         yield Fault("remove it, or use format debezium", _no_meaning(decode.format), ("debezium",))
+    if decode.change is not None and decode.format is not DecodeFormat.CHANGE:
+        yield Fault("remove it, or use format change", _no_meaning(decode.format), ("change",))
 
 
 _DDL = 'give a Spark DDL schema such as "id BIGINT NOT NULL, amount DOUBLE"'
 _ROW = "give the columns of the row as DDL for JSON, such as id BIGINT NOT NULL; or schemaRegistry for Avro"
-_OF_DDL = (DecodeFormat.JSON, DecodeFormat.CSV)
+_OF_DDL = (DecodeFormat.JSON, DecodeFormat.CSV, DecodeFormat.CHANGE)
 _FRAMED = (DecodeFormat.JSON, DecodeFormat.AVRO, DecodeFormat.PROTOBUF, DecodeFormat.DEBEZIUM)
 _OF_WRITERS = (DecodeFormat.AVRO, DecodeFormat.PROTOBUF)
 """A record of them can be read only by its writer's schema, or by one that is for all."""
@@ -156,7 +185,7 @@ def _schema_fault(decode: Decode, at: tuple[str, ...]) -> Fault | None:
         return _row_fault(decode, at)
     if form in _OF_WRITERS:
         return _schema_of_writers(decode, at)
-    right = "remove it, or use json, avro, protobuf, csv or debezium"
+    right = "remove it, or use json, avro, protobuf, csv, debezium or change"
     return Fault(right, _no_meaning(form), at) if decode.gives_schema else None
 
 

@@ -206,6 +206,10 @@ ColumnName = Annotated[
 ]
 TableSchema = Annotated[str, _Text(MAX_TABLE_SCHEMA, 'a Spark DDL schema such as "id BIGINT NOT NULL, name STRING"')]
 TableColumn = Annotated[str, _Name(r"[^\x00-\x1f\x7f]+", 255, "write the name of a column of schema")]
+TableOfChanges = Annotated[
+    str,
+    _Name(r"[^.\x00-\x1f\x7f]+\.[^\x00-\x1f\x7f]+", 127, "write schema.table, such as public.orders"),
+]
 InlineTable = Annotated[str, _Text(MAX_INLINE_TABLE, "the lines of the table")]
 Delimiter = Annotated[
     str,

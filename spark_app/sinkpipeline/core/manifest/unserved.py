@@ -50,7 +50,7 @@ _FIELDS: Mapping[str, str] = {
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw or debezium" for name in ("xml",)
+    ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw, debezium or change" for name in ("xml",)
 }
 
 _PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")
