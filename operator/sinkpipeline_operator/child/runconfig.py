@@ -165,12 +165,14 @@ def _of_stream(sink: NatsSink | None) -> Iterator[tuple[str, str]]:
 
 
 def _of_redis(sink: RedisSink | None) -> Iterator[tuple[str, str]]:
-    auth = None if sink is None else sink.auth
-    if auth is None:
+    if sink is None:
         return
-    yield from _of_tls(auth.tls)
-    if auth.password_secret_ref is not None:
-        yield auth.password_secret_ref.name, auth.password_secret_ref.key
+    if sink.auth is not None:
+        yield from _of_tls(sink.auth.tls)
+    asked = None if sink.sentinel is None else sink.sentinel.auth
+    for auth in (sink.auth, asked):
+        if auth is not None and auth.password_secret_ref is not None:
+            yield auth.password_secret_ref.name, auth.password_secret_ref.key
 
 
 def _of_registry(registry: RegistrySubject) -> Iterator[tuple[str, str]]:

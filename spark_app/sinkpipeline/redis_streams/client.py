@@ -1,4 +1,4 @@
-"""The client of Redis and Valkey: the one place for it. Commands and scripts, and what their errors mean to us.
+"""The client of Redis and Valkey: commands and scripts, sent to whoever takes the writes of a sink.
 
 before a script was sent   nothing of it counts, for certain
 from then on               it counts or not, where no answer came
@@ -7,25 +7,19 @@ from then on               it counts or not, where no answer came
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from redis.backoff import NoBackoff
-from redis.connection import Connection as Line
-from redis.connection import SSLConnection as EncryptedLine
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
-from redis.retry import Retry
-
-import redis
-from sinkpipeline.authorities import system_authorities
-from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt, RecordRefused
+from sinkpipeline.redis_streams import lines
 from sinkpipeline.redis_streams.entries import Words
-from sinkpipeline.redis_streams.replies import LEAVES, Meaning, meaning
+from sinkpipeline.redis_streams.lines import Line
+from sinkpipeline.redis_streams.replies import LEAVES, Meaning
 from sinkpipeline.redis_streams.scripts import Script
 from sinkpipeline.redis_streams.settings import Connection
+from sinkpipeline.redis_streams.where import access_to, outage, where_of
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_S = 15.0
@@ -37,9 +31,9 @@ _LEAST_BULK = 1024 * 1024
 """Every server takes as much."""
 
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
+_WAITED_FOR = "nothing: the new master is waited for"
 _LOG_IN = "check auth of the sink, its Secrets, and the server's ACL"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
-_BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 
 
 class Client:
@@ -47,7 +41,10 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._places = where_of(connection)
         self._line: Line | None = None
+        self._address = ""
+        """Of the server that was connected to last."""
         self.server = ""
         """Which history of writes the server has that answered last; another one begins as it starts or is promoted."""
         self.met = 0
@@ -117,14 +114,19 @@ class Client:
         return _told_by(self.read("INFO"))
 
     def close(self) -> None:
+        self._leave()
+        self._places.close()
+
+    def _leave(self) -> None:
         line, self._line = self._line, None
         if line is not None:
-            with contextlib.suppress(RedisError, OSError):
-                line.disconnect()
+            lines.ended(line)
 
     @property
     def _where(self) -> str:
-        return f"Redis at {self._connection.server}, database {self._connection.database}"
+        found = self._connection
+        at = f"Redis at {self._address}" if found.fails_over and self._address else found.called
+        return f"{at}, database {found.database}"
 
     def _run(self, script: Script, keys: Sequence[str], words: Sequence[str | bytes]) -> Any:
         try:
@@ -169,19 +171,22 @@ class Client:
             line.send_packed_command(line.pack_command(*words))
             sent = True
             answer = line.read_response()
-        except (RedisError, OSError) as error:
+        except lines.ERRORS as error:
             if getattr(error, "status_code", None) == "NOSCRIPT":
                 raise _NoScriptError from error
             raise self._told(error, unknown=writes and sent) from error
         except BaseException:
             # Whatever the server still says is no answer to what is asked next.
-            self.close()
+            self._leave()
             raise
         return answer
 
     def _meet(self, at: str = "") -> None:
         """Who answers: a connection that was kept may have ended, and nothing was asked of it yet."""
         kept = self._line is not None
+        if kept and not self._places.is_there_still(self._address):
+            self._leave()
+            kept = False
         try:
             answer = self._asked(("INFO", "replication"))
         except InDoubt as doubt:
@@ -190,24 +195,31 @@ class Client:
             answer = self._asked(("INFO", "replication"))
         info = _told_by(answer)
         if info.get("role") != "master":
-            self.close()
-            told = SinkPipelineError(
-                Reason.SINK_UNREACHABLE,
-                f"{self._where} is a replica now, which takes no writes",
-                "name its master in servers",
-            )
-            raise InDoubt(str(told), aborted=True, told=told)
+            self._leave()
+            raise self._no_master(info)
         if info.get("master_replid", "") != self.server:
             self.server = info.get("master_replid", "")
             self.met += 1
         if at not in ("", self.server):
             # The address may lead to the driver's by now.
-            self.close()
+            self._leave()
             raise SinkPipelineError(
                 Reason.SINK_UNREACHABLE,
                 f"{self._where}: a task has met another server than its driver, or the same one after a start",
                 "if several servers take writes, end all but one; otherwise nothing: the sink starts again",
             )
+
+    def _no_master(self, info: Mapping[str, str]) -> Exception:
+        if "role" not in info:
+            return SinkPipelineError(
+                Reason.SINK_REFUSED,
+                f"{self._where} has no data: it is a sentinel",
+                "write mode: Sentinel, and the name of its master into sentinel.masterName",
+            )
+        fact = f"{self._where} is a replica now, which takes no writes"
+        if self._connection.fails_over:
+            return outage(fact, _WAITED_FOR)
+        return outage(fact, "name its master in servers")
 
     def _ready(self) -> Line:
         if self._line is None:
@@ -216,63 +228,37 @@ class Client:
         return self._line
 
     def _made(self) -> Line:
-        found = self._connection
-        host, _, port = found.server.rpartition(":")
-        options: dict[str, Any] = {
-            "host": host.strip("[]"),
-            "port": int(port),
-            "db": found.database,
-            "username": found.user,
-            "password": None if found.password_file is None else secret(found.password_file),
-            "socket_connect_timeout": CONNECT_TIMEOUT_S,
-            "socket_timeout": ANSWER_S,
-            "socket_keepalive": True,
-            # A commit that is sent twice would be told as one of somebody else.
-            "retry": Retry(NoBackoff(), 0),
-            "protocol": 2,
-        }
-        line: Line
-        if found.tls is None:
-            line = Line(**options)
-        else:
-            line = EncryptedLine(
-                **options,
-                ssl_cert_reqs="required",
-                ssl_check_hostname=True,
-                ssl_ca_certs=found.tls.ca_file or system_authorities(),
-                ssl_certfile=found.tls.certificate_file,
-                ssl_keyfile=found.tls.key_file,
-            )
-        line.connect()
-        return line
+        self._address = self._places.find()
+        return lines.connected(self._address, access_to(self._connection, CONNECT_TIMEOUT_S, ANSWER_S))
 
     def _told(self, error: Exception, *, unknown: bool) -> Exception:
-        is_reply = isinstance(error, ResponseError) or (
-            isinstance(error, redis.ConnectionError) and getattr(error, "status_code", None) is not None
-        )
-        code, text = _code(error), " ".join(str(error).split())
-        what = meaning(code, text) if is_reply else _of_connecting(error, text)
-        if not is_reply or code in LEAVES or "Protocol error" in text:
-            self.close()
+        said = lines.told(error)
+        if not said.is_reply or said.code in LEAVES or "Protocol error" in said.text:
+            self._leave()
+        if said.code == "MOVED":
+            self._places.moved(self._address, said.owner)
         # A reply is of a script that was not run, or ended before it wrote anything.
-        silent = isinstance(error, redis.TimeoutError | TimeoutError)
-        fact = f"{self._where}: {text}"
-        told = self._as_error(what, fact)
-        if what in (Meaning.CREDENTIALS, Meaning.REFUSED) and told is not None:
+        fact = f"{self._where}: {said.text}"
+        told = self._as_error(said.means, fact)
+        if said.means in (Meaning.CREDENTIALS, Meaning.REFUSED) and told is not None:
             return told
-        return InDoubt(fact, aborted=is_reply or not unknown, told=told, silent=silent)
+        return InDoubt(fact, aborted=said.is_reply or not unknown, told=told, silent=said.silent)
+
+    @property
+    def _reach(self) -> str:
+        return f"{_WAITED_FOR}, unless none takes its place" if self._connection.fails_over else _REACH
 
     def _as_error(self, what: Meaning, fact: str) -> SinkPipelineError | None:
         match what:
             case Meaning.OUTAGE:
-                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, _REACH)
+                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, self._reach)
             case Meaning.FULL:
                 return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
             case Meaning.UNREPLICATED:
                 return self._under_replicated(fact)
             case Meaning.CREDENTIALS:
                 return SinkPipelineError(
-                    Reason.AUTHENTICATION_FAILED, fact, _CERTIFICATE if _BAD_CERTIFICATE in fact else _LOG_IN
+                    Reason.AUTHENTICATION_FAILED, fact, _CERTIFICATE if lines.BAD_CERTIFICATE in fact else _LOG_IN
                 )
             case Meaning.REFUSED:
                 return SinkPipelineError(
@@ -296,14 +282,3 @@ def _told_by(info: bytes) -> dict[str, str]:
 
 class _NoScriptError(Exception):
     """The server does not know it yet, or any more."""
-
-
-def _code(error: Exception) -> str:
-    found = getattr(error, "status_code", None)
-    return str(found) if found else str(error).partition(" ")[0]
-
-
-def _of_connecting(error: Exception, text: str) -> Meaning:
-    if isinstance(error, AuthenticationError) or _BAD_CERTIFICATE in text:
-        return Meaning.CREDENTIALS
-    return Meaning.OUTAGE

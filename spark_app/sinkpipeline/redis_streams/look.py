@@ -49,14 +49,18 @@ def check_rights(ports: RedisPorts, _data: Topic | None = None, _place: Topic | 
 
 def fears(ports: RedisPorts) -> tuple[str, ...]:
     """What is to be feared for rows that the server has acknowledged."""
-    if ports.settings.connection.acknowledge.fsync:
+    connection = ports.settings.connection
+    wanted = connection.acknowledge
+    if wanted.replicas if connection.fails_over else wanted.fsync:
         return ()
     info = ports.client.info()
-    if info.get("aof_enabled") == "1":
+    if connection.fails_over and not wanted.replicas:
+        how, remedy = "in the memory of its replicas a moment later", "set acknowledge.replicas"
+    elif info.get("aof_enabled") == "1":
         how, remedy = "written to its disk about once a second", "set acknowledge.fsync"
     elif int(info.get("connected_slaves", "0")):
         how, remedy = "in the memory of its replicas a moment later", "set acknowledge.replicas"
     else:
         how, remedy = "in its snapshots alone", "set appendonly yes, and acknowledge.fsync"
     fear = "a crash, or a failover, takes the last rows, and their progress with them"
-    return (f"what Redis at {ports.settings.connection.server} acknowledges is {how}: {fear}; {remedy}",)
+    return (f"what {connection.called} acknowledges is {how}: {fear}; {remedy}",)

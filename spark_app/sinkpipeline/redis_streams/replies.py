@@ -45,6 +45,7 @@ _WORDS = {
     "invalid DB index": Meaning.REFUSED,
     "DB index is out of range": Meaning.REFUSED,
     "invalid bulk length": Meaning.OUTAGE,  # proto-max-bulk-len: the connection ends, and who sent it looks why
+    "cluster support disabled": Meaning.REFUSED,
     "WAITAOF cannot be used": Meaning.REFUSED,  # without an append-only file
     "last possible ID": Meaning.REFUSED,
 }

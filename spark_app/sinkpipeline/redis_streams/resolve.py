@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sinkpipeline.cells.given import Given
 from sinkpipeline.core import manifest
-from sinkpipeline.redis_streams.settings import Acknowledge, Connection, SinkSettings, Stream
+from sinkpipeline.redis_streams.addresses import slot_of
+from sinkpipeline.redis_streams.settings import Acknowledge, Connection, Sentinels, SinkSettings, Stream
 
 
 def resolve_sink(of: manifest.RedisSink, given: Given) -> SinkSettings:
@@ -18,6 +19,8 @@ def resolve_sink(of: manifest.RedisSink, given: Given) -> SinkSettings:
         **given.of_every_kind,
         connection=Connection(
             server=of.servers,
+            sentinels=_sentinels(of.sentinel, given),
+            slot=slot_of(of.stream.key) if of.mode is manifest.RedisMode.CLUSTER else None,
             database=of.database,
             user=auth.username,
             password_file=given.secret(auth.password_secret_ref),
@@ -26,3 +29,10 @@ def resolve_sink(of: manifest.RedisSink, given: Given) -> SinkSettings:
         ),
         stream=Stream(key=of.stream.key, maxlen=of.stream.maxlen),
     )
+
+
+def _sentinels(of: manifest.RedisSentinel | None, given: Given) -> Sentinels | None:
+    if of is None:
+        return None
+    auth = of.auth or manifest.RedisSentinelAuth()
+    return Sentinels(master=of.master_name, user=auth.username, password_file=given.secret(auth.password_secret_ref))

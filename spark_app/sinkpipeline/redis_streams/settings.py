@@ -20,16 +20,44 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sentinels:
+    """Those that know which server is the master, and who we are there."""
+
+    master: str
+    """The name that they know it by."""
+    user: str | None = None
+    password_file: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Connection:
     """One database, and as whom."""
 
     server: str
-    """host:port."""
+    """host:port of the server; of the sentinels, or of nodes of a cluster, several with commas between them."""
+    sentinels: Sentinels | None = None
+    """None where `server` names no sentinels."""
+    slot: int | None = None
+    """Of a cluster, the one whose owner is connected to; None where `server` names no nodes of a cluster."""
     database: int = 0
     user: str | None = None
     password_file: str | None = None
     tls: Tls | None = None
     acknowledge: Acknowledge = Acknowledge()
+
+    @property
+    def called(self) -> str:
+        """In messages."""
+        if self.sentinels is not None:
+            return f"Redis, the master {self.sentinels.master} of the sentinels {self.server},"
+        if self.slot is not None:
+            return f"Redis, the owner of slot {self.slot} of the cluster {self.server},"
+        return f"Redis at {self.server}"
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether another server may take its place by itself."""
+        return self.sentinels is not None or self.slot is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,11 @@ def check_server(client: Client, settings: SinkSettings) -> None:
         # Until then it says that it has no append-only file.
         raise SinkPipelineError(
             Reason.SINK_UNREACHABLE,
-            f"Redis at {settings.connection.server} has started, and reads what it has kept",
+            f"{settings.connection.called} has started, and reads what it has kept",
             "nothing: it is waited for",
         )
     for fact, remedy in _faults(client, info, settings):
-        raise SinkPipelineError(Reason.SINK_REFUSED, f"Redis at {settings.connection.server} {fact}", remedy)
+        raise SinkPipelineError(Reason.SINK_REFUSED, f"{settings.connection.called} {fact}", remedy)
     _check_adding(client, settings)
 
 
@@ -34,8 +34,8 @@ def _faults(client: Client, info: Mapping[str, str], settings: SinkSettings) -> 
     number = tuple(int(each) for each in version.split(".")[:2])
     if number < _LEAST:
         found.append((f"has version {version}", "use Redis 7.0 or newer, or Valkey"))
-    if info.get("cluster_enabled") == "1":
-        found.append(("is a node of a cluster, which is not served yet", "name a server that is none"))
+    if info.get("cluster_enabled") == "1" and settings.connection.slot is None:
+        found.append(("is a node of a cluster", "write mode: Cluster, beside servers"))
     policy = info.get("maxmemory_policy", "noeviction")
     if policy.startswith("allkeys"):
         fact = f"has maxmemory-policy {policy}: where its memory is full, it evicts the progress"

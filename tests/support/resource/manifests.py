@@ -1208,6 +1208,7 @@ TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (_REDIS, changed(_REDIS, ((*SINK, "redis", "stream", "key"), "other")), "stream.key"),
     (_REDIS, changed(_REDIS, ((*SINK, "redis", "database"), 1)), "database"),
     (_REDIS, changed(_REDIS, ((*SINK, "redis", "database"), 0), ((*SINK, "redis", "servers"), "other:1")), ""),
+    (_REDIS, changed(_REDIS, ((*SINK, "redis", "mode"), "Cluster"), ((*SINK, "redis", "servers"), "a:1,b:2")), ""),
     (_TABLE, smallest(), "what a sink is"),
     (_TABLE, changed(_TABLE, ((*_AT, "table", "name"), "other")), "table.name"),
     (_TABLE, changed(_TABLE, ((*_AT, "table", "schema"), "other")), "table.schema"),

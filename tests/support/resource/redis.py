@@ -21,6 +21,14 @@ def stream(
     }
 
 
+_SENTINEL: dict[str, Any] = {"mode": "Sentinel", "servers": "a:1,b:2,c:3", "sentinel": {"masterName": "my-shop.1"}}
+
+
+def asked_as(auth: dict[str, Any]) -> dict[str, Any]:
+    """Of the sentinels."""
+    return {**_SENTINEL, "sentinel": {"masterName": "m", "auth": auth}}
+
+
 ALLOWED: list[tuple[Any, Any]] = [
     (_SINK, stream()),
     (_SINK, stream(key="{shop}:orders", maxlen=1_000_000, database=3)),
@@ -28,6 +36,11 @@ ALLOWED: list[tuple[Any, Any]] = [
     (_SINK, stream(acknowledge={"replicas": 2, "fsync": True})),
     (_SINK, stream(auth={"username": "u", "passwordSecretRef": _SECRET, "tls": {"caSecretRef": _SECRET}})),
     (_SINK, stream(auth={"passwordSecretRef": _SECRET})),
+    (_SINK, stream(**_SENTINEL)),
+    (_SINK, stream(**asked_as({"username": "u", "passwordSecretRef": _SECRET}))),
+    (_SINK, stream(mode="Cluster", servers="a:1,b:2", database=0)),
+    (_SINK, stream(mode="Standalone")),
+    (("spec", "sinks"), [stream("a", **_SENTINEL), stream("b", **{**_SENTINEL, "sentinel": {"masterName": "other"}})]),
     (("spec", "sinks"), [stream("a"), stream("b", key="refunds"), stream("c", database=1)]),
 ]
 WRONG: list[tuple[Any, Any, str, str]] = [
@@ -43,6 +56,20 @@ WRONG: list[tuple[Any, Any, str, str]] = [
     (_SINK, stream(maxlen=0), f"{_AT}.stream.maxlen", "1"),
     (_SINK, stream(database=-1), f"{_AT}.database", "0"),
     (_SINK, stream(servers="a:1,b:2"), f"{_AT}.servers", "the one server"),
+    (_SINK, stream(mode="Sentinel"), f"{_AT}.sentinel", "masterName"),
+    (_SINK, stream(mode="Cluster", sentinel={"masterName": "m"}), f"{_AT}.sentinel", "mode: Sentinel"),
+    (_SINK, stream(sentinel={"masterName": "m"}), f"{_AT}.sentinel", "mode: Sentinel"),
+    (_SINK, stream(mode="Sentinel", sentinel={"masterName": "a b"}), f"{_AT}.sentinel.masterName", "name of a master"),
+    (_SINK, stream(mode="Sentinel", sentinel={}), f"{_AT}.sentinel.masterName", ""),
+    (_SINK, stream(**asked_as({"username": "u"})), f"{_AT}.sentinel.auth.passwordSecretRef", ""),
+    (_SINK, stream(mode="Cluster", database=1), f"{_AT}.database", "database 0"),
+    (_SINK, stream(mode="Other"), f"{_AT}.mode", "Standalone"),
+    (
+        ("spec", "sinks"),
+        [stream("a", **_SENTINEL), stream("b", **_SENTINEL)],
+        "spec.sinks[1].redis.stream.key",
+        'the stream of sink "a" too',
+    ),
     (_SINK, stream(servers="a"), f"{_AT}.servers", ":"),
     (_SINK, stream(acknowledge={"replicas": 17}), f"{_AT}.acknowledge.replicas", "16"),
     (_SINK, stream(auth={"username": "u"}), f"{_AT}.auth.username", "passwordSecretRef"),

@@ -42,7 +42,7 @@ from sinkpipeline.core.manifest.operation import (
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
-from sinkpipeline.core.manifest.redis import RedisAuth, RedisSink
+from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
     BasicAuth,
     BearerAuth,
@@ -129,6 +129,9 @@ __all__ = [
     "ProgressTopic",
     "ReaderSchema",
     "RedisAuth",
+    "RedisMode",
+    "RedisSentinel",
+    "RedisSentinelAuth",
     "RedisSink",
     "RegistryAuth",
     "RegistrySubject",

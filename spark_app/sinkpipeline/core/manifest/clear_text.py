@@ -39,8 +39,11 @@ def _to_servers(at: str, sink: Sink) -> Iterator[str]:
             yield (
                 f"{at}.postgresql.auth: a server that asks for the password itself gets it without encryption; add tls"
             )
-    if sink.redis is not None and sink.redis.auth is not None and sink.redis.auth.sends_in_clear:
-        yield f"{at}.redis.auth: the password is sent without encryption; add tls"
+    if sink.redis is not None:
+        if sink.redis.auth is not None and sink.redis.auth.sends_in_clear:
+            yield f"{at}.redis.auth: the password is sent without encryption; add tls"
+        if sink.redis.asks_in_clear:
+            yield f"{at}.redis.sentinel.auth: the password is sent without encryption; add auth.tls"
 
 
 def _to_registry(path: str, registry: RegistrySubject) -> Iterator[str]:

@@ -118,6 +118,9 @@ REDIS_KEY = rf"{_KEY_WORD}+|{_KEY_WORD}*\{{{_KEY_WORD}+\}}{_KEY_WORD}*"
 RedisKey = Annotated[
     str, _Name(REDIS_KEY, 255, "use a key without blanks, such as orders, with at most one hash tag: {shop}:orders")
 ]
+MasterName = Annotated[
+    str, _Name(r"[A-Za-z0-9._-]+", 255, "use the name of a master as sentinels have it: a-z, A-Z, 0-9, ., _ and -")
+]
 _PART_OF_SUBJECT = r"[^\x00-\x20\x7f.*>]+"
 _SUBJECT = rf"{_PART_OF_SUBJECT}(\.{_PART_OF_SUBJECT})*"
 NatsSubject = Annotated[str, _Name(_SUBJECT, 255, "use a subject of NATS without wildcards, such as orders.enriched")]
