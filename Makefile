@@ -69,7 +69,7 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/e2e tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
+TESTS := tests/e2e tests/changes tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
 
 test: servers helm nats-old redis-old prometheus postgresql ## What check does, and every capability once on its real part
 	@$(MAKE) --no-print-directory -j2 lint collected
