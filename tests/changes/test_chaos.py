@@ -54,9 +54,12 @@ class Chaos:
                 old.kill()
                 self._stage = self._start()
             case "rival":
+                # One that has not claimed yet would be the rival's rival.
+                old.wait_for("claimed")
                 self._stage = self._start()
                 assert old.wait() in (1, 4), old.log
             case "frozen":
+                old.wait_for("claimed")
                 old.signal(signal.SIGSTOP)
                 self._stage = self._start()
                 self._stage.wait_for("claimed")

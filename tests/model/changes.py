@@ -594,8 +594,11 @@ class Script:
         server.fail_over(behind)
 
     def _touch_slot(self) -> None:
-        """Only of a slot that nobody reads: the server refuses the rest."""
+        """Only of a slot that nobody reads: the server refuses the rest. Perhaps between a look and the stream."""
         server = self._world.server
+        label = self._draw(st.sampled_from(["", "free", "stream"]))
+        if label:
+            self._world.scheduler.run_to(lambda thread: thread.label == label)
         if server.slot is None or server.is_read or self._draw(st.integers(0, 2)):
             return
         what = self._draw(st.sampled_from(["drop", "advance", "anew"]))

@@ -107,7 +107,12 @@ def _heard_inside_a_transaction() -> Patch:
     def heard(self: Course, wal: int) -> None:
         self._heard = max(self._heard, wal)
 
-    return mock.patch.object(Course, "heard", heard)
+    def idle(self: Course) -> bool:
+        self._next = max(self._next, (self._heard, 0))
+        self._ended = max(self._ended, self._heard)
+        return not self.is_open and self.next > self.committed
+
+    return _both(mock.patch.object(Course, "heard", heard), mock.patch.object(Course, "idle", idle))
 
 
 def _gap_is_not_looked_for() -> Patch:
