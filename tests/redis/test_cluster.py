@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from redis.exceptions import ResponseError
 
-from servers.redis import LocalRedis
+from servers.redis import LocalRedis, program
 from servers.redis_groups import LocalCluster, follows, run
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.redis_streams import look
@@ -23,13 +26,20 @@ from support.sink.starts import refusal
 from support.waiting import wait_until
 
 ENDS = {P0: 3_000, P1: 300}
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+EachKind = pytest.mark.parametrize(
+    "cluster", ["valkey", pytest.param("debian", marks=[pytest.mark.thorough("Redis 7.0")])], indirect=True
+)
 _names = itertools.count()
 
 
 @pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """Three masters and a replica of that one which has slot 0; whoever was killed is back."""
-    found = KEEPER.get("redis_cluster", LocalCluster)
+    kind = getattr(request, "param", "valkey")
+    if program(kind) is None:
+        pytest.skip("no such server: make install, or make redis-old")
+    found = KEEPER.get(f"{kind}_cluster", lambda: LocalCluster(kind))
     yield found
     for each in found.servers:
         if each.pid is None:
@@ -55,6 +65,7 @@ def sink_of(cluster: LocalCluster, server: LocalRedis, replicas: int = 0) -> Ite
         yield sink
 
 
+@EachKind
 def test_a_failover_and_a_resharding_during_delivery(cluster: LocalCluster) -> None:
     with sink_of(cluster, cluster.owner(0), replicas=1) as sink:
         slot = slot_of(sink.name)
@@ -129,3 +140,20 @@ def test_what_is_refused_and_what_to_write(cluster: LocalCluster, valkey: LocalR
         sink.changes = {"connection": Connection(server=valkey.address, slot=1)}
         told = str(refusal(lambda: look.check_reached(sink.settings), Reason.SINK_REFUSED))
         assert "remove mode: Cluster" in told
+
+
+@pytest.mark.thorough("what a user may do")
+def test_a_user_that_may_do_what_the_page_says_and_not_ask_for_slots(cluster: LocalCluster, tmp_path: Path) -> None:
+    [rule] = re.findall(r"^ACL SETUSER sinkpipeline (.*)$", PAGE.read_text(), re.MULTILINE)
+    with sink_of(cluster, cluster.owner(0)) as sink:
+        words = rule.replace("PASSWORD", "secret").replace("orders", sink.name).split()
+        for each in cluster.servers:
+            run(each.address, "ACL", "SETUSER", sink.name, *words)
+        (tmp_path / "password").write_text("secret")
+        found = replace(sink.settings.connection, user=sink.name, password_file=str(tmp_path / "password"))
+        sink.changes = {"connection": found}
+        told = refusal(sink.driver, Reason.SINK_REFUSED)
+        for each in cluster.servers:
+            run(each.address, *told.remedy.split())
+        sink.driver(step=1_000).drain()
+        assert sink.delivered() == sink.once

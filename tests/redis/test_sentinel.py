@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 import redis
-from servers.redis import LocalRedis
+from servers.redis import LocalRedis, program
 from servers.redis_groups import LocalSentinel, LocalSentinels, run
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.remembered import Remembered
@@ -26,12 +26,18 @@ from support.sink.starts import refusal
 from support.waiting import wait_until
 
 ENDS = {P0: 3_000, P1: 300}
+EachKind = pytest.mark.parametrize(
+    "group", ["valkey", pytest.param("debian", marks=[pytest.mark.thorough("Redis 7.0")])], indirect=True
+)
 
 
 @pytest.fixture
-def group() -> Iterator[LocalSentinels]:
+def group(request: pytest.FixtureRequest) -> Iterator[LocalSentinels]:
     """A master, its replica and three sentinels, that all tests in a row share; whoever was killed is back."""
-    found = KEEPER.get("redis_sentinels", LocalSentinels)
+    kind = getattr(request, "param", "valkey")
+    if program(kind) is None:
+        pytest.skip("no such server: make install, or make redis-old")
+    found = KEEPER.get(f"{kind}_sentinels", lambda: LocalSentinels(kind))
     yield found
     found.mend()
 
@@ -49,9 +55,11 @@ def sink_of(group: LocalSentinels, replicas: int = 1) -> Iterator[RedisSink]:
         yield sink
 
 
+@EachKind
 def test_failovers_during_delivery(group: LocalSentinels) -> None:
     """By a sentinel, and as the master is killed. What counts was acknowledged by the replica, so nothing is lost."""
     with sink_of(group) as sink:
+        assert look.fears(sink.ports()) == ()
         driver = sink.driver(step=10)
         with delivering(driver):
             new = group.fail_over()
@@ -68,6 +76,8 @@ def test_failovers_during_delivery(group: LocalSentinels) -> None:
 def test_a_failover_that_lost_commits_is_told_and_made_whole(group: LocalSentinels) -> None:
     """The replica had lost its master; what the master has acknowledged alone is gone with it, rows and progress."""
     with sink_of(group, replicas=0) as sink:
+        [fear] = look.fears(sink.ports())
+        assert "set acknowledge.replicas" in fear, "it was foreseen"
         remembered = Remembered()
         driver = sink.driver(remembered=remembered)
         driver.batch()

@@ -103,6 +103,10 @@ def test_sentinels_of_a_manifest(tmp_path: Path) -> None:
     assert (found.server, found.sentinels) == ("a:1,b:2", Sentinels(master="m", user="s", password_file=path))
     assert secret_keys(pipeline) == {"sentinel-user": frozenset({"p"})}
     assert [each for each in credentials_in_clear(pipeline) if "redis.sentinel.auth: the password" in each]
+    unasked = stream(mode="Sentinel", servers="a:1,b:2", sentinel={"masterName": "m"})
+    [settings] = resolve_sinks(parse_manifest(changed(smallest(), (SINK, unasked))), None)
+    assert isinstance(settings, SinkSettings)
+    assert settings.connection.sentinels == Sentinels(master="m")
 
 
 def test_a_row_that_can_be_no_entry_is_told_by_its_place() -> None:

@@ -33,7 +33,6 @@ _LEAST_BULK = 1024 * 1024
 _REACH = "check that the server runs and that servers names it as this machine reaches it"
 _WAITED_FOR = "nothing: the new master is waited for"
 _LOG_IN = "check auth of the sink, its Secrets, and the server's ACL"
-_CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
 
 
 class Client:
@@ -257,9 +256,7 @@ class Client:
             case Meaning.UNREPLICATED:
                 return self._under_replicated(fact)
             case Meaning.CREDENTIALS:
-                return SinkPipelineError(
-                    Reason.AUTHENTICATION_FAILED, fact, _CERTIFICATE if lines.BAD_CERTIFICATE in fact else _LOG_IN
-                )
+                return SinkPipelineError(Reason.AUTHENTICATION_FAILED, fact, lines.certificate_remedy(fact) or _LOG_IN)
             case Meaning.REFUSED:
                 return SinkPipelineError(
                     Reason.SINK_REFUSED,

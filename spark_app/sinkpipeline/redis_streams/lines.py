@@ -21,7 +21,10 @@ from sinkpipeline.redis_streams.replies import Meaning, meaning
 Line: TypeAlias = Connection
 ERRORS = (RedisError, OSError)
 """What a connection raises."""
-BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+_BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+_WRONG_NAME = ("Hostname mismatch", "IP address mismatch")
+_ASKED_FOR_CERTIFICATE = ("ALERT_CERTIFICATE_", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
+"""What servers say of a certificate of ours, or of none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +111,23 @@ def told(error: Exception) -> Told:
     )
 
 
+def certificate_remedy(text: str) -> str | None:
+    """What to do where the text of an error tells of a certificate; None where it does not."""
+    if _BAD_CERTIFICATE in text:
+        if any(each in text for each in _WRONG_NAME):
+            return "name the server as its certificate does"
+        return "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
+    if any(each in text for each in _ASKED_FOR_CERTIFICATE):
+        return "give a certificate that the server trusts: auth.tls.certSecretRef of the sink"
+    return None
+
+
 def _code(error: Exception) -> str:
     found = getattr(error, "status_code", None)
     return str(found) if found else str(error).partition(" ")[0]
 
 
 def _of_connecting(error: Exception, text: str) -> Meaning:
-    if isinstance(error, AuthenticationError) or BAD_CERTIFICATE in text:
+    if isinstance(error, AuthenticationError) or certificate_remedy(text) is not None:
         return Meaning.CREDENTIALS
     return Meaning.OUTAGE

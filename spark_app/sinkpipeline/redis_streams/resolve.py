@@ -34,5 +34,7 @@ def resolve_sink(of: manifest.RedisSink, given: Given) -> SinkSettings:
 def _sentinels(of: manifest.RedisSentinel | None, given: Given) -> Sentinels | None:
     if of is None:
         return None
-    auth = of.auth or manifest.RedisSentinelAuth()
+    auth = of.auth
+    if auth is None:
+        return Sentinels(master=of.master_name)
     return Sentinels(master=of.master_name, user=auth.username, password_file=given.secret(auth.password_secret_ref))

@@ -139,7 +139,9 @@ class _Asking:
         for server, told in faults:
             if told.means is Meaning.CREDENTIALS:
                 return SinkPipelineError(
-                    Reason.AUTHENTICATION_FAILED, f"{self.who} {server}: {told.text}", self._log_in(told)
+                    Reason.AUTHENTICATION_FAILED,
+                    f"{self.who} {server}: {told.text}",
+                    lines.certificate_remedy(told.text) or self._log_in,
                 )
             if told.means is Meaning.REFUSED:
                 return SinkPipelineError(Reason.SINK_REFUSED, f"{self.who} {server}: {told.text}", self._remedy(told))
@@ -152,9 +154,8 @@ class _Asking:
             silent=all(told.silent for _, told in faults),
         )
 
-    def _log_in(self, told: Told) -> str:
-        if lines.BAD_CERTIFICATE in told.text:
-            return "name the authority of their certificates: auth.tls.caSecretRef of the sink"
+    @property
+    def _log_in(self) -> str:
         return "check auth of the sink, its Secrets, and the servers' ACL"
 
     def _remedy(self, told: Told) -> str:
@@ -222,10 +223,9 @@ class _BySentinels(_Asking):
             # It may not be asked.
             return frozenset()
 
+    @property
     @override
-    def _log_in(self, told: Told) -> str:
-        if lines.BAD_CERTIFICATE in told.text:
-            return super()._log_in(told)
+    def _log_in(self) -> str:
         return "check sentinel.auth of the sink, its Secrets, and the sentinels' ACL: they do not use auth"
 
     @override
