@@ -206,7 +206,7 @@ def test_a_removal_deletes_those_that_the_sink_made(filled: OneSink) -> None:
         go(driver, 0, 9)
     admin = Admin(filled.connection)
     removal = SinkRemoval(ports=ports(filled.settings(data=several(filled, *"abc")), admin, admin))
-    assert removal.doomed() == f"{filled.data}-a, {filled.data}-c"
+    assert removal.doomed() == (f"{filled.data}-a", f"{filled.data}-c")
     kept = removal.carry_out()
     assert kept is not None
     assert kept.name == f"{filled.data}-b"
