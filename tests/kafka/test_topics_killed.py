@@ -298,7 +298,7 @@ def test_a_topic_that_is_replaced_in_the_middle_of_a_removal_stays(
 ) -> None:
     """Kafka deletes topics by their names."""
     sink.letters_of_list = "abc" if several else "c"
-    changes = {} if several else {"data": replace(sink.settings.data.parts[0])}
+    changes: dict[str, Any] = {} if several else {"data": replace(sink.settings.data.parts[0])}
     start(sink, **changes)
     settings = replace(sink.settings, **changes)
     admin = Admin(settings.connection)

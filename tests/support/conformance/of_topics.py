@@ -56,7 +56,7 @@ class SeveralTopicsSink(KafkaSink):
 
     @override
     def batch(self, partition: SourcePartition, offsets: range) -> RowBatch:
-        named = [self.named(LETTERS[(partition.partition + each) % len(LETTERS)]) for each in offsets]
+        named: list[str | None] = [self.named(LETTERS[(partition.partition + each) % len(LETTERS)]) for each in offsets]
         return replace(super().batch(partition, offsets), target_topics=named)
 
     @override
