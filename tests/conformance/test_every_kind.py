@@ -24,10 +24,11 @@ from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.child import KINDS, child
 from support.conformance.kind import PROTOCOL_POINTS, REMOVAL_POINTS, RESET_POINTS, STEP, Sink, World
-from support.conformance.of_kafka import KafkaWorld
+from support.conformance.of_kafka import KafkaSink, KafkaWorld
 from support.conformance.of_nats import NatsWorld
 from support.conformance.of_postgresql import PostgresqlWorld
 from support.conformance.of_redis import RedisWorld
+from support.conformance.of_topics import SeveralTopicsSink
 from support.runs.keeper import KEEPER
 from support.sink.cell_driver import Driver
 from support.sink.starts import refusal
@@ -35,9 +36,16 @@ from support.waiting import wait_until
 from support.worlds.faults import faulty_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
-Kinds = pytest.mark.parametrize("kind", KINDS)
+KAFKAS = {"kafka": KafkaSink, "kafka-topics": SeveralTopicsSink}
+Kinds = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(each, marks=[pytest.mark.thorough("kafka is beside it")] if each == "kafka-topics" else [])
+        for each in KINDS
+    ],
+)
 SLOWLY = [
-    pytest.param(each, marks=[pytest.mark.thorough("a broker starts for seconds")] if each == "kafka" else [])
+    pytest.param(each, marks=[pytest.mark.thorough("a broker starts for seconds")] if each in KAFKAS else [])
     for each in KINDS
 ]
 """Where a server starts."""
@@ -55,10 +63,10 @@ WORLDS_OF_CELLS = {
 def world(kind: str, request: pytest.FixtureRequest) -> Iterator[World]:
     """A server of the kind, behind a proxy."""
     with ExitStack() as stack:
-        if kind == "kafka":
+        if kind in KAFKAS:
             faulty = KEEPER.get("_faulty_kafka", faulty_kafka)
             stack.callback(faulty.heal)
-            yield KafkaWorld(faulty, stack)
+            yield KafkaWorld(faulty, stack, KAFKAS[kind])
         else:
             fixture, make = WORLDS_OF_CELLS[kind]
             server: Any = request.getfixturevalue(fixture)
@@ -139,9 +147,9 @@ def test_a_reset_that_is_killed_and_asked_for_again(world: World, tmp_path: Path
 @pytest.mark.parametrize(
     ("kind", "point"),
     points_of(
-        lambda _: REMOVAL_POINTS,
+        lambda sink: (*REMOVAL_POINTS, *sink.removal_points),
         "each point where a removal can be killed",
-        {"postgresql": "removal-before-tombstones"},
+        {"postgresql": "removal-before-tombstones", "kafka-topics": "removal-after-a-data-topic"},
     ),
 )
 def test_a_removal_that_is_killed_and_goes_on(world: World, tmp_path: Path, point: str) -> None:

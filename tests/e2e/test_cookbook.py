@@ -34,7 +34,6 @@ PLAIN = [
     recipe("Topics by a pattern"),
     recipe("Tombstones"),
     recipe("Several sinks"),
-    recipe("A topic for each row"),
     recipe("Start at a time"),
 ]
 """Those that need no more than a broker."""
@@ -142,6 +141,27 @@ def test_dead_letters_and_redrive(kafka: LocalKafka, tmp_path: Path) -> None:
     app = run(tmp_path, shown, {KAFKA: servers})
     compare(servers, shown.after)
 
+    done = typed_in(app, shown)
+    assert re.search(r"0:0 +readings +Pending +EvaluationFailed .* readings-raw:0:1 ", done)
+    compare(servers, lines(shown.tables[2]))
+
+
+def test_a_topic_for_each_row(kafka: LocalKafka, tmp_path: Path) -> None:
+    shown, servers = recipe("A topic for each row"), kafka.bootstrap_servers
+    feed(servers, shown.before)
+    app = run(tmp_path, shown, {KAFKA: servers})
+    compare(servers, shown.after)
+    told = typed_in(app, shown)
+    assert re.search(r"0:0 +regions +Pending +TopicNotDeclared .* regions-raw:0:2 ", told)
+    assert re.search(r"0:1 +regions +Pending +TopicNotDeclared .* regions-raw:0:3 ", told)
+    compare(servers, lines(shown.tables[2]))
+    left = app.call("dlq", "list", "-f", str(app.manifest), "--state", "pending")
+    assert "regions-raw:0:3" in left.stdout
+    assert "regions-raw:0:2" not in left.stdout
+
+
+def typed_in(app: App, shown: Recipe) -> str:
+    """What the commands of the page print, as they are typed."""
     [commands] = shown.commands
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
@@ -153,5 +173,4 @@ def test_dead_letters_and_redrive(kafka: LocalKafka, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"0:0 +readings +Pending +EvaluationFailed .* readings-raw:0:1 ", done.stdout)
-    compare(servers, lines(shown.tables[2]))
+    return done.stdout

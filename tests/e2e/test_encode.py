@@ -130,6 +130,52 @@ def test_what_is_written_is_read_by_others_and_by_us(
     assert topics.texts(topics.read(servers, f"{name}-again-out")) == ["1 a", "2 -"]
 
 
+@pytest.mark.thorough("a start of Spark and a registry; tests/unit/test_several_topics has which subjects are refused")
+def test_rows_of_several_topics_have_one_schema(
+    kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    """By the name of the record, or under a given subject: none follows from a topic, and none is registered for it."""
+    name, servers = topics.unique("encode"), kafka.bootstrap_servers
+    topics.create_topic(servers, f"{name}-in")
+    values = [b'{"id": %d, "note": "%s"}' % (number, note) for number, note in enumerate((b"a", b"b", b"x", b"a"))]
+    topics.produce(servers, f"{name}-in", values)
+    record = f"a.{name.replace('-', '_')}"
+    by_record = {"subjectNameStrategy": "RecordName", "recordName": record}
+    out = {
+        "name": "out",
+        "deliveryGuarantee": "ExactlyOnce",
+        "transform": {
+            "select": {"topic": f"concat('{name}-', note)", "key": "struct(id)", "value": "struct(id, note AS called)"}
+        },
+        "kafka": {
+            "topics": [{"name": f"{name}-{each}", "partitions": 1} for each in "ab"],
+            "progressTopic": {"name": f"{name}-progress", "replicationFactor": 1},
+            "encode": {
+                "key": encoding(registry, "json", subject=f"{name}-keys"),
+                "value": encoding(registry, "avro", **by_record),
+            },
+        },
+        "deadLetter": {"topic": {"name": f"{name}-dead"}},
+    }
+    decode = {"format": "json", "schema": "id BIGINT, note STRING"}
+    app = App(tmp_path, manifest(servers, name, [f"{name}-in"], decode=decode, sinks=[out]))
+
+    app.run_until_idle()
+
+    found = {each: topics.read(servers, f"{name}-{each}") for each in "ab"}
+    number = client.get_latest_version(record).schema_id
+    assert number is not None
+    assert {each.value and each.value[:5] for rows in found.values() for each in rows} == {avro.frame(number)}
+    read = AvroDeserializer(client)
+    rows = {each: [read(row.value, at(f"{name}-{each}"))["id"] for row in found[each]] for each in "ab"}
+    assert rows == {"a": [0, 3], "b": [1]}
+    of_json = JSONDeserializer(None, schema_registry_client=client)
+    at_key = SerializationContext(f"{name}-b", MessageField.KEY)
+    assert [of_json(row.key, at_key) for row in found["b"]] == [{"id": 1}]
+    assert {each for each in client.get_subjects() if name in each or each == record} == {record, f"{name}-keys"}
+    assert topics.texts(topics.read(servers, f"{name}-dead")) == [values[2].decode()], "as it was in the source"
+
+
 @pytest.mark.long("four starts of Spark; tests/spark/test_encode has the refusal, test_what_is_written the rows")
 def test_an_incompatible_schema_is_refused_before_a_row(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path

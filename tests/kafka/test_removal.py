@@ -199,7 +199,7 @@ def test_of_two_that_ask_for_a_topic_at_once_one_has_created_it(sink: OneSink, m
     assert sorted(created, key=str) == sorted([None, topics.topic_id(sink.servers, sink.data)], key=str)
 
     loser = both[created.index(None)]
-    assert removal(loser).doomed() is None
+    assert removal(loser).doomed() == ()
     remove(sink, loser)
     assert exists(sink, sink.data)
 
@@ -227,9 +227,9 @@ def test_a_topic_whose_creation_was_not_confirmed_stays(filled: OneSink, monkeyp
 
 def test_a_topic_into_which_another_pipeline_delivers_stays(filled: OneSink) -> None:
     with_rows(filled)
-    assert removal(filled.settings()).doomed() == filled.data
+    assert removal(filled.settings()).doomed() == (filled.data,)
     start(beside(filled))
-    assert removal(filled.settings()).doomed() is None
+    assert removal(filled.settings()).doomed() == ()
     remove(filled)
     assert left(filled) == {}
     assert exists(filled, filled.data)

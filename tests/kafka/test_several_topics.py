@@ -199,6 +199,37 @@ def test_a_record_that_only_one_topic_refuses_is_found(kafka: LocalKafka) -> Non
     assert counts == {"a": 10, "b": 9, "c": 9}
 
 
+def test_each_topic_takes_rows_as_large_as_it_says_now(filled: OneSink) -> None:
+    """One takes more than the others, another one less; and what they take changes while the sink runs."""
+    data = several(filled, *"abc")
+    takes = {"b": "3000000", "c": "10000"}
+    parts = tuple(
+        replace(each, config={"max.message.bytes": takes.get(each.name[-1], "1048588")}) for each in data.parts
+    )
+    dead = TopicRequest(name=filled.dead, partitions=1, config={"max.message.bytes": "4000000"})
+    sizes = {"a": 400_000, "b": 2_000_000, "c": 5_000}
+
+    def columns(begin: int, end: int, **of_offset: int) -> dict[str, object]:
+        named = spread(filled, range(begin, end))
+        large = [of_offset.get(f"at{begin + i}", sizes[(each or "")[-1]]) for i, each in enumerate(named)]
+        return {"target_topics": named, "values": [b"x" * each for each in large], "size": sum(large)}
+
+    def state() -> dict[str, object]:
+        found = filled.truth()[f"p/{filled.source}/0"]
+        return {name: found[name] for name in ("rows", "deadByClass")}
+
+    with Driver(filled, data=replace(data, parts=parts), dead_letter=DeadLetterSettings(topic=dead)) as driver:
+        # Too large for a, though b takes it; and too large for c, though a takes it.
+        driver.batch(12, **columns(0, 12, at9=2_000_000, at11=20_000))
+        assert state() == {"rows": 10, "deadByClass": {"RecordTooLarge": 2}}
+        topics.alter_topic(filled.servers, f"{filled.data}-b", {"max.message.bytes": "10000"})
+        topics.alter_topic(filled.servers, f"{filled.data}-c", {"max.message.bytes": "1000000"})
+        driver.batch(18, **columns(12, 18, at14=20_000))
+        assert state() == {"rows": 14, "deadByClass": {"RecordTooLarge": 4}}
+    counts = [len(topics.read_committed(filled.servers, f"{filled.data}-{each}")) for each in "abc"]
+    assert counts == [5, 4, 5]
+
+
 @pytest.mark.thorough("tests/unit/test_several_topics has who made which, tests/kafka/test_removal one topic")
 def test_a_removal_deletes_those_that_the_sink_made(filled: OneSink) -> None:
     topics.create_topic(filled.servers, f"{filled.data}-b", partitions=1)
@@ -206,7 +237,7 @@ def test_a_removal_deletes_those_that_the_sink_made(filled: OneSink) -> None:
         go(driver, 0, 9)
     admin = Admin(filled.connection)
     removal = SinkRemoval(ports=ports(filled.settings(data=several(filled, *"abc")), admin, admin))
-    assert removal.doomed() == f"{filled.data}-a, {filled.data}-c"
+    assert removal.doomed() == (f"{filled.data}-a", f"{filled.data}-c")
     kept = removal.carry_out()
     assert kept is not None
     assert kept.name == f"{filled.data}-b"

@@ -46,6 +46,8 @@ class Cluster:
     """Whether logs may lose their ends; where they don't, drivers are not asked to look for that."""
     on_lost_end: Callable[[], None] = lambda: None
     """Somebody has seen it."""
+    on_create: Callable[[str], None] = lambda _: None
+    """A topic that is missing is about to be created by the product."""
     on_second_verdict: Callable[[Exception], None] = lambda _: None
     """A query that a look has ended looked again."""
     row_s: Callable[[str], float] = lambda _: 0.0
@@ -459,6 +461,8 @@ class AdminClient:
         def create(name: str) -> None:
             new = asked[name]
             if not validate_only:
+                if name not in cluster().broker.topics:
+                    cluster().on_create(name)
                 cluster().broker.create(name, max(1, new.num_partitions), new.config)
 
         return _answers("create", list(asked), create, request_timeout)

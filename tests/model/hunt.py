@@ -16,13 +16,16 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from model.machine import (
+    AddedTopics,
     AtLeastOnce,
     DeadLetters,
     Everything,
     FirstStarts,
+    ListedTopics,
     LostEnds,
     Protocol,
     SeveralRows,
+    SeveralTopics,
     SlowLinks,
     WriteBacks,
 )
@@ -40,6 +43,9 @@ MACHINES: tuple[type[Calm], ...] = (
     LostEnds,
     SlowLinks,
     SeveralRows,
+    SeveralTopics,
+    ListedTopics,
+    AddedTopics,
 )
 RUNS = 100
 """With one seed: about ten seconds."""

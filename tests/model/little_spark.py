@@ -89,6 +89,8 @@ class Spark:
     process: Process
     habits: Habits
     keeps_row: Callable[[bytes], bool]
+    topic_of: Callable[[bytes], str] | None = None
+    """Which topic a row names; None where the sink has one, which no row names."""
     workers: list[PythonWorker] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
     """Those that run."""
@@ -336,7 +338,10 @@ def _read(spark: Spark, partition: SourcePartition, offsets: OffsetRange, *, cou
         for value in exploded(record.value)
     ]
     size, several = spark.habits.rows_at_a_time, spark.habits.explodes
-    return [ArrowBatch(partition, rows[begin : begin + size], counted, several) for begin in range(0, len(rows), size)]
+    return [
+        ArrowBatch(partition, rows[begin : begin + size], counted, several, spark.topic_of)
+        for begin in range(0, len(rows), size)
+    ]
 
 
 def exploded(value: bytes) -> list[bytes]:
@@ -355,6 +360,7 @@ class ArrowBatch:
     """Whether a large record comes without its content."""
     several: bool = False
     """Whether records may have several rows, of which this may have a part."""
+    topic_of: Callable[[bytes], str] | None = None
 
 
 def to_wire(stream: Stream, *, counted: bool = False, **_: bool) -> Stream:
@@ -371,6 +377,7 @@ def to_rows(batch: ArrowBatch, _partition: SourcePartition) -> RowBatch:
         keys=keys,
         values=values,
         target_partitions=None,
+        target_topics=None if batch.topic_of is None else [batch.topic_of(value or b"") for value in values],
         timestamps=[0] * len(offsets),
         headers=None,
         errors=[_error(value) for value in values],

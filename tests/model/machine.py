@@ -19,6 +19,9 @@ from model.rules import (
     bad_records,
     few,
     latencies,
+    letters,
+    lists,
+    named_elsewhere,
     nths,
     points,
     records,
@@ -634,6 +637,101 @@ class SeveralRows(Drivers, LateTasks, Attempts, Kills, Answers):
         # What AtLeastOnce has sent of a record that is refused stays.
         stays = self.world.shape.exactly_once
         self.produce(partition, [each for each in records if stays or each is not Kind.SEVERAL_REFUSED])
+
+
+class _SeveralTopics(Calm):
+    """Sinks whose rows name one of several topics."""
+
+    @initialize(shape=shapes, records=records, topics=st.sampled_from(["ab", "ab", "abc"]))
+    def begin(self, shape: Shape, records: list[Kind], topics: str = "ab") -> None:
+        super().begin(replace(shape, sinks=1, topics=topics), records)
+
+
+class ListedTopics(_SeveralTopics):
+    """Topics are deleted, made again, and left out of the list, which a reset allows."""
+
+    @rule(topics=lists, how=st.sampled_from(["killed", "stopped", "beside"]), made=letters)
+    def list_topics(self, topics: str, how: str, made: str) -> None:
+        """Another manifest, while the driver of the one before is killed, told to stop, or goes on."""
+        self.world.list_topics(topics)
+        if made in topics:
+            self.world.create_one_of_several(made)
+        for driver in self.world.alive() if how != "beside" else ():
+            driver.kill() if how == "killed" else driver.stop()
+        self.start_another()
+
+    @rule(letter=letters, create=st.booleans(), seconds=st.sampled_from([0.0, 1.0]), start=st.booleans())
+    def delete_a_topic(self, letter: str, seconds: float, *, create: bool, start: bool) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.delete_one_of_several(letter, create=create)
+        if start:
+            for driver in self.world.alive():
+                driver.kill()
+            self.start_another()
+
+    @rule(topics=lists, to=targets)
+    def reset_with_another_list(self, topics: str, to: Targets) -> None:
+        for driver in self.world.alive():
+            driver.stop()
+        self.world.scheduler.run(seconds=3.0)
+        self.world.list_topics(topics)
+        self.world.scheduler.run(seconds=5.0)
+        self.reset(to)
+        self.start_another()
+
+    @rule(to=targets)
+    def reset(self, to: Targets) -> None:
+        self.world.reset(0, to)
+
+
+class AddedTopics(_SeveralTopics):
+    """Topics are added to the list, and deleted meanwhile; their creation is cut in between."""
+
+    @rule(creations=st.integers(1, 3), fate=st.sampled_from(list(Fate)), kill=st.booleans(), added=st.booleans())
+    def cut_a_creation(self, creations: int, fate: Fate, *, kill: bool, added: bool) -> None:
+        """The driver dies after one of several requests, or isn't told what became of it."""
+        if added:
+            self.world.list_topics("abc")
+        self.start_another()
+        starter = self.run_to(("runner", "create"), creations)
+        if starter is None:
+            return
+        self.world.held = True
+        self.world.scheduler.step(starter, fate)
+        if kill:
+            self.world.scheduler.kill(starter.process)
+            self.start_another()
+
+    @rule(seconds=st.sampled_from([1.0, 3.0]), create=st.booleans(), kill=st.booleans())
+    def an_added_topic_is_lost(self, seconds: float, *, create: bool, kill: bool) -> None:
+        """With its first rows, before there is a start that could have found it."""
+        for driver in self.world.alive():
+            driver.kill()
+        self.world.list_topics("abc")
+        self.start_another()
+        self.world.produce(0, [Kind.KEPT] * 4)
+        self.world.scheduler.run(seconds=seconds)
+        for driver in self.world.alive() if kill else ():
+            driver.kill()
+        self.world.delete_one_of_several("c", create=create)
+
+    @rule(letter=letters, describes=st.integers(1, 6), create=st.booleans())
+    def delete_a_topic_in_a_start(self, letter: str, describes: int, *, create: bool) -> None:
+        """That has something to create, too."""
+        self.world.scheduler.run(seconds=1.0)
+        self.world.list_topics("abc")
+        self.start_another()
+        starter = self.hold(("runner", "describe"), describes)
+        self.world.delete_one_of_several(letter, create=create)
+        self.release(starter)
+
+
+class SeveralTopics(ListedTopics, AddedTopics, BadRecords, Drivers, LateTasks, Kills, Answers):
+    """With everything else that goes wrong, and with rows for a topic that no list has."""
+
+    @rule(partition=st.integers(0, 1), records=named_elsewhere)
+    def produce_elsewhere(self, partition: int, records: list[Kind]) -> None:
+        self.produce(partition, records)
 
 
 class AtLeastOnce(Protocol, Refusals):

@@ -23,6 +23,7 @@ from sinkpipeline.cells.ledger import CellHold
 from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core import reset as core_reset
 from sinkpipeline.core import starting as core_starting
+from sinkpipeline.core import topics as core_topics
 from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -31,13 +32,16 @@ from sinkpipeline.core.ports import Fenced, InDoubt
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
+from sinkpipeline.core.topic_ids import by_name, ids_of, joined
 from sinkpipeline.core.topics import TopicDecision
 from sinkpipeline.kafka import consumers, deliveries, ledger, producers, progress_log, target
 from sinkpipeline.kafka.control import ControlProducer
+from sinkpipeline.kafka.ledger import KafkaHold
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.session import KafkaClaim, KafkaSession
 from sinkpipeline.kafka.source import marks as source_marks
+from sinkpipeline.kafka.target import KafkaTarget
 from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import RowBatch
@@ -945,3 +949,106 @@ def a_bad_row_alone_is_dead_lettered() -> list[Patch]:
 @mutation("rows are counted by their records", machine.SeveralRows)
 def rows_are_counted_by_records() -> list[Patch]:
     return [put(RowBatch, "count", lambda _, begin, end: end - begin)]
+
+
+# Several topics
+
+
+def _checked_by(known: Callable[[dict[str, str], dict[str, str], list[str]], dict[str, str]]) -> list[Patch]:
+    """What is compared of the topics that are known: of these, those that are there, and the names in the list."""
+    original = core_topics.check_several
+
+    def check(before: str | None, rows: int, there: Any, declared: Any, *args: Any) -> None:
+        found = by_name(before, there)
+        original(joined(known(found, there, declared)) if found else before, rows, there, declared, *args)
+
+    return [put(core_topics, "check_several", check)]
+
+
+@mutation("where the id of one topic is as it was, those of the others are believed", machine.ListedTopics)
+def one_id_stands_for_all() -> list[Patch]:
+    def known(found: dict[str, str], there: dict[str, str], declared: list[str]) -> dict[str, str]:
+        if all(there.get(name) != each for name, each in found.items()):
+            return found
+        return {name: each for name, each in found.items() if there.get(name) == each or name not in declared}
+
+    return _checked_by(known)
+
+
+@mutation("a topic is believed by its name, whatever its id is", machine.ListedTopics)
+def names_are_enough() -> list[Patch]:
+    return _checked_by(lambda found, there, _: {name: there.get(name, each) for name, each in found.items()})
+
+
+@mutation("a topic that is left out of the list is forgotten, with its rows", machine.ListedTopics)
+def a_removed_topic_is_forgotten() -> list[Patch]:
+    return _checked_by(lambda found, _, declared: {name: each for name, each in found.items() if name in declared})
+
+
+@mutation("only the first topic is compared", machine.ListedTopics)
+def verdict_of_the_first_topic() -> list[Patch]:
+    def known(found: dict[str, str], _: dict[str, str], declared: list[str]) -> dict[str, str]:
+        return {name: each for name, each in found.items() if name in declared[:1] or name not in declared}
+
+    return _checked_by(known)
+
+
+@mutation("a topic that is missing is taken for one that is new", machine.ListedTopics)
+def a_lost_topic_is_taken_for_a_new_one() -> list[Patch]:
+    def known(found: dict[str, str], there: dict[str, str], declared: list[str]) -> dict[str, str]:
+        return {name: each for name, each in found.items() if name in there or name not in declared}
+
+    return _checked_by(known)
+
+
+@mutation("what the list leaves out is told, and not that another topic is lost", machine.ListedTopics)
+def the_lesser_verdict_is_told() -> list[Patch]:
+    original = core_topics.check_several
+
+    def check(before: str | None, rows: int, there: Any, declared: Any, *args: Any) -> None:
+        found = by_name(before, there)
+        if gone := {name: each for name, each in found.items() if name not in declared}:
+            original(joined(gone), rows, {**there, **gone}, declared, *args)
+        original(before, rows, there, declared, *args)
+
+    return [put(core_topics, "check_several", check)]
+
+
+@mutation(
+    "only a first start notes ids: rows go into a topic that was added, of which nobody knows", machine.AddedTopics
+)
+def an_added_topic_is_not_noted() -> list[Patch]:
+    original = KafkaHold.write
+
+    def write(self: KafkaHold, progress: Progress) -> None:
+        meta = progress.meta
+        # The announcement comes first, and has what the start before has noted.
+        before = vars(self).setdefault("noted", None if meta is None else meta.data)
+        if meta is not None and ids_of(before) is not None:
+            known = ids_of(before) or {}
+            kept = {name: each for name, each in (ids_of(meta.data) or {}).items() if name in known}
+            progress = replace(progress, meta=replace(meta, data=joined(kept) or before))
+        original(self, progress)
+
+    return [put(KafkaHold, "write", write)]
+
+
+@mutation("a start that creates a topic creates those too that were lost since it looked", machine.AddedTopics)
+def lost_topics_are_created_beside_new_ones() -> list[Patch]:
+    original = KafkaTarget.create
+
+    def create(self: KafkaTarget, _there: Any = None) -> Any:
+        return original(self, self.describe({}))
+
+    return [put(KafkaTarget, "create", create)]
+
+
+@mutation("the rows of a slice go where its first one goes", machine.ListedTopics)
+def rows_follow_the_first() -> list[Patch]:
+    original = deliveries.columns
+
+    def columns(rows: Any) -> Any:
+        given = original(rows)
+        return given if not given.topics else replace(given, topics=[given.topics[0]] * len(given.topics))
+
+    return [put(deliveries, "columns", columns)]

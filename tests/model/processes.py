@@ -30,7 +30,12 @@ class Driver:
     def __init__(self, world: World, name: str, latency_s: float) -> None:
         self.world = world
         self.process = Process(name, latency_s)
-        self.spark = Spark(world.scheduler, world.broker, self.process, world.shape.habits, world.keeps_row)
+        self.spark = Spark(
+            world.scheduler, world.broker, self.process, world.shape.habits, world.keeps_row, world.topic_of
+        )
+        self.settings = tuple(world.sinks)
+        """As the manifest was when it was started."""
+        self.born_in = {name: judge.epoch for name, judge in world.judges.items()}
         self.stopping = False
         self.runners: dict[str, SinkRunner] = {}
         self.runs: dict[str, set[str]] = {settings.id.sink: set() for settings in world.sinks}
@@ -53,7 +58,7 @@ class Driver:
             self.process.over = True
 
     def _run_sinks(self) -> None:
-        for settings in self.world.sinks:
+        for settings in self.settings:
             self._make_runner(settings)
         for runner in self.runners.values():
             runner.start()

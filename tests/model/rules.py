@@ -67,6 +67,10 @@ several = st.lists(st.sampled_from([Kind.SEVERAL, Kind.SEVERAL, Kind.KEPT, Kind.
 several_bad = st.lists(
     st.sampled_from([Kind.SEVERAL, Kind.SEVERAL_BAD, Kind.SEVERAL_REFUSED, Kind.KEPT]), min_size=1, max_size=6
 )
+letters = st.sampled_from("abc")
+"""Each is a topic of a sink that has several."""
+lists = st.sampled_from(["ab", "abc", "abc", "a", "bc"])
+named_elsewhere = st.lists(st.sampled_from([Kind.KEPT, Kind.KEPT, Kind.ELSEWHERE]), min_size=1, max_size=6)
 latencies = st.sampled_from([0.001, 0.004, 0.02])
 few = st.integers(0, 3)
 nths = st.integers(1, 6)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -46,7 +46,15 @@ _BETWEEN_DRIVERS_S = 60.0
 _OLD_ANSWERS_APART_S = 1.0
 """Longer than all the looks take of who is about to give up (`SINKPIPELINE_LOOK_AGAIN_S` of the tests)."""
 _LAST_WORDS_S = 4.0
-_TOGETHER = (frozenset({"data", "reset"}), frozenset({"data", "progress"}))
+_TOGETHER = (
+    frozenset({"data", "reset"}),
+    frozenset({"data", "progress"}),
+    frozenset({"data", "list"}),
+    frozenset({"list", "reset"}),
+    frozenset({"data", "list", "reset"}),
+)
+_NOWHERE = "x"
+"""A topic that no list has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,8 @@ class Shape:
     """Whether progress stands in cells, and rows are committed with them."""
     tears: bool = False
     """Whether the store of the cells writes one after the other."""
+    topics: str = ""
+    """A letter for each data topic that the sinks have at first; none where each has one topic, which no row names."""
 
 
 class Kind(enum.Enum):
@@ -92,6 +102,8 @@ class Kind(enum.Enum):
     """The second one has an error."""
     SEVERAL_REFUSED = "several-refused"
     """The cluster refuses the second one."""
+    ELSEWHERE = "elsewhere"
+    """It names a topic that the sink never has."""
 
 
 class World:
@@ -104,6 +116,10 @@ class World:
         self.broker.on_commit = self._judge
         self.broker.refuses = _is_refused
         self.sinks = [_settings(number, self.shape) for number in range(self.shape.sinks)]
+        self._lists: set[str] = {self.shape.topics}
+        """Every list of topics that drivers had, by the letters."""
+        self._names_of_epoch: dict[int, set[str]] = {}
+        """The data topics of all drivers that were there in an epoch."""
         self.judges = {
             settings.id.sink: Judge(self.broker, self._judged(settings))
             for settings in self.sinks
@@ -151,6 +167,7 @@ class World:
                 refuses_row=self._refuses_row,
                 topics_known=self._topics_known,
                 has_leaders=self.shape.leaders,
+                on_create=self._note_creation,
                 on_lost_end=self._note_lost_end,
                 on_second_verdict=self._note_second_verdict,
                 row_s=lambda topic: self.shape.row_s if topic.startswith("data-") else 0.0,
@@ -175,6 +192,11 @@ class World:
         found.store = self.store
         return found
 
+    @property
+    def topic_of(self) -> Callable[[bytes], str] | None:
+        """Which of several topics a record names."""
+        return topic_of if self.shape.topics else None
+
     def close(self) -> None:
         self.scheduler.close()
         clients.connect(None)
@@ -197,6 +219,7 @@ class World:
     def start_driver(self, latency_s: float = 0.001) -> Driver:
         driver = Driver(self, f"driver{len(self.drivers)}", latency_s)
         self.drivers.append(driver)
+        self._note_names()
         return driver
 
     def reset(self, sink: int, targets: Targets) -> None:
@@ -227,6 +250,7 @@ class World:
         """One of a driver's reports has changed."""
         for report in reports:
             self._note_report(report)
+            self._check_verdict(driver, report)
             lost = report.error is not None and report.error.reason is Reason.SOURCE_DATA_LOST
             self._told_lost_end |= lost
             if driver.process in self._saw_lost_end:
@@ -281,6 +305,32 @@ class World:
             self.broker.delete(name)
             if create:
                 self.broker.create(name, 2)
+
+    def delete_one_of_several(self, letter: str, *, create: bool) -> None:
+        """Only its rows can't be looked at any more."""
+        name = f"data-s0-{letter}"
+        if name in self.broker.topics and self._may_tamper("data"):
+            self.justified.add(Reason.DATA_TOPIC_LOST)
+            self.judges["s0"].gone.add(name)
+            self.broker.delete(name)
+            if create:
+                self.broker.create(name, 2)
+
+    def create_one_of_several(self, letter: str) -> None:
+        """Somebody else does, before the sink has it."""
+        if f"data-s0-{letter}" not in self.broker.topics:
+            self.broker.create(f"data-s0-{letter}", 2)
+
+    def list_topics(self, letters: str) -> None:
+        """The list of the drivers that start from now on. One that has fewer topics is refused until a reset."""
+        now = self.sinks[0].data
+        fewer = not {each.name for each in now.parts} <= {f"data-s0-{each}" for each in letters}
+        if fewer and not self._may_tamper("list"):
+            return
+        # Also one of before, that goes on with its list, has fewer than the next one.
+        self.justified.add(Reason.DATA_TOPIC_REMOVED)
+        self.sinks[0] = replace(self.sinks[0], data=_data("s0", letters))
+        self._lists.add(letters)
 
     def delete_dead_letters(self, settings: SinkSettings) -> None:
         """With what stands in it, which nobody writes again."""
@@ -411,6 +461,52 @@ class World:
 
     # What must be so
 
+    def _note_names(self) -> None:
+        if self.shape.topics:
+            epoch = self.judges["s0"].epoch
+            known = self._names_of_epoch.setdefault(epoch, set())
+            known.update(each.name for driver in self.alive() for each in driver.settings[0].data.parts)
+
+    def _check_verdict(self, driver: Driver, report: SinkReport) -> None:
+        """A reset allows any list, and topics that are missing: who starts after it refuses what came after it."""
+        judge = self.judges.get(report.name)
+        if not self.shape.topics or report.error is None or judge is None:
+            return
+        if judge.epoch != driver.born_in[report.name] or self._tampered == {"data", "progress"}:
+            return
+        removed = self._names_of_epoch[judge.epoch] - {each.name for each in driver.settings[0].data.parts}
+        is_removed = report.error.reason is Reason.DATA_TOPIC_REMOVED and not removed
+        if is_removed or (report.error.reason is Reason.DATA_TOPIC_LOST and not judge.gone):
+            self.fail(Violation(f"{driver.process.name} refuses what a reset has allowed: {report.error}"))
+
+    def _note_creation(self, name: str) -> None:
+        """Nothing of ours takes the place of a topic into which rows were committed."""
+        for judge in self.judges.values():
+            if name in judge.lost():
+                self.fail(Violation(f"{name}, into which rows were delivered, was lost, and is created again"))
+
+    def _check_topics(self) -> None:
+        """A driver that starts tells the worst of all topics, and doesn't go on without one that has rows."""
+        judge, listed = self.judges["s0"], {each.name for each in self.sinks[0].data.parts}
+        lost, removed = judge.lost() & listed, {*judge.got_rows.values()} - listed
+        if not lost | removed:
+            return
+        # Which of its topics have rows the sink doesn't know: one that was deleted without any may be missed, too.
+        deleted = judge.gone & listed
+        allowed = {Reason.DATA_TOPIC_LOST: deleted} if lost | deleted else {}
+        if not lost:
+            allowed[Reason.DATA_TOPIC_REMOVED] = removed
+
+        def told() -> bool:
+            error = self.reports["s0"].error if "s0" in self.reports else None
+            return error is not None and any(each in error.message for each in allowed.get(error.reason, ()))
+
+        self.scheduler.run(told, seconds=_PATIENCE_S)
+        self.raise_violation()
+        if not told():
+            error = self.reports["s0"].error if "s0" in self.reports else None
+            raise Violation(f"{sorted(lost)} were lost, {sorted(removed)} left out, and the next driver says: {error}")
+
     def _note_second_verdict(self, verdict: Exception) -> None:
         self.fail(Violation(f"a query was ended by a look, and looked again before that was told: {verdict}"))
 
@@ -454,6 +550,8 @@ class World:
             self.scheduler.run(lambda: self._told_lost_end, seconds=_PATIENCE_S)
             if not self._told_lost_end:
                 raise Violation("the source lost an end that was handled, and the next driver goes on")
+        if self.shape.topics:
+            self._check_topics()
         for sink, judge in self.judges.items():
             judge.check()
             if not self._lost_end and not judge.is_complete():
@@ -487,6 +585,7 @@ class World:
 
     def _judge(self) -> None:
         try:
+            self._note_names()
             for judge in self.judges.values():
                 judge.check()
             self._check_source()
@@ -558,18 +657,37 @@ class World:
             name=settings.id.sink,
             prefix=settings.id.prefix,
             source=SOURCE,
-            data=settings.data.name,
+            data=tuple(f"data-s0-{each}" for each in _LETTERS) if self.shape.topics else (settings.data.name,),
             progress=settings.progress.name,
             dead_letters="" if settings.dead_letter is None else settings.dead_letter.topic.name,
             exactly_once=settings.exactly_once,
             keeps_row=self.keeps_row,
-            is_bad=is_bad,
+            is_bad=self._is_bad if self.shape.topics else is_bad,
             rows_of=lambda value: len(exploded(value)),
+            topic_of=self.topic_of,
+            may_be_bad=self._may_be_bad if self.shape.topics else lambda _: False,
         )
+
+    def _is_bad(self, value: bytes) -> bool:
+        return is_bad(value) or not any(topic_of(value)[-1] in each for each in self._lists)
+
+    def _may_be_bad(self, value: bytes) -> bool:
+        """Whether some drivers had the topic of a good record in their lists, and others hadn't."""
+        return not self._is_bad(value) and any(topic_of(value)[-1] not in each for each in self._lists)
+
+
+_LETTERS = "abc"
+
+
+def topic_of(value: bytes) -> str:
+    """The topic that a record names, whatever becomes of it."""
+    partition, offset, kind = value.split(b":")
+    letter = _NOWHERE if kind == b"elsewhere" else _LETTERS[(int(partition) + int(offset)) % len(_LETTERS)]
+    return f"data-s0-{letter}"
 
 
 def is_bad(value: bytes) -> bool:
-    return value.endswith((b":bad", b":refused", b"-bad", b"-refused"))
+    return value.endswith((b":bad", b":refused", b"-bad", b"-refused", b":elsewhere"))
 
 
 def _is_refused(row: Row) -> bool:
@@ -583,15 +701,20 @@ def _settings(number: int, shape: Shape) -> SinkSettings:
         owner=Owner(cluster="file", name="model"),
         source=SourceSettings(connection=_CONNECTION, topics=(SOURCE,), starting_offsets=StartingOffsets.EARLIEST),
         connection=_OTHER_NAME if shape.loops else _CONNECTION,
-        data=TopicRequest(
-            name=SOURCE if shape.loops else f"data-{name}",
-            partitions=2,
-            replication_factor=1,
-            config=MappingProxyType({}),
-        ),
+        data=_data(SOURCE if shape.loops else name, shape.topics),
         progress=progress_request(PROGRESS, 1),
         dead_letter=DeadLetterSettings(
             topic=TopicRequest(name=f"dlq-{name}", partitions=1, replication_factor=1, config=MappingProxyType({}))
         ),
         exactly_once=shape.exactly_once,
     )
+
+
+def _data(sink: str, letters: str) -> TopicRequest:
+    def asked(name: str) -> TopicRequest:
+        return TopicRequest(name=name, partitions=2, replication_factor=1, config=MappingProxyType({}))
+
+    if not letters:
+        return asked(SOURCE if sink == SOURCE else f"data-{sink}")
+    parts = tuple(asked(f"data-{sink}-{each}") for each in letters)
+    return replace(asked(", ".join(each.name for each in parts)), parts=parts)

@@ -174,7 +174,7 @@ def test_a_removal_takes_the_progress_and_the_table_that_was_created_here(world:
         ports = clients.ports(world.settings)
         assert ports.settings.owner == Owner(cluster="file", name=f"test/{world.name.replace('_', '-')}")
         removal = SinkRemoval(ports=ports, announced=frozenset({label}))
-        assert removal.doomed() == label
+        assert removal.doomed() == (label,)
         assert removal.carry_out() is None
     assert world.sql(f"SELECT to_regclass('{label}')") == [(None,)]
     assert world.sql(f"SELECT count(*) FROM {world.name}_progress.progress") == [(0,)]

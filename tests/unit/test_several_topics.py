@@ -90,6 +90,11 @@ def test_the_worst_of_all_topics_is_told(
     assert named in caught.value.message
 
 
+def test_rows_that_nobody_counted_are_not_told_as_counted() -> None:
+    with pytest.raises(SinkPipelineError, match="it is missing, and rows were delivered into the sink's topics"):
+        check_several(AB, None, {"a": "1"}, ["a", "b"])
+
+
 def test_a_record_of_several_topics_is_of_another_version() -> None:
     """A release that knows one topic refuses it; one of one topic stays what it was."""
     several = replace(META, data=AB, created=joined({"a": "1"}))

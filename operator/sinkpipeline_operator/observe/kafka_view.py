@@ -222,8 +222,7 @@ class KafkaView:
                 ports = stack.enter_context(opened(sink, self._clients.admin(cluster_of(sink))))
                 sinks.append(SinkRemoval(ports=ports, announced=announced))
             if announced is None:
-                doomed = (each.doomed() for each in sinks)
-                return Removal(done=False, doomed=tuple(name for name in doomed if name is not None))
+                return Removal(done=False, doomed=tuple(name for each in sinks for name in each.doomed()))
             kept = (each.carry_out() for each in sinks)
             return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
 

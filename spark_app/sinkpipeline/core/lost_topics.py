@@ -17,7 +17,7 @@ def data_topic_lost(name: str, fact: str, called: str = "data topic") -> SinkPip
 
 
 def check_several(
-    before: str | None, rows: int, there: Mapping[str, str], declared: Sequence[str], called: str = "data topic"
+    before: str | None, rows: int | None, there: Mapping[str, str], declared: Sequence[str], called: str = "data topic"
 ) -> None:
     """Refuses to go on without a topic of a sink that has, or had, several. The worst of it is told.
 
@@ -25,7 +25,7 @@ def check_several(
 
     Args:
         before: the ids that are known, as `core/topic_ids.py` has them.
-        rows: how many were delivered, into all of them.
+        rows: how many were delivered, into all of them; None where that is not known.
         there: the ids of those declared topics that are there.
         declared: all that the manifest names.
         called: what messages call one.
@@ -34,13 +34,14 @@ def check_several(
         SinkPipelineError: DataTopicLost, DataTopicRemoved.
     """
     known = by_name(before, there)
+    delivered = "rows were delivered" if rows is None else f"{rows} rows were delivered"
     if not there or (before is not None and not known):
         # Of a sink that had one topic only the id is known.
         what = f"no topic has the id {before}" if there else "it is missing"
-        raise data_topic_lost(", ".join(declared), f"{what}, and {rows} rows were delivered into it", called)
+        raise data_topic_lost(", ".join(declared), f"{what}, and {delivered} into it", called)
     for name in sorted(known.keys() & set(declared)):
         if name not in there:
-            raise data_topic_lost(name, f"it is missing, and {rows} rows were delivered into the sink's topics", called)
+            raise data_topic_lost(name, f"it is missing, and {delivered} into the sink's topics", called)
         if there[name] != known[name]:
             raise data_topic_lost(name, f"it was re-created: its id was {known[name]}, is {there[name]}", called)
     gone = sorted(known.keys() - set(declared))

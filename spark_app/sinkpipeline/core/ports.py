@@ -254,6 +254,8 @@ class Creation:
     """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
     ours: str | None = None
     """Of a target of several topics: the ids of those that these requests have created for certain."""
+    failed: SinkPipelineError | None = None
+    """Why not all of several topics are there, though some of them were created."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,8 +311,12 @@ class Target(Protocol):
     def id(self) -> str | None:
         """Of what is there."""
 
-    def create(self) -> Creation:
-        """Raises SinkPipelineError: also TopicCreationFailed."""
+    def create(self, there: Topic | None = None) -> Creation:
+        """Creates it; of several topics those that a start did not find, of which `there` has the others.
+
+        Raises:
+            SinkPipelineError: also TopicCreationFailed, and TopicsChanged where one of the others is gone by now.
+        """
 
     def prepare_letters(self, source: Mapping[str, str]) -> Letters:
         """Where dead letters go; created, where that is asked for."""

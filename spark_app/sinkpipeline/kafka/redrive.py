@@ -303,7 +303,7 @@ class Redrive:
             SinkPipelineError: DataTopicLost, DataTopicRemoved, ProgressLost.
         """
         there = ids_of(data.id) or {}
-        check_several(own, 1, there, self.settings.data_names)
+        check_several(own, None, there, self.settings.data_names)
         new = sorted({each.name for each in self.settings.data.each} - by_name(own, there).keys())
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,

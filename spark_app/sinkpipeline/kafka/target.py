@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sinkpipeline.core.crossing import Role
@@ -12,12 +12,13 @@ from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, Letters
 from sinkpipeline.core.topic_ids import ids_of, joined
-from sinkpipeline.core.topics import Topic, decide_dead_letters
+from sinkpipeline.core.topics import Topic, TopicRequest, decide_dead_letters
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
-from sinkpipeline.kafka.data_topics import data_limits_of, describe_data, read_data_limits, target_id
+from sinkpipeline.kafka.data_topics import data_limits_of, describe_data, gathered, read_data_limits, target_id
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, limits_of, read_limits
+from sinkpipeline.sinks import failpoints
 
 
 def prepared_letters(admin: Admin, wanted: DeadLetterSettings, check: Callable[[str | None], None]) -> Letters:
@@ -51,19 +52,45 @@ class KafkaTarget:
     def id(self) -> str | None:
         return target_id(self.admin, self.settings.data)
 
-    def create(self) -> Creation:
+    def create(self, there: Topic | None = None) -> Creation:
         data = self.settings.data
         if not data.parts:
             return self.admin.create_topic(data)
-        there = self.admin.topics(self.settings.data_names)
-        made = [self.admin.create_topic(each) for each in data.parts if there[each.name] is None]
-        topic = describe_data(self.admin, data)
-        if topic is None or len(topic.parts) < len(data.parts):
-            raise SinkPipelineError(
+        known = {each.name: each for each in (() if there is None else there.parts)}
+        # What was found and is missing by now has perhaps been lost with rows in it, which the next start decides.
+        missing = [each for each in data.parts if each.name not in known]
+        if len(missing) > 1:
+            # One that is refused leaves no others behind.
+            for each in missing:
+                self.admin.check_creation(each)
+        made, failed = self._made(missing)
+        ours = joined({each.topic.name: each.topic.id for each in made if each.is_ours})
+        if failed is not None:
+            topic = gathered(data, {**known, **{each.topic.name: each.topic for each in made}})
+        else:
+            topic = describe_data(self.admin, data)
+        if topic is None or (failed is None and len(topic.parts) < len(data.parts)):
+            failed = SinkPipelineError(
                 Reason.TOPICS_CHANGED, f"one of {data.name} was deleted", "nothing; the sink starts again"
             )
-        ours = joined({each.topic.name: each.topic.id for each in made if each.is_ours})
-        return Creation(topic=topic, is_ours=False, ours=ours)
+        return Creation(topic=topic or made[-1].topic, is_ours=False, ours=ours, failed=failed)
+
+    def _made(self, missing: Iterable[TopicRequest]) -> tuple[list[Creation], SinkPipelineError | None]:
+        """What was created, and why not all of it was.
+
+        Raises:
+            SinkPipelineError: why nothing was.
+        """
+        made: list[Creation] = []
+        for each in missing:
+            try:
+                made.append(self.admin.create_topic(each))
+            except SinkPipelineError as error:
+                if not made:
+                    raise
+                return made, error
+            failpoints.failpoint("starting-after-a-data-topic")
+        return made, None
 
     def prepare_letters(self, source: Mapping[str, str]) -> Letters:
         """The dead-letter topic and what differs from the manifest; one that is missing may never be needed."""
@@ -100,5 +127,13 @@ class KafkaTarget:
         return data_topic_lost(self.settings.data.name, what)
 
     def delete(self, target: str) -> None:
-        for name in ids_of(target) or self.settings.data_names:
+        for name, topic_id in (ids_of(target) or {self.settings.data.name: target}).items():
+            # Kafka deletes by the name. Since it was judged, somebody may have put another one in its place.
+            topic = self.admin.topics([name])[name]
+            if topic is not None and topic.id != topic_id:
+                raise SinkPipelineError(
+                    Reason.TOPICS_CHANGED,
+                    f"data topic {name} was deleted and created again by somebody else while the sink was removed",
+                    "nothing; the removal looks again whose it is",
+                )
             self.admin.delete_topic(name)

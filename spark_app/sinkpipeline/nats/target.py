@@ -86,7 +86,7 @@ class NatsStream(LetteredTarget):
         found = self.info()
         return None if found is None else found.id
 
-    def create(self) -> Creation:
+    def create(self, there: Topic | None = None) -> Creation:  # noqa: ARG002 - it is one stream
         """Whoever is asked twice, and answers once, may have made it for somebody else.
 
         Raises:
@@ -103,10 +103,10 @@ class NatsStream(LetteredTarget):
             if doubt.aborted:
                 raise (doubt.told or _again(str(doubt))) from doubt
         made = str(created["created"]) if created is not None and created.get("did_create") else None
-        there = self.describe({})
-        if there is None:
+        found = self.describe({})
+        if found is None:
             raise _again("it is gone again")
-        return Creation(topic=there, is_ours=there.id == made)
+        return Creation(topic=found, is_ours=found.id == made)
 
     def _asked(self) -> dict[str, Any]:
         stream, own = self.settings.stream, self.settings.own_subjects

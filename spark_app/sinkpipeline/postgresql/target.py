@@ -126,7 +126,7 @@ class PostgresqlTarget(LetteredTarget):
         """
         return _kept_id(self.client, self._statements.name, self.settings.table.label)
 
-    def create(self) -> Creation:
+    def create(self, there: Topic | None = None) -> Creation:  # noqa: ARG002 - it is one table
         return _created(self.client, (self._statements.create,), lambda: self.describe({}))
 
     def take(self, target: Topic, place: Topic, letters: Letters) -> None:

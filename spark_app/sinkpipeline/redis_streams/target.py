@@ -50,7 +50,7 @@ class RedisTarget(LetteredTarget):
         found = self._look()
         return found[0].decode() if found else None
 
-    def create(self) -> Creation:
+    def create(self, there: Topic | None = None) -> Creation:  # noqa: ARG002 - it is one stream
         found = self._known(make=True)
         # What was made by a request without an answer is described by the next one, as somebody else's.
         return Creation(topic=self._topic(found), is_ours=bool(found[3]))

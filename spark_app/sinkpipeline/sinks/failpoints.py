@@ -2,13 +2,14 @@
 
 Nothing happens unless `SINKPIPELINE_FAILPOINT_DIR` is set. Then a process that reaches a point for which the file NAME
 stands in that directory renames it to NAME.<pid> (so that one process takes it) and waits until that is removed.
-Known names: `starting-after-control-init`, `starting-after-data-topic`, `starting-after-meta`,
-`starting-before-first-start`, `after-init`, `after-rows-before-progress`, `after-progress-before-commit`,
-`after-commit`, `after-batch`, `delivered-rows-before-progress`, `delivered-progress-before-commit`,
-`delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`, `reset-after-commit`,
-`removal-before-tombstones`, `redrive-after-claim`, `redrive-before-commit`, `redrive-before-record`,
-`redrive-after-commit`, `redis-after-commit`, `redis-before-commit`, `sql-after-cell`, `sql-before-commit`,
-`stage-after-claim`, `stage-after-creation`, `stage-after-meta`, `stage-after-slot`.
+Known names: `starting-after-control-init`, `starting-after-a-data-topic`, `starting-after-data-topic`,
+`starting-after-meta`, `starting-before-first-start`, `after-init`, `after-rows-before-progress`,
+`after-progress-before-commit`, `after-commit`, `after-batch`, `delivered-rows-before-progress`,
+`delivered-progress-before-commit`, `delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`,
+`reset-after-commit`, `removal-after-a-data-topic`, `removal-before-tombstones`, `redrive-after-claim`,
+`redrive-before-commit`, `redrive-before-record`, `redrive-after-commit`, `redis-after-commit`, `redis-before-commit`,
+`sql-after-cell`, `sql-before-commit`, `stage-after-claim`, `stage-after-creation`, `stage-after-meta`,
+`stage-after-slot`.
 The idea is TiKV's fail crate's, as Materialize uses it.
 """
 

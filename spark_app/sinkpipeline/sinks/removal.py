@@ -72,8 +72,8 @@ class SinkRemoval(SinkTakeover):
         hold.close()
         return kept
 
-    def doomed(self) -> str | None:
-        """The data topic that a removal would delete, as far as can be seen while others write; None where it stays.
+    def doomed(self) -> tuple[str, ...]:
+        """The data topics that a removal would delete, as far as can be seen while others write.
 
         Writes nothing, and fences nobody.
 
@@ -82,14 +82,14 @@ class SinkRemoval(SinkTakeover):
         """
         found = self.target.id()
         if found is None or self._ledger.place() is None:
-            return None
+            return ()
         metas = self._ledger.metas()
         meta = metas.get(self.settings.id.meta_key)
         self._meet(meta)
         if meta is None:
-            return None
+            return ()
         stay = self._kept(found, meta, metas)
-        return ", ".join(sorted(each for each in self._topics(found) if each not in stay)) or None
+        return tuple(sorted(each for each in self._topics(found) if each not in stay))
 
     def _topics(self, found: str) -> dict[str, str]:
         """Those that are there, with their ids."""
@@ -109,20 +109,20 @@ class SinkRemoval(SinkTakeover):
         for kept, why in stay.items():
             _LOG.info("%s: data topic %s stays: %s", self.settings.id, kept, why)
         doomed = {each: topic_id for each, topic_id in self._topics(found).items() if each not in stay}
-        if doomed:
-            self._delete(doomed, several=ids_of(found) is not None)
-        return _told(stay)
-
-    def _delete(self, doomed: Mapping[str, str], *, several: bool) -> None:
-        name = ", ".join(sorted(doomed))
-        if self.announced is not None and name not in self.announced:
+        untold = sorted(doomed.keys() - self.announced) if self.announced is not None else []
+        if untold:
             raise SinkPipelineError(
                 Reason.TOPICS_CHANGED,
-                f"data topic {name} would be deleted, and the event that tells of a deletion has not named it yet",
+                f"data topic {', '.join(untold)} would be deleted, and the event that tells of a deletion has not "
+                "named it yet",
                 "nothing; an event names it first, and then it is deleted",
             )
-        _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
-        self.target.delete(joined(doomed) or "" if several else next(iter(doomed.values())))
+        for name, topic_id in sorted(doomed.items()):
+            _LOG.info("%s: data topic %s is deleted", self.settings.id, name)
+            # One after the other: whoever is killed in between has deleted what was announced, and nothing else.
+            self.target.delete(topic_id if ids_of(found) is None else joined({name: topic_id}) or "")
+            failpoints.failpoint("removal-after-a-data-topic")
+        return _told(stay)
 
     @override
     @property

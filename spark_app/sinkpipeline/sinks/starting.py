@@ -153,7 +153,7 @@ class SinkStarter(SinkTakeover):
                 )
             letters = self.target.prepare_letters(view.topics)
             if data_topic is None or decision.create_data:
-                data_topic = self._create_data_topic()
+                data_topic = self._create_data_topic(data_topic)
             elif data_topic.id == self._place_made:
                 # The progress is kept in the target.
                 self._created = data_topic.id
@@ -218,13 +218,15 @@ class SinkStarter(SinkTakeover):
             drift=(*decision.drift, *letters.drift),
         )
 
-    def _create_data_topic(self) -> Topic:
-        creation = self.target.create()
+    def _create_data_topic(self, there: Topic | None) -> Topic:
+        creation = self.target.create(there)
         if creation.ours is not None:
             self._created = merged(self._created, creation.ours, ids_of(creation.topic.id))
         elif creation.is_ours:
             self._created = creation.topic.id
         failpoints.failpoint("starting-after-data-topic")
+        if creation.failed is not None:
+            raise creation.failed
         return creation.topic
 
     def _prepare(self, view: SourceView, memory: Memory | None) -> tuple[Topic, bool, bool]:

@@ -12,10 +12,12 @@ from support.conformance.of_kafka import KafkaSink
 from support.conformance.of_nats import NatsSink
 from support.conformance.of_postgresql import PostgresqlSink
 from support.conformance.of_redis import RedisSink
+from support.conformance.of_topics import SeveralTopicsSink
 from support.sink.sql_child import Process
 
 KINDS: dict[str, type[Sink]] = {
     "kafka": KafkaSink,
+    "kafka-topics": SeveralTopicsSink,
     "nats": NatsSink,
     "postgresql": PostgresqlSink,
     "redis": RedisSink,
@@ -24,7 +26,7 @@ KINDS: dict[str, type[Sink]] = {
 
 def child(sink: Sink, directory: Path, *failpoints: str, step: int, does: str = "drain") -> Process:
     """It holds at a failpoint that was asked for."""
-    [kind] = [name for name, each in KINDS.items() if isinstance(sink, each)]
+    [kind] = [name for name, each in KINDS.items() if type(sink) is each]
     return Process(directory, failpoints, __name__, kind, does, str(step), *sink.arguments)
 
 

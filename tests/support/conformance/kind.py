@@ -43,6 +43,8 @@ class Sink(abc.ABC):
     """Of those the ones to which it never comes."""
     reset_points: ClassVar[tuple[str, ...]] = ()
     """Where a reset of it can be killed beside `RESET_POINTS`, before it counts."""
+    removal_points: ClassVar[tuple[str, ...]] = ()
+    """Where a removal of it can be killed beside `REMOVAL_POINTS`."""
     without_partitions: ClassVar[Reason | None] = None
     """Why it does not start where its source has none; None where it waits for the first one."""
 

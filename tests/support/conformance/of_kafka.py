@@ -126,7 +126,10 @@ class KafkaSink(Sink):
 
     @override
     def limit(self) -> None:
-        topics.alter_topic(self.direct, self.data, {"max.message.bytes": str(_SMALL)})
+        self._limit(self.data)
+
+    def _limit(self, topic: str) -> None:
+        topics.alter_topic(self.direct, topic, {"max.message.bytes": str(_SMALL)})
 
     @override
     def close(self) -> None:
@@ -148,11 +151,12 @@ class _Trapped:
 class KafkaWorld:
     faulty: FaultyKafka
     stack: Any
+    made: type[KafkaSink] = KafkaSink
 
     def sink(self, ends: dict[int, int] | None = None, *, lettered: bool = False) -> KafkaSink:
         found = {0: 12} if lettered else ENDS if ends is None else ends
         name = topics.unique("kind")
-        sink = KafkaSink(self.faulty.servers, self.faulty.direct, name, found, lettered=lettered)
+        sink = self.made(self.faulty.servers, self.faulty.direct, name, found, lettered=lettered)
         sink.produce()
         return sink
 
