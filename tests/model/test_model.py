@@ -8,6 +8,7 @@ from model.exploring import LONGER, explore
 from model.machine import (
     AtLeastOnce,
     Cells,
+    CellsAtLeastOnce,
     CellsLost,
     DeadLetters,
     Everything,
@@ -45,6 +46,7 @@ MORE = pytest.mark.long("more of the same runs; `make hunt` tries new ones")
         (SlowLinks, 15),
         (Cells, 60),
         (CellsLost, 60),
+        (CellsAtLeastOnce, 40),
         (SeveralRows, 60),
         (TornStarts, 10),
         *(pytest.param(*each, marks=MORE) for each in ((Protocol, 200), (DeadLetters, 140), (Everything, 270))),

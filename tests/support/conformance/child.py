@@ -9,9 +9,9 @@ from pathlib import Path
 from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.kind import Sink
 from support.conformance.of_kafka import KafkaSink
-from support.conformance.of_nats import NatsSink
+from support.conformance.of_nats import NatsSink, WeakNatsSink
 from support.conformance.of_postgresql import PostgresqlSink
-from support.conformance.of_redis import RedisSink
+from support.conformance.of_redis import RedisSink, WeakRedisSink
 from support.sink.sql_child import Process
 
 KINDS: dict[str, type[Sink]] = {
@@ -19,12 +19,14 @@ KINDS: dict[str, type[Sink]] = {
     "nats": NatsSink,
     "postgresql": PostgresqlSink,
     "redis": RedisSink,
+    "nats-at-least-once": WeakNatsSink,
+    "redis-at-least-once": WeakRedisSink,
 }
 
 
 def child(sink: Sink, directory: Path, *failpoints: str, step: int, does: str = "drain") -> Process:
     """It holds at a failpoint that was asked for."""
-    [kind] = [name for name, each in KINDS.items() if isinstance(sink, each)]
+    [kind] = [name for name, each in KINDS.items() if type(sink) is each]
     return Process(directory, failpoints, __name__, kind, does, str(step), *sink.arguments)
 
 
