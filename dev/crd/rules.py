@@ -500,8 +500,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".kafka",
         ),
         Rule(
-            "has(self.kafka) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
-            "a sink that is not kafka is ExactlyOnce: rows and progress are written at once",
+            "!has(self.postgresql) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
+            "a postgresql sink is ExactlyOnce: rows and progress are in one transaction",
             ".deliveryGuarantee",
         ),
         *_selects(),
@@ -603,6 +603,15 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "spec.sinks[].nats.auth.username": _bytes(256),
+    "spec.sinks[].nats.stream": (
+        Rule(
+            "!has(self.duplicateWindow) || !has(self.maxAge)"
+            " || duration(self.duplicateWindow) <= duration(self.maxAge)",
+            "use at most maxAge",
+            ".duplicateWindow",
+        ),
+    ),
+    "spec.sinks[].nats.stream.duplicateWindow": _POSITIVE,
     "spec.sinks[].nats.stream.maxAge": _POSITIVE,
     "spec.sinks[].redis": (
         Rule(

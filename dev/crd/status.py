@@ -112,10 +112,12 @@ _SINK = mapping(
     kind=one_of("Where its rows go, as the manifest calls it.", *KINDS),
     durability=one_of(
         "What becomes of rows that were acknowledged, as the sink's last start found it: Committed (one machine that "
-        "crashes takes none of them), AsHeldBySink (it may, and their progress with them), AtRisk (it may). Absent "
-        "while unknown, and of AtLeastOnce.",
+        "crashes takes none of them), AsHeldBySink (it may, and their progress with them), AtRisk (it may), "
+        "ServerWindow (AtLeastOnce: what is sent again within duplicateWindow is stored once). Absent while unknown, "
+        "and of AtLeastOnce without such a window.",
         *(each.value for each in Durability),
     ),
+    duplicateWindow=text("For so long the target knows a row that is sent again, such as 2m.", MAX_WORD, minLength=1),
     required={
         "description": "false: Ready does not depend on this sink. Absent if it does.",
         "type": "boolean",

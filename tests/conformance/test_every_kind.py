@@ -25,9 +25,9 @@ from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.child import KINDS, child
 from support.conformance.kind import PROTOCOL_POINTS, REMOVAL_POINTS, RESET_POINTS, STEP, Sink, World
 from support.conformance.of_kafka import KafkaSink, KafkaWorld
-from support.conformance.of_nats import NatsWorld
+from support.conformance.of_nats import NatsWorld, WeakNatsWorld
 from support.conformance.of_postgresql import PostgresqlWorld
-from support.conformance.of_redis import RedisWorld
+from support.conformance.of_redis import RedisWorld, WeakRedisWorld
 from support.conformance.of_topics import SeveralTopicsSink
 from support.runs.keeper import KEEPER
 from support.sink.cell_driver import Driver
@@ -37,15 +37,18 @@ from support.worlds.faults import faulty_kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 KAFKAS = {"kafka": KafkaSink, "kafka-topics": SeveralTopicsSink}
+WEAK = [pytest.mark.thorough("the other guarantee of a kind")]
+SEVERAL = [pytest.mark.thorough("kafka is beside it")]
 Kinds = pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(each, marks=[pytest.mark.thorough("kafka is beside it")] if each == "kafka-topics" else [])
+        pytest.param(each, marks=WEAK if each.endswith("-at-least-once") else SEVERAL if each == "kafka-topics" else [])
         for each in KINDS
     ],
 )
+QUICK = ("nats", "postgresql", "redis")
 SLOWLY = [
-    pytest.param(each, marks=[pytest.mark.thorough("a broker starts for seconds")] if each in KAFKAS else [])
+    pytest.param(each, marks=[pytest.mark.thorough("a server starts for seconds")] if each not in QUICK else [])
     for each in KINDS
 ]
 """Where a server starts."""
@@ -55,6 +58,8 @@ WORLDS_OF_CELLS = {
     "nats": ("nats", NatsWorld),
     "postgresql": ("postgresql", PostgresqlWorld),
     "redis": ("valkey", RedisWorld),
+    "nats-at-least-once": ("nats", WeakNatsWorld),
+    "redis-at-least-once": ("valkey", WeakRedisWorld),
 }
 """By kind, the fixture that is its server, and its world."""
 
@@ -183,7 +188,7 @@ def test_two_writers_that_take_the_sink_from_each_other(world: World) -> None:
     assert sink.delivered() == sink.once
 
 
-@Kinds
+@pytest.mark.parametrize("kind", [each for each in KINDS if not each.endswith("-at-least-once")])
 def test_a_late_writer_of_an_older_driver_writes_nothing_more(world: World) -> None:
     """It has its partition, and its rows are on their way, when another driver starts."""
     sink = world.sink()

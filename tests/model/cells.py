@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
@@ -22,6 +22,7 @@ from model.broker import Topic as Written
 from model.scheduler import Fate
 from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.records import NO_META
+from sinkpipeline.cells.sending import CellSender, RowIds
 from sinkpipeline.cells.session import CellClaim
 from sinkpipeline.cells.store import NOTHING, Cell, Moved, Puts, Version
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
@@ -90,6 +91,13 @@ class Store:
         if name is not None and (topic is None or topic.id != target) and name.startswith("data-"):
             raise SinkPipelineError(Reason.TOPICS_CHANGED, "the target was re-created", "the sink starts again")
         return self._change({key: value, **{each: new for each, (new, _) in beside.items()}}, records)[key]
+
+    def add(self, records: Sequence[Record], target: str = "") -> None:
+        """Rows by themselves, as those of AtLeastOnce, or letters."""
+        topic = self.broker.topics.get(records[0].topic)
+        if target and (topic is None or topic.id != target):
+            raise SinkPipelineError(Reason.TOPICS_CHANGED, "the target was re-created", "the sink starts again")
+        self._change({}, records)
 
     def go_back(self, changes: int) -> None:
         """The server has lost its tail, as one that is restored from a backup has: rows and cells together."""
@@ -209,6 +217,20 @@ class ModelCells:
             _lost(aborted=False),
         )
 
+    @property
+    def its_store(self) -> Store:
+        return self._store
+
+    def data_records(self, rows: Sequence[Row]) -> list[Record]:
+        return list(self._records(self._settings.data.name, rows))
+
+    def added(self, records: Sequence[Record], target: str = "") -> None:
+        self._call("send", lambda: self._store.add(records, target), _lost(aborted=False))
+
+    def add_letters(self) -> None:
+        if self.letters:
+            self.added(list(self._records(letters_of(self._settings).topic.name, self.letters)))
+
     def _records(self, topic: str, rows: Sequence[Row]) -> Iterator[Record]:
         found = self._store.broker.topics.get(topic)
         for value, key, _, timestamp, headers in rows:
@@ -254,6 +276,39 @@ class _Letters:
     drop = counted
 
 
+@dataclass(frozen=True)
+class _Publisher:
+    """Rows one by one: of those that are sent together some may be there, and some not."""
+
+    cells: ModelCells
+    target: str
+
+    def made(self, row: Row, row_id: str) -> Record:  # noqa: ARG002 - the judge knows a row by its value
+        [found] = self.cells.data_records([row])
+        return found
+
+    def publish(self, messages: Sequence[Record]) -> None:
+        store, middle = self.cells.its_store, len(messages) // 2
+        for begin, part in ((0, messages[:middle]), (middle, messages[middle:])):
+            refused = next((at for at, each in enumerate(part) if store.refuses(each)), None)
+            good = part[:refused]
+            if good:
+                self.cells.added(good, self.target)
+            if refused is not None:
+                # Some errors name the row, and some don't.
+                index = begin + refused if refused % 2 else None
+                raise RecordRefused(Verdict(ErrorClass.RECORD_REFUSED, "a constraint"), index=index)
+
+
+@dataclass(frozen=True)
+class _LettersAlone(_Letters):
+    """Acknowledged by themselves, before they count."""
+
+    @override
+    def flush(self) -> None:
+        self.cells.add_letters()
+
+
 class ModelClaim(CellClaim):
     """As PostgreSQL's: of the place and of the target of the start."""
 
@@ -289,6 +344,13 @@ class CellKind(KafkaKind):
         rows: bool = True,
     ) -> ModelClaim:
         return ModelClaim(plan, partition, self.store)
+
+    @override
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> CellSender[Record]:  # type: ignore[override]
+        cells = ModelCells(self.store, settings_of(plan, SinkSettings))
+        ids = RowIds(plan.settings.id, partition, plan.frontier[partition].epoch)
+        letters: Any = _LettersAlone(cells)
+        return CellSender(lambda: _Publisher(cells, plan.data_topic_id), ids, cells, letters)
 
 
 class CellPorts(KafkaPorts):

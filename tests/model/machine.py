@@ -755,6 +755,14 @@ class Cells(BadRecords, Drivers, LateTasks, Attempts, Starts, Kills, Chaos, Answ
             self.world.scheduler.kill(starter.process)
 
 
+class CellsAtLeastOnce(Cells):
+    """Rows by themselves, and the progress behind them, in such a store: nothing is missing."""
+
+    @initialize(shape=shapes, records=records, tears=st.booleans())
+    def begin(self, shape: Shape, records: list[Kind], *, tears: bool = False) -> None:
+        super().begin(replace(shape, exactly_once=False), records, tears=tears)
+
+
 class TornStarts(Calm):
     """First starts that die in the middle of what they put, of which the store keeps the first half."""
 

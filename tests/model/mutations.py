@@ -20,6 +20,7 @@ from model import machine
 from model.cells import Store
 from model.rules import Calm
 from sinkpipeline.cells.ledger import CellHold
+from sinkpipeline.cells.sending import CellSender
 from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core import reset as core_reset
 from sinkpipeline.core import starting as core_starting
@@ -28,7 +29,7 @@ from sinkpipeline.core.batch import Receipt
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.ports import Fenced, InDoubt
+from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.progress_records import ProgressFold
 from sinkpipeline.core.remembered import ControlId, Remembered
@@ -451,6 +452,22 @@ def a_batch_of_at_least_once_is_one_cut() -> list[Patch]:
 @mutation("progress of AtLeastOnce is written before its rows are acknowledged", machine.AtLeastOnce)
 def progress_before_acknowledgement() -> list[Patch]:
     return [put(AtLeastOnceWriter, "_acknowledge", nothing)]
+
+
+@mutation("rows beside cells are sent, and nobody waits for them", machine.CellsAtLeastOnce)
+def rows_beside_cells_are_not_waited_for() -> list[Patch]:
+    return [put(CellSender, "_publish", lambda self: self._waiting.clear())]
+
+
+@mutation("a row beside cells that is refused counts as if it were there", machine.CellsAtLeastOnce)
+def a_refused_row_beside_cells_counts() -> list[Patch]:
+    original = CellSender._publish
+
+    def published(self: CellSender[Any]) -> None:
+        with contextlib.suppress(RecordRefused):
+            original(self)
+
+    return [put(CellSender, "_publish", published)]
 
 
 # The driver

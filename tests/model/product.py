@@ -30,7 +30,7 @@ from sinkpipeline.core.progress import Mark
 from sinkpipeline.kafka import kind, producers, progress_log, reading
 from sinkpipeline.kafka.source import source
 from sinkpipeline.kafka.source.marks import SourceMarks
-from sinkpipeline.sinks import delivery, small_batches
+from sinkpipeline.sinks import at_least_once, delivery, small_batches
 from sinkpipeline.sinks.looks import VERDICTS
 from sinkpipeline.spark import beyond, query, runner, task
 
@@ -68,6 +68,7 @@ def product_on_the_model() -> Iterator[None]:
         # A client in memory has nothing on its way between two of its calls.
         patch(producers, leave=lambda producer, **_: producer.purge())
         patch(kind, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
+        patch(at_least_once, CutPolicy=partial(CutPolicy, rows=CUT_ROWS))
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
         patch(source, SourceMarks=_Marks)

@@ -236,6 +236,9 @@ class MemoryTarget:
     def durability(self) -> Durability | None:
         return Durability.COMMITTED
 
+    def duplicate_window_ms(self) -> int | None:
+        return None
+
     def letter_limits(self) -> TopicLimits | None:
         return None
 
@@ -271,7 +274,7 @@ class MemoryKind:
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> CellClaim:  # noqa: ARG002
         return CellClaim(self.store, plan.settings.id, plan.run, partition)
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> Sender:
         raise NotImplementedError
 
     def letter_box(self, plan: BatchPlan, worker: Worker) -> LetterBox:

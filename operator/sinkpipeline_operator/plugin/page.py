@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sinkpipeline.core.status import condition_of, is_required, tier
+from sinkpipeline.core.durability import tier
+from sinkpipeline.core.status import condition_of, is_required
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.podwait import wait_of
 from sinkpipeline_operator.kube.client import Ref

@@ -43,9 +43,9 @@ def _told(known: Known, name: str) -> dict[str, Any]:
         )
         guarantee = told.get("guarantee", known.sinks[name])
         is_same = earlier and (earlier["guarantee"], earlier.get("kind")) == (guarantee, known.kinds.get(name))
-        if earlier and is_same and "durability" in earlier:
+        if earlier and is_same:
             # A driver tells it once it has started the sink.
-            kept["durability"] = earlier["durability"]
+            kept |= {key: earlier[key] for key in ("durability", "duplicateWindow") if key in earlier}
         return {**kept, **told, "guarantee": guarantee}
     # What is remembered is what a lost progress topic would be restored from: it stays, whatever happens to the driver.
     # What the source held back is of the moment in which somebody looked.

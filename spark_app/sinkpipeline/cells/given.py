@@ -22,6 +22,7 @@ class Given:
     group_id: str
     """As which the source is read."""
     refuse_existing_data: bool
+    exactly_once: bool
     dead_letter: Any
     """Where its dead letters go."""
     tls: Tls | None
@@ -35,5 +36,5 @@ class Given:
     @property
     def of_every_kind(self) -> dict[str, Any]:
         """Fields that the settings of each kind have."""
-        names = ("id", "owner", "source", "group_id", "refuse_existing_data", "dead_letter")
+        names = ("id", "owner", "source", "group_id", "refuse_existing_data", "dead_letter", "exactly_once")
         return {name: getattr(self, name) for name in names}

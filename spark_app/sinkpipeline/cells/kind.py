@@ -11,6 +11,7 @@ from sinkpipeline.cells.ledger import CellLedger
 from sinkpipeline.cells.store import Cells
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Letters, LetterTarget, Source, Target
 from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.sinks.contract import BatchPlan, SinkKind
@@ -30,7 +31,7 @@ C = TypeVar("C", bound=Closing)
 class KindOfCells(LettersElsewhere):
     """Most of a `SinkKind`."""
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> Sender:
         raise NotImplementedError("AtLeastOnce is not served for this kind")
 
     def fits_at_once(self, plan: BatchPlan) -> bool:  # noqa: ARG002 - a driver delivers nothing itself
@@ -95,6 +96,9 @@ class LetteredTarget:
         if self.letters is None:
             return Letters(topic=None, limits=UNKNOWN, drift=())
         return self.letters.prepare(source)
+
+    def duplicate_window_ms(self) -> int | None:
+        return None
 
     def letter_limits(self) -> TopicLimits | None:
         return None if self.letters is None else self.letters.limits()

@@ -21,10 +21,7 @@ class CellSinkSettings:
     adopt: Owner | None = None
     dead_letter: LetterService | None = None
     """None where a record that can't be delivered stops the sink."""
-
-    @property
-    def exactly_once(self) -> bool:
-        return True
+    exactly_once: bool = True
 
     @property
     def encodings(self) -> tuple[()]:

@@ -18,13 +18,13 @@ from sinkpipeline.cli.reset import find_sink
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.cli.tables import table, terminal_width
-from sinkpipeline.core.durability import Durability
+from sinkpipeline.core.durability import Durability, tier
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest.sinks import DeliveryGuarantee
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.status import tier, timestamp
+from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.tally import checked, dead_of, dropped_of, entries, total
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.source.views import view_source

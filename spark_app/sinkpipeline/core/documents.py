@@ -66,6 +66,7 @@ TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 State = Literal["Starting", "Running", "Suspended", "Retrying", "Failed"]
 Guarantee = Literal["ExactlyOnce", "AtLeastOnce"]
+Window = Annotated[str, Field(min_length=2, max_length=MAX_WORD)]
 
 DeadLetters = TypedDict(
     "DeadLetters",
@@ -138,7 +139,8 @@ class Sink(SinkProgress):
     state: State
     guarantee: Guarantee
     kind: NotRequired[Literal["kafka", "nats", "postgresql", "redis"]]
-    durability: NotRequired[Literal["AsHeldBySink", "AtRisk", "Committed"]]
+    durability: NotRequired[Literal["AsHeldBySink", "AtRisk", "Committed", "ServerWindow"]]
+    duplicateWindow: NotRequired[Window]
     lag: NotRequired[Count]
     heldBack: NotRequired[Count]
     openTransaction: NotRequired[Hanging]

@@ -6,8 +6,10 @@ Kafka replicates, and syncs no disk: one copy alone is gone with its machine's m
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from sinkpipeline.core.manifest.durations import Duration
 from sinkpipeline.core.topics import Topic, TopicRequest
 
 REPLICAS = 3
@@ -22,6 +24,8 @@ class Durability(str, enum.Enum):
     """If one machine crashes, no acknowledged row is lost."""
     AS_HELD_BY_SINK = "AsHeldBySink"
     """The sink may lose acknowledged rows, and their progress with them: each row is once in what it still holds."""
+    SERVER_WINDOW = "ServerWindow"
+    """Of AtLeastOnce: what is sent again is stored once, if it comes within the server's window for duplicates."""
     AT_RISK = "AtRisk"
     """If one machine crashes, acknowledged rows may be lost while their progress, or a part of it, is kept."""
 
@@ -66,3 +70,14 @@ def as_requested(request: TopicRequest) -> Topic:
         replication_factor=request.replication_factor or 0,
         config=request.config,
     )
+
+
+def window(milliseconds: int | None) -> dict[str, str]:
+    """What a sink's document says of the window for duplicates."""
+    return {} if milliseconds is None else {"duplicateWindow": str(Duration(milliseconds))}
+
+
+def tier(sink: Mapping[str, Any]) -> str:
+    """Of a sink's document, for a person: its guarantee, and what that holds by."""
+    found = ", ".join(str(sink[name]) for name in ("guarantee", "durability") if name in sink)
+    return f"{found} of {sink['duplicateWindow']}" if "duplicateWindow" in sink else found

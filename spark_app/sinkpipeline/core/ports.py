@@ -343,6 +343,9 @@ class Target(Protocol):
         None if that is not known, or does not matter, because the guarantee is AtLeastOnce.
         """
 
+    def duplicate_window_ms(self) -> int | None:
+        """For so long the target itself knows a row that is sent again; None where it does not, or need not."""
+
     def lost(self, what: str) -> SinkPipelineError:
         """DataTopicLost: why."""
 

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from sinkpipeline.core.documents import DeadLetters, Frontier, SinkProgress
-from sinkpipeline.core.durability import Durability
+from sinkpipeline.core.durability import Durability, window
 from sinkpipeline.core.earlier_status import sums
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack
@@ -71,7 +71,9 @@ class SinkReport:
     required: bool = True
     """Whether Ready depends on it."""
     durability: Durability | None = None
-    """As its last start found it; None: not known, or AtLeastOnce."""
+    """As its last start found it; None: not known, or AtLeastOnce without a window for duplicates."""
+    duplicate_window_ms: int | None = None
+    """Likewise: for so long its target knows a row that is sent again."""
     state: SinkState = SinkState.STARTING
     progress: Progress | None = None
     lag: int | None = None
@@ -198,6 +200,7 @@ def _sink(report: SinkReport) -> dict[str, Any]:
         "guarantee": "ExactlyOnce" if report.exactly_once else "AtLeastOnce",
         **({} if report.kind is None else {"kind": report.kind}),
         **({} if report.durability is None else {"durability": report.durability.value}),
+        **window(report.duplicate_window_ms),
         **({} if report.required else {"required": False}),
     }
     if report.progress is not None:
@@ -320,11 +323,6 @@ def _ready(
     if current is Phase.RUNNING:
         return Condition("True", current.value, beside(rendered))
     return Condition("False", current.value, "; ".join(errors))
-
-
-def tier(sink: Mapping[str, Any]) -> str:
-    """Of a sink's document, for a person: its guarantee, and what that holds by."""
-    return ", ".join(str(sink[name]) for name in ("guarantee", "durability") if name in sink)
 
 
 def is_required(sink: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ class KafkaKind:
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> KafkaClaim:
         return KafkaClaim(plan, partition, worker, producer_properties(plan) if rows else {})
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> KafkaSender:
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> KafkaSender:  # noqa: ARG002
         return KafkaSender(plan, worker)
 
     def letter_box(self, plan: BatchPlan, worker: Worker) -> KafkaLetterBox:

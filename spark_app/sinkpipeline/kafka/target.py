@@ -116,6 +116,9 @@ class KafkaTarget:
         letters = self.settings.dead_letter
         return None if letters is None else read_limits(self.admin, letters.topic.name)
 
+    def duplicate_window_ms(self) -> None:
+        """A producer that is made again is another one to the brokers."""
+
     def durability(self) -> Durability | None:
         if not self.settings.exactly_once:
             return None

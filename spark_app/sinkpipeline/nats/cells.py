@@ -22,7 +22,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import is_meta_key
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
-from sinkpipeline.nats.client import ApiError, Client, Message, Stored
+from sinkpipeline.nats.client import ApiError, Client, Message, Stored, answered
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.rows import RowPlace
 from sinkpipeline.nats.stream import counted, info, reading
@@ -53,9 +53,15 @@ class _Known:
 
 
 class NatsCells:
-    """The cells of sinks in one stream, and the rows of one. `rows` is None for who writes none."""
+    """The cells of sinks in one stream, and the rows of one. `rows` is None for who writes none.
 
-    def __init__(self, client: Client, stream: str, progress: str, rows: RowPlace | None = None) -> None:
+    `atomic`: whether cells that are put together are written at once; else one by one, as a server before 2.12 can.
+    """
+
+    def __init__(
+        self, client: Client, stream: str, progress: str, rows: RowPlace | None = None, *, atomic: bool = True
+    ) -> None:
+        self._atomic = atomic
         self._client = client
         self._stream = stream
         self._progress = progress
@@ -170,14 +176,30 @@ class NatsCells:
     def put(self, cells: Puts) -> Mapping[str, Version]:
         """In batches, in their order."""
         found: dict[str, Version] = {}
-        keys = list(cells)
-        for begin in range(0, len(keys), MOST_MESSAGES):
-            part = {key: cells[key] for key in keys[begin : begin + MOST_MESSAGES]}
+        for part in _parts(cells, apart=not self._atomic):
+            if not self._atomic:
+                found.update(self._put_each(part))
+                continue
             with self._on_one_connection():
                 last = self._store(part, self._messages(part))
             found.update(self._written(part, last - len(part) + 1))
         self._tidy({key: version for key, version in found.items() if cells[key][0] is None})
         return {key: None if cells[key][0] is None else version for key, version in found.items()}
+
+    def _put_each(self, cells: Puts) -> dict[str, Version]:
+        """What is written of them counts, whatever becomes of the others."""
+        with self._on_one_connection():
+            answers = self._client.publish_each(self._messages(cells))
+        found: dict[str, Version] = {}
+        refused: dict[str, ApiError] = {}
+        for key, answer in zip(cells, answers, strict=True):
+            try:
+                found |= self._written({key: cells[key]}, int(answered(answer)["seq"]))
+            except ApiError as error:
+                refused[key] = error
+        for key, why in refused.items():
+            raise self._why(why, {key: cells[key]}, None, 1) from why
+        return found
 
     def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
         if self._rows is None:
@@ -332,6 +354,18 @@ class NatsCells:
         except ApiError as error:
             if error.meaning is not Meaning.NO_MESSAGE:
                 raise self._client.as_error(error) from error
+
+
+def _parts(cells: Puts, *, apart: bool) -> Iterator[Puts]:
+    """What is sent together, in turn. `apart`: `meta` alone, as it is to stand before some and behind others."""
+    part: dict[str, tuple[bytes | None, Version]] = {}
+    for key, put in cells.items():
+        if part and (len(part) == MOST_MESSAGES or (apart and (is_meta_key(key) or is_meta_key(next(iter(part)))))):
+            yield part
+            part = {}
+        part[key] = put
+    if part:
+        yield part
 
 
 def _is_of_redrive(key: str) -> bool:

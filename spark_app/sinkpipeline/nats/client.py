@@ -34,6 +34,8 @@ ANSWER_S = 10.0
 """How long one answer is waited for."""
 _CLOSE_S = 1.0
 _OPEN_REQUESTS = 100
+_NOBODY = "503"
+"""The status of an answer that tells that nobody listens."""
 
 _LOG_IN = "check auth of the sink, its Secrets, and the accounts and users of the server"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
@@ -106,7 +108,7 @@ class Client:
     def api(self, call: str, **arguments: Any) -> dict[str, Any]:
         """One call of JetStream's API, such as STREAM.INFO.ORDERS."""
         [answer] = self.apis([(call, arguments)])
-        return self._checked(answer)
+        return answered(answer)
 
     def apis(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
         """Several, as they are answered: an error stands in an answer."""
@@ -138,8 +140,16 @@ class Client:
             session = await self._connected()
             return await self._answered(session, messages)
 
-        answer = self._run(all_of_them(), ANSWER_S, stores=True)
-        return self._checked(answer)
+        return answered(self._run(all_of_them(), ANSWER_S, stores=True))
+
+    def publish_each(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """In their order, many under way at once, each with an answer of its own: an error stands in an answer."""
+
+        async def all_of_them() -> list[dict[str, Any]]:
+            session = await self._connected()
+            return await self._each_answered(session, messages)
+
+        return self._run(all_of_them(), ANSWER_S, stores=True)
 
     def connect_again(self) -> None:
         """Where the connection has ended, which nobody has noticed yet."""
@@ -232,7 +242,27 @@ class Client:
         document: dict[str, Any] = json.loads(found.data)
         return document
 
-    async def _unless_closed(self, answer: asyncio.Future[Msg]) -> Msg:
+    async def _each_answered(self, session: NatsConnection, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """By one subscription: a request for each would cost several times as much."""
+        inbox, answers, is_done = session.new_inbox(), dict[int, Msg](), asyncio.Event()
+
+        async def take(found: Msg) -> None:
+            answers[int(found.subject.rpartition(".")[2])] = found
+            if len(answers) == len(messages):
+                is_done.set()
+
+        subscription = await session.subscribe(f"{inbox}.*", cb=take)
+        try:
+            for number, each in enumerate(messages):
+                reply, headers = f"{inbox}.{number}", dict(each.headers) or None
+                await session.publish(each.subject, each.payload, reply=reply, headers=headers)
+            await self._unless_closed(asyncio.ensure_future(is_done.wait()))
+        finally:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+        return [_document(answers[number]) for number in range(len(messages))]
+
+    async def _unless_closed(self, answer: asyncio.Future[T]) -> T:
         """A connection that ends has no answers any more, and the client would wait for them."""
         closed = asyncio.ensure_future(self._closed.wait())
         try:
@@ -288,15 +318,9 @@ class Client:
         late = isinstance(error, asyncio.TimeoutError | TimeoutError)
         return InDoubt(text, aborted=not stores, told=told, silent=late)
 
-    def _checked(self, answer: dict[str, Any]) -> dict[str, Any]:
-        error = answer.get("error")
-        if error is not None:
-            raise ApiError(int(error.get("err_code", 0)), str(error.get("description", error)))
-        return answer
-
     def _stored(self, answer: dict[str, Any]) -> Stored | None:
         try:
-            found = self._checked(answer)["message"]
+            found = answered(answer)["message"]
         except ApiError as error:
             if error.meaning is Meaning.NO_MESSAGE:
                 return None
@@ -329,6 +353,21 @@ class Client:
                 )
             case _:
                 return InDoubt(text, aborted=error.meaning is not Meaning.UNKNOWN)
+
+
+def answered(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer that says yes. Raises ApiError."""
+    error = answer.get("error")
+    if error is not None:
+        raise ApiError(int(error.get("err_code", 0)), str(error.get("description", error)))
+    return answer
+
+
+def _document(found: Msg) -> dict[str, Any]:
+    if (found.headers or {}).get("Status") == _NOBODY:
+        raise nats.errors.NoRespondersError
+    document: dict[str, Any] = json.loads(found.data)
+    return document
 
 
 async def _end(session: NatsConnection) -> None:

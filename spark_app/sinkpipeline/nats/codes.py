@@ -25,6 +25,8 @@ class Meaning(enum.Enum):
     UNKNOWN = "unknown"
 
 
+TOO_LARGE = 10054
+
 _CODES = {
     10037: Meaning.NO_MESSAGE,
     10059: Meaning.NO_STREAM,
@@ -46,7 +48,7 @@ _CODES = {
     10077: Meaning.FULL,  # the store failed: maximum bytes, messages
     10002: Meaning.FULL,  # the account's resources are exceeded
     10028: Meaning.FULL,
-    10054: Meaning.REFUSED,  # the message is larger than the stream takes
+    TOO_LARGE: Meaning.REFUSED,  # the message is larger than the stream takes
     10035: Meaning.REFUSED,  # the account has no JetStream
     10039: Meaning.REFUSED,
     10076: Meaning.REFUSED,  # JetStream is not enabled

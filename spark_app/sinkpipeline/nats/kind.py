@@ -7,16 +7,18 @@ from collections.abc import Collection
 from typing_extensions import override
 
 from sinkpipeline.cells.kind import CellPorts, KindOfCells
+from sinkpipeline.cells.sending import CellSender, RowIds
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.nats.cells import MOST_MESSAGES, NatsCells
-from sinkpipeline.nats.client import Client
+from sinkpipeline.nats.client import Client, Message
 from sinkpipeline.nats.ledger import NatsLedger
-from sinkpipeline.nats.session import NatsClaim, row_place, stream_changed
+from sinkpipeline.nats.publishing import NatsPublisher
+from sinkpipeline.nats.session import NatsClaim, cells_of_sink, read_row_place
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import check_stream, reading
+from sinkpipeline.nats.stream import check_atomic, check_stream
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.settings import settings_of
@@ -31,9 +33,23 @@ class NatsKind(KindOfCells):
 
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> NatsClaim:  # noqa: ARG002
         settings = settings_of(plan, SinkSettings)
-        client = worker.shared(("nats", settings.connection), lambda: Client(settings.connection))
+        client = self._client(settings, worker)
         letters = self.letters_of(plan, partition, worker)
         return NatsClaim(settings, plan.data_topic_id, plan.run, partition, client, letters)
+
+    @override
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> CellSender[Message]:
+        settings = settings_of(plan, SinkSettings)
+        client = self._client(settings, worker)
+
+        def made() -> NatsPublisher:
+            return NatsPublisher(client, read_row_place(client, settings, plan.data_topic_id))
+
+        ids = RowIds(settings.id, partition, plan.frontier[partition].epoch)
+        return CellSender(made, ids, cells_of_sink(client, settings), self.letters_of(plan, partition, worker))
+
+    def _client(self, settings: SinkSettings, worker: Worker) -> Client:
+        return worker.shared(("nats", settings.connection), lambda: Client(settings.connection))
 
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         return STREAM_LIMITS, self.limits_of_letters(plan, worker)
@@ -64,13 +80,18 @@ class NatsPorts(CellPorts[SinkSettings, Client]):
         Raises:
             SinkPipelineError: TopicsChanged, SinkUnreachable, ...
         """
-        settings, found = self.settings, self.target.info()
-        if found is None or found.id != target:
-            raise stream_changed(settings.stream.name)
-        with reading(self.client):
-            size = self.client.max_payload
-        place = row_place(settings, found, size)
+        settings = self.settings
+        place = read_row_place(self.client, settings, target)
         return NatsCells(self.client, settings.stream.name, settings.progress_subject, place)
+
+    @override
+    def check_redrive(self) -> None:
+        """Rows of letters and what is settled are one batch, whatever the sink's own guarantee.
+
+        Raises:
+            SinkPipelineError: SinkRefused, SinkUnreachable.
+        """
+        check_atomic(self.client, self.target.info())
 
     @property
     @override
@@ -81,7 +102,7 @@ class NatsPorts(CellPorts[SinkSettings, Client]):
     @override
     def ledger(self) -> NatsLedger:
         settings = self.settings
-        cells = NatsCells(self.client, settings.stream.name, settings.progress_subject)
+        cells = cells_of_sink(self.client, settings)
         return NatsLedger(cells, settings.id, self.target)
 
     @override

@@ -43,7 +43,8 @@ def check_rights(ports: NatsPorts, _data: Topic | None = None, _place: Topic | N
     Raises:
         SinkPipelineError: SinkRefused, and as `look`.
     """
-    check_server(ports.client)
+    if ports.settings.exactly_once:
+        check_server(ports.client)
     found = ports.target.info()
     if found is not None:
         check_stream(found, ports.settings)

@@ -29,9 +29,14 @@ def resolve_sink(of: manifest.NatsSink, given: Given) -> SinkSettings:
             name=stream.name,
             subjects=of.row_subjects,
             replicas=stream.replicas,
-            max_age_ns=None if stream.max_age is None else stream.max_age.milliseconds * 1_000_000,
+            max_age_ns=_ns(stream.max_age),
             max_bytes=stream.max_bytes,
+            duplicate_window_ns=_ns(stream.duplicate_window),
         ),
         subject=of.subject,
         progress_subject=of.progress_subject,
     )
+
+
+def _ns(duration: manifest.Duration | None) -> int | None:
+    return None if duration is None else duration.milliseconds * 1_000_000

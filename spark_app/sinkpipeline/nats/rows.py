@@ -38,14 +38,14 @@ class RowPlace:
     def most_bytes(self) -> int:
         return min(self.max_payload, self.stream.most_bytes or self.max_payload)
 
-    def message(self, row: Row) -> Message | Verdict:
-        """`key` is the subject; the verdict is why it can't be written."""
+    def message(self, row: Row, more: int = 0) -> Message | Verdict:
+        """`key` is the subject; the verdict is why it can't be written. `more`: bytes of headers that it gets too."""
         value, key, _, _, headers = row
         subject = self._subject(key)
         if isinstance(subject, Verdict):
             return subject
         found: dict[str, str] = {}
-        size = _OWN_BYTES
+        size = _OWN_BYTES + more
         for name, content in headers or ():
             text = _text(content)
             wrong = _why_no_header(name, text, found)

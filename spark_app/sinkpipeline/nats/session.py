@@ -16,7 +16,7 @@ from sinkpipeline.nats.cells import NatsCells
 from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.rows import MORE, OFFSET, RowPlace
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import StreamInfo, info, reading
+from sinkpipeline.nats.stream import info, reading
 from sinkpipeline.sinks.letters import SentLetters
 
 
@@ -61,18 +61,13 @@ class NatsClaim(CellClaim):
         self._client = client
         self._settings = settings
         self._stream = stream
-        self._own = NatsCells(client, settings.stream.name, settings.progress_subject)
+        self._own = cells_of_sink(client, settings)
         super().__init__(self._own, settings.id, run, partition, letters)
 
     @override
     def _check(self) -> None:
         """Leaves it to the driver to decide about a stream that is not the one of the start any more."""
-        with reading(self._client):
-            found = info(self._client, self._settings.stream.name)
-            size = self._client.max_payload
-        if found is None or found.id != self._stream:
-            raise stream_changed(self._settings.stream.name)
-        self._own.rows_go(row_place(self._settings, found, size))
+        self._own.rows_go(read_row_place(self._client, self._settings, self._stream))
         super()._check()
 
 
@@ -80,5 +75,19 @@ def stream_changed(name: str) -> SinkPipelineError:
     return SinkPipelineError(Reason.TOPICS_CHANGED, f"stream {name} was deleted or re-created", "the sink starts again")
 
 
-def row_place(settings: SinkSettings, found: StreamInfo, max_payload: int) -> RowPlace:
-    return RowPlace(found, settings.subject, settings.progress_subject, max_payload)
+def cells_of_sink(client: Client, settings: SinkSettings) -> NatsCells:
+    return NatsCells(client, settings.stream.name, settings.progress_subject, atomic=settings.exactly_once)
+
+
+def read_row_place(client: Client, settings: SinkSettings, stream: str) -> RowPlace:
+    """Where rows go, as it is now, in the stream with this id.
+
+    Raises:
+        SinkPipelineError: TopicsChanged, SinkUnreachable, ...
+    """
+    with reading(client):
+        found = info(client, settings.stream.name)
+        size = client.max_payload
+    if found is None or found.id != stream:
+        raise stream_changed(settings.stream.name)
+    return RowPlace(found, settings.subject, settings.progress_subject, size)

@@ -41,6 +41,7 @@ class Stream:
     replicas: int | None = None
     max_age_ns: int | None = None
     max_bytes: int | None = None
+    duplicate_window_ns: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,8 @@ class SinkSettings(CellSinkSettings):
             config["max_age"] = f"{stream.max_age_ns} ns"
         if stream.max_bytes is not None:
             config["max_bytes"] = str(stream.max_bytes)
+        if stream.duplicate_window_ns is not None:
+            config["duplicate_window"] = f"{stream.duplicate_window_ns} ns"
         return TopicRequest(
             name=stream.name,
             called="stream",

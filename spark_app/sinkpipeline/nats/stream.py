@@ -47,6 +47,11 @@ class StreamInfo:
         return bool(self.config.get("allow_msg_ttl"))
 
     @property
+    def window_ms(self) -> int:
+        """For so long the server knows a message again by its id."""
+        return int(self.config.get("duplicate_window", 0)) // 1_000_000
+
+    @property
     def most_bytes(self) -> int | None:
         """Of one message with its headers; None for any."""
         found = int(self.config.get("max_msg_size", -1))
@@ -103,6 +108,13 @@ def counted(client: Client, name: str, pattern: str) -> dict[str, int]:
             return subjects
 
 
+def check_atomic(client: Client, found: StreamInfo | None) -> None:
+    """That several messages can be stored at once. Raises SinkPipelineError: SinkRefused, ..."""
+    check_server(client)
+    if found is not None and not found.config.get("allow_atomic"):
+        raise SinkPipelineError(Reason.SINK_REFUSED, f"stream {found.name} {_NOT_ATOMIC}", _allow_atomic(found.name))
+
+
 def check_server(client: Client) -> None:
     """That it has atomic batches. An older one takes their headers without a word, and stores row by row.
 
@@ -117,7 +129,7 @@ def check_server(client: Client) -> None:
             Reason.SINK_REFUSED,
             f"{client.where}: the server has API level {level} of JetStream: it is older than 2.12, and has no atomic "
             "batches",
-            "upgrade the servers to NATS 2.12 or newer",
+            "upgrade the servers to NATS 2.12 or newer, or choose deliveryGuarantee: AtLeastOnce",
         )
 
 
@@ -135,12 +147,19 @@ def _unsuitable(found: StreamInfo, settings: SinkSettings) -> Iterator[tuple[str
     yield from _strange(found.config)
     yield from _forgetful(found)
     edit = f"nats stream edit {found.name}"
-    if not found.config.get("allow_atomic"):
-        yield "takes no atomic batches (allow_atomic is off)", f"{edit} --allow-batch"
+    if settings.exactly_once and not found.config.get("allow_atomic"):
+        yield _NOT_ATOMIC, _allow_atomic(found.name)
     wanted = {"where the progress is kept": settings.own_subjects, "the subject of rows": settings.subject}
     for what, subject in wanted.items():
         if subject is not None and not found.takes(subject):
             yield f"does not take {subject}, {what}", f"{edit} --subjects '{','.join((*found.subjects, subject))}'"
+
+
+_NOT_ATOMIC = "takes no atomic batches (allow_atomic is off)"
+
+
+def _allow_atomic(name: str) -> str:
+    return f"nats stream edit {name} --allow-batch"
 
 
 _ANOTHER = "name another stream, or let it be created"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from typing_extensions import override
+
 from sinkpipeline.cells.kind import LetteredTarget
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -80,6 +82,7 @@ class NatsStream(LetteredTarget):
             "subjects": asked["subjects"] if covered else ", ".join(found.subjects),
             "max_age": f"{found.config.get('max_age', 0)} ns",
             "max_bytes": str(found.config.get("max_bytes", -1)),
+            "duplicate_window": f"{found.config.get('duplicate_window', 0)} ns",
         }
 
     def id(self) -> str | None:
@@ -92,7 +95,8 @@ class NatsStream(LetteredTarget):
         Raises:
             SinkPipelineError: SinkRefused, TopicCreationFailed, ...
         """
-        check_server(self.client)
+        if self.settings.exactly_once:
+            check_server(self.client)
         created = None
         try:
             created = self.client.api(f"STREAM.CREATE.{self.name}", **self._asked())
@@ -120,8 +124,9 @@ class NatsStream(LetteredTarget):
             "max_age": stream.max_age_ns or 0,
             "max_bytes": stream.max_bytes or -1,
             "discard": "new",
-            "allow_atomic": True,
+            "allow_atomic": self.settings.exactly_once,
             "allow_msg_ttl": True,
+            "duplicate_window": stream.duplicate_window_ns or 0,
         }
 
     def _not_created(self, error: ApiError) -> Exception:
@@ -144,7 +149,8 @@ class NatsStream(LetteredTarget):
         Raises:
             SinkPipelineError: SinkRefused, TopicsChanged, ...
         """
-        check_server(self.client)
+        if self.settings.exactly_once:
+            check_server(self.client)
         found = self.info()
         if found is None or known not in (None, found.id):
             raise _again(f"stream {self.name} was deleted or re-created")
@@ -159,7 +165,14 @@ class NatsStream(LetteredTarget):
 
     def durability(self) -> Durability | None:
         """A server acknowledges before its disk has it, and nobody can ask how long that takes (sync_interval)."""
-        return Durability.AS_HELD_BY_SINK
+        return Durability.AS_HELD_BY_SINK if self.settings.exactly_once else Durability.SERVER_WINDOW
+
+    @override
+    def duplicate_window_ms(self) -> int | None:
+        if self.settings.exactly_once:
+            return None
+        found = self.info()
+        return None if found is None else found.window_ms
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.name, what, self.settings.data.called)

@@ -95,6 +95,24 @@ class Client:
             self._wait()
         return answer
 
+    def pipelined(self, commands: Sequence[Words], *, at: str = "") -> list[Any]:
+        """Their answers. All are sent at once; others may come in between.
+
+        `at`: the `server` that is written to, and no other one.
+
+        Raises:
+            InDoubt: each may count or not.
+            RecordRefused: the server takes no word of such a length.
+            SinkPipelineError: SinkRefused, AuthenticationFailed.
+        """
+        self._meet(at)
+        try:
+            return self._all_asked(commands)
+        except InDoubt as doubt:
+            if not doubt.silent:
+                self._check_lengths([word for each in commands for word in each])
+            raise
+
     def scan(self, key: str, pattern: str) -> Iterator[tuple[str, bytes]]:
         """Of a hash, the fields that match, with their values. Raises as `read`."""
         cursor: Any = b"0"
@@ -179,6 +197,26 @@ class Client:
             self._leave()
             raise
         return answer
+
+    def _all_asked(self, commands: Sequence[Words]) -> list[Any]:
+        answers: list[Any] = []
+        try:
+            line = self._ready()
+            line.send_packed_command(line.pack_commands(commands))
+            for _ in commands:
+                try:
+                    answers.append(line.read_response())
+                except ResponseError as error:
+                    answers.append(error)
+        except (RedisError, OSError) as error:
+            raise self._told(error, unknown=True) from error
+        except BaseException:
+            self.close()
+            raise
+        for answer in answers:
+            if isinstance(answer, ResponseError):
+                raise self._told(answer, unknown=True) from answer
+        return answers
 
     def _meet(self, at: str = "") -> None:
         """Who answers: a connection that was kept may have ended, and nothing was asked of it yet."""

@@ -12,6 +12,8 @@ from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.records import Row
 
 KEY, VALUE = "key", "value"
+IDEMPOTENCY_KEY = "idempotency_key"
+"""Of a row of `AtLeastOnce`."""
 MOST_FIELDS = 1_000
 """A script can hand over some thousand words in one call."""
 MOST_BYTES = 100_000_000
@@ -22,20 +24,21 @@ NULL = b""
 Words = list[str | bytes]
 
 
-def words_of(row: Row) -> Words:
-    """Fields and their values, in turn.
+def words_of(row: Row, row_id: str | None = None) -> Words:
+    """Fields and their values, in turn; `row_id`: what a row of `AtLeastOnce` is told by.
 
     Raises:
         ValueError: it can be no entry; why.
     """
     value, key, _, _, headers = row
     words: Words = []
+    own = (KEY, VALUE) if row_id is None else (KEY, VALUE, IDEMPOTENCY_KEY)
     if key is not None:
         words += (KEY, key)
     if value is not None:
         words += (VALUE, value)
     for name, content in headers or ():
-        if name in (KEY, VALUE):
+        if name in own:
             raise ValueError(f"a header is called {name}, as a field of ours is")
         words += (name, NULL if content is None else content)
     if not words:
@@ -44,7 +47,7 @@ def words_of(row: Row) -> Words:
         raise ValueError(f"it has {len(words) // 2} fields, and at most {MOST_FIELDS} can be written")
     if any(len(each) > MOST_BYTES for each in words):
         raise ValueError(f"a field of it has more than {MOST_BYTES} bytes")
-    return words
+    return words if row_id is None else [IDEMPOTENCY_KEY, row_id, *words]
 
 
 def arguments(rows: Iterable[Row]) -> Words:

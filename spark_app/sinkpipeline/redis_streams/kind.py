@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from sinkpipeline.cells.kind import CellPorts, KindOfCells
 from sinkpipeline.cells.ledger import CellLedger
+from sinkpipeline.cells.sending import CellSender, RowIds
 from sinkpipeline.cells.session import CellClaim
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
@@ -15,6 +16,8 @@ from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.redis_streams.cells import RedisCells, changed
 from sinkpipeline.redis_streams.client import Client
+from sinkpipeline.redis_streams.entries import Words
+from sinkpipeline.redis_streams.publishing import RedisPublisher
 from sinkpipeline.redis_streams.settings import SinkSettings
 from sinkpipeline.redis_streams.target import STREAM_LIMITS, RedisPlace, RedisTarget
 from sinkpipeline.sinks.contract import BatchPlan
@@ -55,9 +58,21 @@ class RedisKind(KindOfCells):
 
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> RedisClaim:
         settings = settings_of(plan, SinkSettings)
-        client = worker.shared(("redis", settings.connection), lambda: Client(settings.connection))
+        client = self._client(settings, worker)
         cells = RedisCells(client, settings.stream, plan.data_topic_id if rows else None, plan.store)
         return RedisClaim(plan, partition, client, cells, self.letters_of(plan, partition, worker))
+
+    @override
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> CellSender[Words]:
+        settings = settings_of(plan, SinkSettings)
+        client, stream = self._client(settings, worker), settings.stream
+        ids = RowIds(settings.id, partition, plan.frontier[partition].epoch)
+        cells = RedisCells(client, stream, store=plan.store)
+        publisher = RedisPublisher(client, stream, plan.data_topic_id, plan.store)
+        return CellSender(lambda: publisher, ids, cells, self.letters_of(plan, partition, worker))
+
+    def _client(self, settings: SinkSettings, worker: Worker) -> Client:
+        return worker.shared(("redis", settings.connection), lambda: Client(settings.connection))
 
     def read_limits(self, plan: BatchPlan, worker: Worker) -> tuple[TopicLimits | None, TopicLimits | None]:
         """Nobody configures what a stream takes."""

@@ -101,6 +101,18 @@ return {'OK'}
 """
 )
 
+NOTE = Script(
+    _STREAM
+    + """
+-- KEYS stream, known streams. ARGV the stream's id. Notes what was added to it by others than a commit.
+local stream, failed = stream_of(KEYS[1])
+if failed then return failed end
+if not stream or known_as(redis.call('HGET', KEYS[2], KEYS[1]), stream) ~= ARGV[1] then return {'CHANGED'} end
+know(KEYS[2], KEYS[1], ARGV[1], stream)
+return {'OK'}
+"""
+)
+
 LOOK = Script(
     _STREAM
     + f"""

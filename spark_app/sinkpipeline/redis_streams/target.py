@@ -66,6 +66,8 @@ class RedisTarget(LetteredTarget):
         return None if self.id() is None else STREAM_LIMITS
 
     def durability(self) -> Durability | None:
+        if not self.settings.exactly_once:
+            return None
         return Durability.AS_HELD_BY_SINK
 
     def lost(self, what: str) -> SinkPipelineError:

@@ -43,8 +43,9 @@ class AtLeastOnceWriter(ClaimingWriter):
         retried: bool = False,
         cuts: CutPolicy | None = None,
     ) -> None:
-        super().__init__(plan, partition, worker, cuts)
-        self._rows = plan.kind.sender(plan, worker)
+        # What is sent needs no room in a commit, whatever a kind takes in one.
+        super().__init__(plan, partition, worker, cuts or CutPolicy())
+        self._rows = plan.kind.sender(plan, partition, worker)
         self._writes_progress = retried
         """Whether the progress of this attempt is its own to write: so where another attempt may be doing the same."""
         if retried:
@@ -105,7 +106,7 @@ class AtLeastOnceWriter(ClaimingWriter):
     def _renew_rows(self) -> None:
         """A sender that lost a row never says again that all is well."""
         self._rows.close()
-        self._rows = self._plan.kind.sender(self._plan, self._worker)
+        self._rows = self._plan.kind.sender(self._plan, self._partition, self._worker)
 
     @override
     def _go_on(self) -> None:

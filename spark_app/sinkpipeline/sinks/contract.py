@@ -368,8 +368,8 @@ class SinkKind(Protocol):
     def claim(self, plan: BatchPlan, partition: SourcePartition, worker: Worker, *, rows: bool = True) -> Claim:
         """`rows`: whether they are written under it too; else only the progress is."""
 
-    def sender(self, plan: BatchPlan, worker: Worker) -> Sender:
-        """The one that this worker has kept, or a new one."""
+    def sender(self, plan: BatchPlan, partition: SourcePartition, worker: Worker) -> Sender:
+        """For rows of this partition: the one that this worker has kept, or a new one."""
 
     def letter_box(self, plan: BatchPlan, worker: Worker) -> LetterBox: ...
 

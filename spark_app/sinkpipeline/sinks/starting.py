@@ -128,6 +128,14 @@ class SinkStarter(SinkTakeover):
             _LOG.debug("%s: durability is unknown: %s", self.settings.id, error)
             return None
 
+    def duplicate_window_ms(self) -> int | None:
+        """Likewise, for how long the target knows a row that is sent again."""
+        try:
+            return self.target.duplicate_window_ms()
+        except SinkPipelineError as error:
+            _LOG.debug("%s: the window for duplicates is unknown: %s", self.settings.id, error)
+            return None
+
     def _attempt(self) -> StartedSink:
         settings = self.settings
         memory = self.remembered.memory

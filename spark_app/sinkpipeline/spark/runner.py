@@ -232,7 +232,12 @@ class SinkRunner:
         self._owes_a_start = False
         started = self._starter.start()
         started.warn(self.id.sink, _LOG)
-        self._change(progress=started.progress, drift=started.drift, durability=self._starter.durability())
+        self._change(
+            progress=started.progress,
+            drift=started.drift,
+            durability=self._starter.durability(),
+            duplicate_window_ms=self._starter.duplicate_window_ms(),
+        )
         self._started = True
         if self._stop.is_set():
             started.hold.close()

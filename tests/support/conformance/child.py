@@ -9,9 +9,9 @@ from pathlib import Path
 from sinkpipeline.sinks import delivery, takeover, transactional
 from support.conformance.kind import Sink
 from support.conformance.of_kafka import KafkaSink
-from support.conformance.of_nats import NatsSink
+from support.conformance.of_nats import NatsSink, WeakNatsSink
 from support.conformance.of_postgresql import PostgresqlSink
-from support.conformance.of_redis import RedisSink
+from support.conformance.of_redis import RedisSink, WeakRedisSink
 from support.conformance.of_topics import SeveralTopicsSink
 from support.sink.sql_child import Process
 
@@ -21,6 +21,8 @@ KINDS: dict[str, type[Sink]] = {
     "nats": NatsSink,
     "postgresql": PostgresqlSink,
     "redis": RedisSink,
+    "nats-at-least-once": WeakNatsSink,
+    "redis-at-least-once": WeakRedisSink,
 }
 
 

@@ -34,6 +34,10 @@ REMOVAL_POINTS = (*_TAKEOVER_POINTS, "removal-before-tombstones")
 """Likewise of who resets or removes a sink, which begins as a start does."""
 
 
+IN_A_SESSION = frozenset({"after-init", "after-rows-before-progress", "after-progress-before-commit", "after-commit"})
+"""Points to which `AtLeastOnce` does not come where a batch is one cut."""
+
+
 class Sink(abc.ABC):
     """One sink of a kind, with a source of its own."""
 

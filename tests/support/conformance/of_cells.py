@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +20,9 @@ from support.conformance.kind import ENDS, STEP, Sink
 from support.sink.cell_driver import Driver
 from support.sink.cell_sink import CellSink as Own
 from support.sink.cell_sink import WithLetters
+
+WEAK: Mapping[str, Any] = {"exactly_once": False}
+"""What differs in the settings of `AtLeastOnce`."""
 
 
 class CellSink(Sink):

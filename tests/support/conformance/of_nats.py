@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -12,8 +13,8 @@ from servers.sql_proxy import Loss
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import RowBatch
 from support.cells import TOPIC
-from support.conformance.kind import Losing, Sink
-from support.conformance.of_cells import CellSink, CellWorld, of_topic
+from support.conformance.kind import IN_A_SESSION, Losing, Sink
+from support.conformance.of_cells import WEAK, CellSink, CellWorld, of_topic
 from support.kafka import topics
 from support.sink.nats_sink import LetteredNats, batch
 from support.sink.nats_sink import NatsSink as Own
@@ -24,7 +25,8 @@ _SMALL, _LARGE = 2_000, 3_000
 
 class NatsSink(CellSink):
     own: Own
-    points = ("nats-before-batch",)
+    changes: ClassVar[Mapping[str, Any]] = {}
+    points: ClassVar[tuple[str, ...]] = ("nats-before-batch",)
     never_at = frozenset({"starting-after-data-topic"})
     """The stream is there with the place of the progress."""
 
@@ -39,7 +41,8 @@ class NatsSink(CellSink):
     def again(cls, *arguments: str) -> NatsSink:
         address, name, ends = arguments
         found = [each.split("=") for each in ends.split(",")]
-        return cls(Own(address, name=name, ends={SourcePartition(TOPIC, int(n)): int(end) for n, end in found}))
+        ends_of = {SourcePartition(TOPIC, int(n)): int(end) for n, end in found}
+        return cls(Own(address, name=name, ends=ends_of, changes=cls.changes))
 
     @override
     def batch(self, partition: SourcePartition, offsets: range) -> RowBatch:
@@ -79,7 +82,19 @@ class NatsSink(CellSink):
         self.own.update(max_msg_size=_SMALL)
 
 
+class WeakNatsSink(NatsSink):
+    """Of `AtLeastOnce`. What is sent again comes within the server's window, so the stream has it once."""
+
+    points: ClassVar[tuple[str, ...]] = ("rows-acknowledged",)
+    never_at = NatsSink.never_at | IN_A_SESSION
+    changes = WEAK
+
+
 class NatsWorld(CellWorld):
+    makes: type[NatsSink] = NatsSink
+    a_row = b"Sinkpipeline-Offset"
+    """What stands in a request that has rows."""
+
     def sink(self, ends: dict[int, int] | None = None, *, lettered: bool = False) -> NatsSink:
         own: Own
         if lettered:
@@ -87,10 +102,11 @@ class NatsWorld(CellWorld):
             own = LetteredNats(self.proxy.address, direct=self.server.address, servers=servers, stem=stem)
         else:
             own = Own(self.proxy.address, of_topic(ends), direct=self.server.address)
-        return NatsSink(self.kept(own))
+        own.changes = self.makes.changes
+        return self.makes(self.kept(own))
 
     def lose_commit(self, *, answer: bool) -> Losing:
-        self.proxy.lose(b"Sinkpipeline-Offset", Loss.ANSWER if answer else Loss.REQUEST)
+        self.proxy.lose(self.a_row, Loss.ANSWER if answer else Loss.REQUEST)
         return self.proxy
 
     @contextmanager
@@ -99,3 +115,8 @@ class NatsWorld(CellWorld):
         assert isinstance(sink, NatsSink)
         with sink.full():
             yield
+
+
+class WeakNatsWorld(NatsWorld):
+    makes = WeakNatsSink
+    a_row = b"Nats-Msg-Id"

@@ -28,12 +28,18 @@ ALLOWED: list[tuple[Any, Any]] = [
         stream(select={"subject": "CAST(key AS STRING)"}, subject=None, of_stream={"subjects": ["orders.>", "a.*"]}),
     ),
     (_SINK, stream(of_stream={"replicas": 3, "maxAge": "168h", "maxBytes": 1}, progressSubject="p.q")),
+    (_SINK, {**stream(of_stream={"duplicateWindow": "10m"}), "deliveryGuarantee": "AtLeastOnce"}),
     (_SINK, stream(auth={"username": "u", "passwordSecretRef": _SECRET, "tls": {"caSecretRef": _SECRET}})),
     *((_SINK, stream(auth={f"{each}SecretRef": _SECRET})) for each in ("token", "nkey", "creds")),
     (("spec", "sinks"), [stream("a"), stream("b", of_stream={"name": "OTHER"}), stream("c", servers="other:4222")]),
 ]
 WRONG: list[tuple[Any, Any, str, str]] = [
-    (_SINK, {**stream(), "deliveryGuarantee": "AtLeastOnce"}, "spec.sinks[0].deliveryGuarantee", "never is"),
+    (
+        _SINK,
+        stream(of_stream={"maxAge": "1m", "duplicateWindow": "2m"}),
+        f"{_AT}.stream.duplicateWindow",
+        "longer than messages are kept",
+    ),
     *(
         (_SINK, stream(select={each: "value"}), f"spec.sinks[0].transform.select.{each}", "no meaning for a nats sink")
         for each in ("key", "timestamp", "partition")

@@ -11,6 +11,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.contract import Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -18,6 +19,7 @@ from sinkpipeline.sinks.starting import SinkStarter
 from sinkpipeline.sinks.worker import Worker
 from support.sink.one_sink import rows
 
+Writer = ExactlyOnceWriter | AtLeastOnceWriter
 MakeBatch = Callable[[SourcePartition, range], RowBatch]
 
 
@@ -51,7 +53,7 @@ class Driver:
         self.started = self.starter.start()
         self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None)
 
-    def writers(self) -> Iterator[tuple[ExactlyOnceWriter, range]]:
+    def writers(self) -> Iterator[tuple[Writer, range]]:
         """Of the next batch, each with the offsets that it is to write."""
         ranges = {
             each: OffsetRange(state.next, min(state.next + self.step, self.ends[each]))
@@ -60,7 +62,8 @@ class Driver:
         self.plan = self.delivery.begin(ranges)
         for each in sorted(self.plan.ranges):
             offsets = self.plan.ranges[each]
-            yield ExactlyOnceWriter(self.plan, each, self.worker), range(offsets.start, offsets.end)
+            make = ExactlyOnceWriter if self.plan.settings.exactly_once else AtLeastOnceWriter
+            yield make(self.plan, each, self.worker), range(offsets.start, offsets.end)
 
     def batch(self) -> None:
         receipts = []
@@ -98,7 +101,7 @@ class Driver:
     def is_done(self) -> bool:
         return all(self.delivery.progress.partitions[each].next >= end for each, end in self.ends.items())
 
-    def write(self, writer: ExactlyOnceWriter, offsets: range) -> Receipt:
+    def write(self, writer: Writer, offsets: range) -> Receipt:
         writer.write(self.make(writer._partition, offsets))
         writer.finish()
         return writer.receipt()

@@ -92,6 +92,15 @@ class Stream(Part):
     """How long it keeps rows, if it is created; left out, for ever. The progress does not expire."""
     max_bytes: Annotated[int, Field(ge=1, le=_MAX_BYTES)] | None = None
     """How large it may become, if it is created; left out, any size. If it is full, the sink waits."""
+    duplicate_window: PositiveDuration | None = None
+    """For how long it knows a message again by its id, if it is created; left out, the server's 2 minutes. Of
+    AtLeastOnce: a record that is sent again within it is not stored twice."""
+
+    @model_validator(mode="after")
+    def _window_fits(self) -> Self:
+        if self.max_age is not None and self.duplicate_window is not None and self.duplicate_window > self.max_age:
+            raise fault_error([Fault("use at most maxAge", "is longer than messages are kept", ("duplicateWindow",))])
+        return self
 
 
 class NatsSink(Part):

@@ -180,7 +180,7 @@ class Sink(Part):
     source from startingOffsets, so records may be delivered again."""
     delivery_guarantee: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     """ExactlyOnce: rows and progress are written in one transaction. AtLeastOnce: rows are written before progress, so
-    a crash may repeat some."""
+    a crash may repeat some. A postgresql sink is always ExactlyOnce."""
     required: bool = True
     """Whether the condition Ready depends on this sink. With false, Ready stays True while the sink fails; its own
     state, phase and SinksHealthy show the failure. It changes nothing about what is delivered."""
@@ -226,7 +226,7 @@ def _faults(sink: Sink) -> Iterator[Fault]:
         return
     [kind] = given
     select = None if sink.transform is None else sink.transform.select
-    if kind != "kafka" and sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+    if kind == "postgresql" and sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
         right = "remove it: rows and progress are in one transaction"
         yield Fault(right, f"is AtLeastOnce, which a {kind} sink never is", ("deliveryGuarantee",))
     for name in SinkSelect.model_fields if select is not None else ():
