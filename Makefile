@@ -123,12 +123,12 @@ e2e: install helm ## All of it as users run it, on that cluster: installed as th
 	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
 	  exit $$((first | two | $$?))'
 
-# SINK=postgresql: into a table, whose server is killed too.
+# SINK=postgresql: into a table, SINK=nats, SINK=redis: into a stream; its server is killed too.
 demo: servers $(filter postgresql,$(SINK)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo $(SINK)
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
-# KIND=postgresql: into tables, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
+# KIND=postgresql: into tables, KIND=nats, KIND=redis: into streams, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
 soak: install $(if $(filter postgresql debezium,$(KIND)),postgresql) ## Kill and cut at random, for as long as one likes, and count what was delivered
 	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND) $(SOAK)
 

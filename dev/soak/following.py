@@ -57,7 +57,7 @@ class Kills(SqlFaults):
     point_s = POINT_S
 
     def __init__(self, seed: int, faulty: FaultyKafka, driver: Driver, sql: FaultySql, source: Source) -> None:
-        super().__init__(seed, faulty, driver, sql, [TARGET])
+        super().__init__(seed, faulty, driver, sql)
         self._source = source
 
     @property

@@ -1,6 +1,7 @@
 """`make soak`: kills and faults for as long as one likes, in an order that a seed decides; then everything is counted.
 
 `KIND=kafka`, the default: into topics. `KIND=postgresql`: into tables of a PostgreSQL server, which is killed too.
+`KIND=nats`, `KIND=redis`: into streams, whose server is killed too.
 `KIND=debezium`: a table follows the changes of another one, and both are compared.
 
 It ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up;
@@ -19,13 +20,17 @@ from typing import Final
 
 from rich.console import Console
 
-from soak import following, tables, topics
+from soak import following, streams, tables, topics
 from soak.options import command_line
 from soak.outcome import Outcome, show
 
 KINDS: Final[Mapping[str, Callable[[argparse.Namespace, Path, Console], Outcome]]] = {
     "kafka": lambda options, *where: topics.soak(options.seconds, options.seed, *where),
     "postgresql": lambda options, *where: tables.soak(options.seconds, options.seed, *where),
+    **{
+        kind: lambda options, *where, kind=kind: streams.soak(kind, options.seconds, options.seed, *where)
+        for kind in streams.KINDS
+    },
     "debezium": lambda options, *where: following.soak(options.changes, options.kills, options.seed, *where),
 }
 

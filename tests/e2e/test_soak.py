@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from servers.postgresql import bin_directory
-from soak import following, tables, topics
+from soak import following, streams, tables, topics
 from soak.outcome import Outcome, show
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -34,6 +34,14 @@ def test_a_minute_of_kills_and_faults(tmp_path: Path) -> None:
 @pytest.mark.long("half a minute of `make soak KIND=postgresql`; test_postgresql kills a table's pipeline")
 def test_half_a_minute_of_kills_and_faults_of_tables(tmp_path: Path) -> None:
     outcome = tables.soak(SECONDS / 2, SEED, tmp_path, Console(width=120))
+    holds(outcome)
+    assert outcome.faults.total() >= 3, "something happened"
+
+
+@pytest.mark.parametrize("kind", streams.KINDS)
+@pytest.mark.long("half a minute of `make soak` of a kind; test_stream_kills kills a stream's pipeline")
+def test_half_a_minute_of_kills_and_faults_of_streams(tmp_path: Path, kind: str) -> None:
+    outcome = streams.soak(kind, SECONDS / 2, SEED, tmp_path, Console(width=120))
     holds(outcome)
     assert outcome.faults.total() >= 3, "something happened"
 
