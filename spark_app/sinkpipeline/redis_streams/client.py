@@ -206,15 +206,15 @@ class Client:
             for _ in commands:
                 try:
                     answers.append(line.read_response())
-                except ResponseError as error:
+                except lines.REFUSED as error:
                     answers.append(error)
-        except (RedisError, OSError) as error:
+        except lines.ERRORS as error:
             raise self._told(error, unknown=True) from error
         except BaseException:
-            self.close()
+            self._leave()
             raise
         for answer in answers:
-            if isinstance(answer, ResponseError):
+            if isinstance(answer, lines.REFUSED):
                 raise self._told(answer, unknown=True) from answer
         return answers
 

@@ -21,6 +21,8 @@ from sinkpipeline.redis_streams.replies import Meaning, meaning
 Line: TypeAlias = Connection
 ERRORS = (RedisError, OSError)
 """What a connection raises."""
+REFUSED = ResponseError
+"""What a server says of a command that it does not do, behind which others are answered."""
 _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _WRONG_NAME = ("Hostname mismatch", "IP address mismatch")
 _ASKED_FOR_CERTIFICATE = ("ALERT_CERTIFICATE_", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
