@@ -57,6 +57,7 @@ def test_a_server_that_is_back_without_its_last_commits_is_told_and_a_reset_goes
     driver.delivery.close()
     told = refusal(driver.start, Reason.PROGRESS_REGRESSED)
     assert "sinkpipeline reset" in told.remedy
+    assert "it has lost 11 offsets in 2 of 2 partitions" in told.message
     assert sink.delivered().total() == 6
     reset(sink)
     sink.driver().drain()

@@ -63,7 +63,9 @@ def rows(sink: LetteredNats, bad: Sequence[int]) -> Any:
     return make
 
 
-def test_letters_are_redriven_once(sink: LetteredNats) -> None:
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_letters_are_redriven_once(sink: LetteredNats, exactly_once: bool) -> None:
+    sink.changes = {"exactly_once": exactly_once}
     driver = sink.driver(COUNT, rows(sink, (1, 2, 7)))
     driver.drain()
     assert [each.record.offset for each in sink.letters()] == [1, 2, 7]

@@ -64,7 +64,9 @@ def rows(bad: Sequence[int]) -> Any:
     return lambda partition, offsets: batch(partition, offsets, bad)
 
 
-def test_letters_are_redriven_once(sink: LetteredRedis) -> None:
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_letters_are_redriven_once(sink: LetteredRedis, exactly_once: bool) -> None:
+    sink.changes = {"exactly_once": exactly_once}
     driver = sink.driver(COUNT, rows((1, 2, 7)))
     driver.drain()
     assert [each.record.offset for each in sink.letters()] == [1, 2, 7]

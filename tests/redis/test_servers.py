@@ -111,7 +111,8 @@ def test_a_failover_to_a_replica_that_lags() -> None:
     """Rows and progress of the lost commits go together; what is delivered again is in the stream once."""
     remembered = Remembered()
     with after_a_failover(remembered) as sink:
-        refusal(lambda: sink.driver(remembered=remembered), Reason.PROGRESS_REGRESSED)
+        told = refusal(lambda: sink.driver(remembered=remembered), Reason.PROGRESS_REGRESSED)
+        assert "it has lost 5 offsets in 2 of 2 partitions" in told.message
         resetting = SinkReset(ports=sink.ports())
         resetting.carry_out(resetting.plan(Targets()))
         sink.driver().drain()

@@ -18,7 +18,7 @@ from typing_extensions import override
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.order import is_before
+from sinkpipeline.core.order import between, is_before
 from sinkpipeline.core.tally import Tally
 
 _INSPECT = "find out who wrote it; then say where to go on with `sinkpipeline reset`, or use another identity"
@@ -171,6 +171,14 @@ def check_not_removed(progress: Progress, partitions: Iterable[SourcePartition])
 def is_behind(state: PartitionProgress, known: PartitionProgress | None) -> bool:
     """Whether it is of an earlier time than what is known, and no reset's."""
     return known is not None and state.epoch <= known.epoch and is_before(state.next, known.next)
+
+
+def lost_since(progress: Progress, known: Mapping[SourcePartition, PartitionProgress]) -> str:
+    """For a person: how much of what is known to be handled is not in this progress of the same epoch."""
+    found = progress.partitions
+    lost = {each: between(found[each].next, state.next) for each, state in known.items() if each in found}
+    behind = [offsets for offsets in lost.values() if offsets > 0]
+    return f"{sum(behind)} offsets in {len(behind)} of {len(known)} partitions"
 
 
 def check(progress: Progress) -> None:

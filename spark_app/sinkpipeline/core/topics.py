@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.lost_topics import check_several, data_topic_lost
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_before
-from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, lost_since
 from sinkpipeline.core.topic_ids import ids_of
 
 
@@ -333,7 +333,7 @@ def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) 
         if state is None or is_before(state.next, remembered.next):
             raise _regressed(
                 f"the status remembers {partition} at {remembered.next}, the progress says "
-                f"{'nothing' if state is None else state.next}"
+                f"{'nothing' if state is None else state.next}; it has lost {lost_since(progress, memory.partitions)}"
             )
 
 

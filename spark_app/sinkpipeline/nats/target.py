@@ -124,7 +124,8 @@ class NatsStream(LetteredTarget):
             "max_age": stream.max_age_ns or 0,
             "max_bytes": stream.max_bytes or -1,
             "discard": "new",
-            "allow_atomic": self.settings.exactly_once,
+            # An older server takes it without a word, and has none.
+            "allow_atomic": True,
             "allow_msg_ttl": True,
             "duplicate_window": stream.duplicate_window_ns or 0,
         }
