@@ -19,35 +19,28 @@ After each stretch the rows of the table are counted.
 
 from __future__ import annotations
 
-import argparse
-import random
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import psycopg
 import pyspark
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
-from lab import Lab, Stretch, cpu_of, laboratory
+from lab import Stretch, laboratory
 from record import Record, recording
+from server_lab import PARTITIONS, ServerLab, command_line, measure
 from servers.local_process import HOST, cache_directory
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.failure import fetch_patience_s
-from sinkpipeline.core.manifest import SinkPipeline, parse_manifest
-from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import resolve_sinks
-from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.session import plain_files
-from sinkpipeline.spark.source import broker_waits_s, read_stream, source_options
+from sinkpipeline.spark.source import broker_waits_s, read_stream
 from support.app.command import manifest
 from support.kafka.topics import unique
 
@@ -65,7 +58,6 @@ PROMISES: Final = {
 }
 BESIDE: Final = {APPEND: TUNED, UPSERT: STAGED}
 """What ours are compared with: the fastest that others do."""
-PARTITIONS: Final = 4
 REWRITES: Final = "reWriteBatchedInserts"
 DRIVER: Final = "org.postgresql.Driver"
 TYPES: Final = {"part": "integer", "id": "bigint", "value": "text"}
@@ -74,10 +66,9 @@ PARTS: Final = ("server", "jvm", "workers")
 
 
 @dataclass(kw_only=True)
-class Tables(Lab):
+class Tables(ServerLab):
     """A laboratory with a PostgreSQL server."""
 
-    server: LocalPostgresql
     keys: int = 0
     """Of a partition: rows that come later change those that came before."""
 
@@ -88,7 +79,11 @@ class Tables(Lab):
 
     @override
     def drain(self, variant: str) -> Stretch:
-        stretch = self._ours(variant) if variant in BESIDE else self._jdbc(variant)
+        if variant in BESIDE:
+            self._create(keyed=variant == UPSERT)
+            stretch = self._ours(variant)
+        else:
+            stretch = self._jdbc(variant)
         expected = stretch.rows
         if variant in (UPSERT, STAGED):
             expected = sum(min(self.keys, end) for end in self.ends().values())
@@ -98,27 +93,10 @@ class Tables(Lab):
         self.sql(f"DROP TABLE {self._table}", f"DROP TABLE IF EXISTS {self._table}_staging")
         return stretch
 
-    def _ours(self, variant: str) -> Stretch:
-        self._create(keyed=variant == UPSERT)
-        with self._runner(variant) as (runner, ends):
-            before = self._start()
-            self.until(runner, lambda: runner.reached(ends))
-            return self._stretch(*before, sum(ends.values()))
-
-    @contextmanager
-    def _runner(self, variant: str) -> Iterator[tuple[SinkRunner, Mapping[SourcePartition, int]]]:
-        """Our sink, started; with the source's end offsets."""
-        pipeline = self._pipeline(variant)
-        self._set_checkpoint_files(plain_files(pyspark.__version__))
-        [settings] = resolve_sinks(pipeline, None)
-        self._tell(variant, pipeline, {})
-        with Clients() as clients, self.running(pipeline, settings, clients.later(settings)) as found:
-            yield found
-
     def _jdbc(self, variant: str) -> Stretch:
         """As a user of Spark writes it, with the same source; its checkpoint is Spark's own."""
         self._create(keyed=variant == STAGED)
-        pipeline = self._pipeline(APPEND)
+        pipeline = parse_manifest(self.document(APPEND))
         source = resolve_sinks(pipeline, None)[0].source
         assert source is not None
         self._set_checkpoint_files(None if variant == JDBC else plain_files(pyspark.__version__))
@@ -127,7 +105,8 @@ class Tables(Lab):
         ends = self.ends()
         beginning = {each: PartitionProgress(epoch=0, next=0, at=0) for each in ends}
         options = self._jdbc_options(variant)
-        self._tell(variant, pipeline, options)
+        own = {name: value.replace(self._table, "bench") for name, value in options.items()}
+        self._tell(variant, pipeline, jdbc=own)
         query = (
             read_stream(self.spark, source, "bench", beginning, most, patience_s)
             .selectExpr(*(f"{expression} AS {name}" for name, expression in self.columns.items()))
@@ -148,7 +127,7 @@ class Tables(Lab):
         staged = variant == STAGED
         rewrites = "" if variant == JDBC else f"?{REWRITES}=true"
         return {
-            "url": f"jdbc:postgresql://{HOST}:{self.server.port}/{DATABASE}{rewrites}",
+            "url": f"jdbc:postgresql://{HOST}:{self._port}/{DATABASE}{rewrites}",
             "driver": DRIVER,
             "user": SUPERUSER,
             "dbtable": f"{self._table}_staging" if staged else self._table,
@@ -181,27 +160,21 @@ class Tables(Lab):
         key = f", PRIMARY KEY ({', '.join(KEY)})" if keyed else ""
         self.sql(f"CREATE TABLE {self._table} ({columns}{key})", f"CREATE TABLE {self._table}_staging ({columns})")
 
-    def _start(self) -> tuple[Mapping[str, float], float]:
-        return self.cpu(), time.monotonic()
+    @override
+    def server_settings(self, variant: str) -> Mapping[str, Any]:
+        return dict(self.sql("SELECT name, setting FROM pg_settings WHERE source <> 'default' ORDER BY name"))
 
-    def _tell(self, variant: str, pipeline: SinkPipeline, jdbc: Mapping[str, str]) -> None:
-        source = resolve_sinks(pipeline, None)[0].source
-        assert source is not None
-        most = pipeline.spec.trigger.max_offsets_per_trigger
-        own = {name: value.replace(self._table, "bench") for name, value in jdbc.items()}
-        self.record.ran(
-            f"{variant}, batches of {most:,}",
-            spark=self.effective_conf(),
-            consumer=source_options(source, "bench", {}, most, fetch_patience_s(broker_waits_s(source))),
-            jdbc=own,
-            server=dict(self.sql("SELECT name, setting FROM pg_settings WHERE source <> 'default' ORDER BY name")),
-            **({} if jdbc else {"manifest": self._table_document(variant, "any", "bench")}),
-        )
+    @override
+    def prepare(self, rows: int) -> None:
+        self.keys = max(1, rows // PARTITIONS // 2)
 
-    def _pipeline(self, variant: str) -> SinkPipeline:
-        return parse_manifest(self._table_document(variant, unique("table"), self._table))
+    @override
+    def between(self) -> None:
+        self.sql("CHECKPOINT")
 
-    def _table_document(self, variant: str, name: str, table: str) -> dict[str, Any]:
+    @override
+    def document(self, variant: str, *, told: bool = False) -> dict[str, Any]:
+        name, table = ("any", "bench") if told else (unique("table"), self._table)
         upsert = {"writeMode": "Upsert"} if variant == UPSERT else {}
         key = {"primaryKey": list(KEY)} if upsert else {}
         columns = {"part": "kafka.partition", "id": f"kafka.offset % {self.keys}", "value": "CAST(value AS STRING)"}
@@ -217,7 +190,7 @@ class Tables(Lab):
                     "name": name,
                     "transform": {"select": {"columns": columns}},
                     "postgresql": {
-                        "servers": self.server.address,
+                        "servers": self.servers[0].address,
                         "database": DATABASE,
                         "auth": {"username": SUPERUSER},
                         "table": {"name": table, "columns": TYPES, **key},
@@ -229,37 +202,13 @@ class Tables(Lab):
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """The rows of the last one, if it has any."""
-        with psycopg.connect(
-            host=HOST, port=self.server.port, user=SUPERUSER, dbname=DATABASE, autocommit=True
-        ) as session:
+        with psycopg.connect(host=HOST, port=self._port, user=SUPERUSER, dbname=DATABASE, autocommit=True) as session:
             found = [session.execute(each.encode()) for each in statements][-1]
             return [] if found.description is None else found.fetchall()
 
-    @override
-    def cpu(self) -> dict[str, float]:
-        seconds = super().cpu()
-        # Of sessions that have ended the first process knows.
-        ended = psutil.Process(self._postmaster).cpu_times()
-        seconds["server"] = ended.children_user + ended.children_system
-        for pid in self._sessions():
-            try:
-                seconds["server"] += cpu_of(psutil.Process(pid))
-            except psutil.NoSuchProcess:
-                continue
-        return seconds
-
-    @override
-    def _servers(self) -> set[int]:
-        return super()._servers() | self._sessions()
-
-    def _sessions(self) -> set[int]:
-        return {self._postmaster, *(each.pid for each in psutil.Process(self._postmaster).children(recursive=True))}
-
     @property
-    def _postmaster(self) -> int:
-        pid = self.server.pid
-        assert pid is not None
-        return pid
+    def _port(self) -> int:
+        return self.servers[0].port
 
 
 def jdbc_driver() -> Path:
@@ -267,31 +216,6 @@ def jdbc_driver() -> Path:
     if not found:
         raise FileNotFoundError("no JDBC driver: dev/install.sh jdbc")
     return found[-1]
-
-
-def measure(record: Record, master: str, sizes: Mapping[int, int], rounds: int) -> dict[int, dict[str, list[Stretch]]]:
-    """By rows of a batch, and by variant; `sizes`: how many batches of so many rows."""
-    found: dict[int, dict[str, list[Stretch]]] = {}
-    order = random.Random(1)  # noqa: S311 - no secret
-    conf = {"spark.jars": str(jdbc_driver())}
-    with LocalPostgresql() as server, laboratory(Tables, master, record, conf, server=server) as bench:
-        for batch, batches in sizes.items():
-            bench.trigger = {"interval": "0s", "maxOffsetsPerTrigger": batch}
-            bench.source = f"source-{batch}"
-            rows = batch * batches
-            bench.fill(rows, PARTITIONS)
-            bench.keys = max(1, rows // PARTITIONS // 2)
-            found[batch] = {variant: [] for variant in PROMISES}
-            for number in range(rounds + 1):
-                for variant in order.sample([*PROMISES], len(PROMISES)):
-                    # What the last one left to be written is not the next one's.
-                    bench.sql("CHECKPOINT")
-                    stretch = bench.drain(variant)
-                    each_ms = stretch.seconds * 1000 / batches
-                    print(f"  {batch:,} rows, round {number or 'warm-up'}: {variant} {each_ms:,.0f} ms", flush=True)
-                    if number:
-                        found[batch][variant].append(stretch)
-    return found
 
 
 def show(record: Record, title: str, batches: int, found: Mapping[str, list[Stretch]], group: str) -> None:
@@ -322,17 +246,14 @@ def show(record: Record, title: str, batches: int, found: Mapping[str, list[Stre
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="tables", description=__doc__.splitlines()[0])
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--batch", type=int, nargs="+", default=[100, 1_000, 100_000], help="rows")
-    parser.add_argument("--batches", type=int, nargs="+", default=[30, 30, 5], help="how many of each")
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    if len(arguments.batch) != len(arguments.batches):
-        parser.error("--batch and --batches belong together: name as many of the one as of the other")
-    sizes = dict(zip(arguments.batch, arguments.batches, strict=True))
-    with recording("tables", arguments) as record:
-        for batch, found in measure(record, arguments.master, sizes, arguments.rounds).items():
+    arguments, sizes = command_line("tables", __doc__.splitlines()[0])
+    conf = {"spark.jars": str(jdbc_driver())}
+    with (
+        recording("tables", arguments) as record,
+        LocalPostgresql() as server,
+        laboratory(Tables, arguments.master, record, conf, servers=[server]) as bench,
+    ):
+        for batch, found in measure(bench, [*PROMISES], sizes, arguments.rounds).items():
             group = f"{batch:,} rows, {arguments.master}"
             title = (
                 f"batches of {batch:,} rows, {PARTITIONS} partitions, {arguments.master}: medians of {arguments.rounds}"

@@ -58,8 +58,9 @@ class LocalNats(LocalServer):
     @override
     def start(self) -> None:
         """Also again, after a `kill` or a `stop`."""
-        ours = {"host": HOST, "port": self.port, "jetstream": {"store_dir": str(self.directory / "store")}}
-        (self.directory / "conf").write_text(json.dumps({**ours, **self._settings}))
+        jetstream = {"store_dir": str(self.directory / "store"), **self._settings.get("jetstream", {})}
+        ours = {"host": HOST, "port": self.port, **self._settings, "jetstream": jetstream}
+        (self.directory / "conf").write_text(json.dumps(ours))
         argv = [str(self._binary), "-c", str(self.directory / "conf")]
         self._process = LocalProcess(argv, self.directory / "log", cwd=self.directory)
         wait_for(self._answers, "NATS answers", START_DEADLINE_S)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from support.sink.cell_driver import Driver
 from support.sink.cell_sink import ENDS
 from support.sink.nats_sink import of_offsets
 from support.sink.starts import refusal
+from support.worlds.nats_jwt import Trust
 from support.worlds.secure import pkcs8
 
 pytestmark = pytest.mark.timeout(60)
@@ -91,6 +93,81 @@ def test_a_log_in_and_a_wrong_one(
         error = refusal(lambda: check_reached(wrong), Reason.AUTHENTICATION_FAILED)
         assert "auth of the sink" in error.remedy
         assert "no" not in error.message.split()
+
+
+def test_a_user_of_an_account_by_the_file_of_its_credentials(tmp_path: Path) -> None:
+    """As `nsc` writes it: the server knows nobody, but by whom they are signed. So a stream is made and filled."""
+    trust = Trust()
+    auth = {"credsSecretRef": ref("user.creds")}
+    with server_of(**trust.settings) as running:
+        found = settings_of(running, tmp_path, auth, **{"user.creds": trust.credentials()})
+        with closing(Client(found.connection)) as client:
+            ports = NatsPorts(found, MemorySource(ENDS), lambda topics: dict.fromkeys(topics, f"{TOPIC}-id"), client)
+            driver = Driver(ports, ENDS, make=of_offsets)
+            driver.drain()
+            driver.delivery.close()
+            state = client.api(f"STREAM.INFO.{found.stream.name}", subjects_filter="orders.all")["state"]
+            assert sum(state["subjects"].values()) == sum(ENDS.values())
+        for worker in driver.worker._shared.values():
+            worker.close()
+
+
+def without(mark: str, credentials: bytes) -> bytes:
+    """Without the line below a mark."""
+    lines = credentials.decode().splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if mark in line)
+    return "".join(lines[: at + 1]).encode()
+
+
+LET_IN: list[Any] = [
+    pytest.param(lambda found: found.replace(b"\n", b"\r\n"), id="lines as on Windows"),
+    pytest.param(lambda found: found.partition(b"\n------END USER")[0], id="cut behind the seed"),
+]
+LET_NOBODY_IN: list[Any] = [
+    pytest.param({}, lambda _: Trust().credentials(), Reason.AUTHENTICATION_FAILED, "auth of the sink", id="others"),
+    pytest.param({"exp": 1}, lambda found: found, Reason.AUTHENTICATION_FAILED, "auth of the sink", id="expired"),
+    pytest.param({}, lambda _: b"none", Reason.SECRET_INVALID, "credsSecretRef", id="none"),
+    pytest.param({}, lambda found: found[found.index(b"\n\n") :], Reason.SECRET_INVALID, "credsSecretRef", id="no JWT"),
+    pytest.param({}, partial(without, "NKEY SEED"), Reason.SECRET_INVALID, "credsSecretRef", id="no seed"),
+    pytest.param({}, lambda found: found.replace(b"\nSU", b"\nUS"), Reason.SECRET_INVALID, "nsc", id="a wrong seed"),
+]
+
+
+@pytest.mark.parametrize("written", LET_IN)
+def test_credentials_are_read_as_they_were_written(tmp_path: Path, written: Callable[[bytes], bytes]) -> None:
+    trust = Trust()
+    with server_of(**trust.settings) as running:
+        user = written(trust.credentials())
+        found = settings_of(running, tmp_path, {"credsSecretRef": ref("user.creds")}, **{"user.creds": user})
+        assert asked_who_we_are(found) >= 2
+
+
+@pytest.mark.parametrize(("claims", "written", "reason", "remedy"), LET_NOBODY_IN)
+def test_credentials_that_let_nobody_in(
+    tmp_path: Path, claims: dict[str, int], written: Callable[[bytes], bytes], reason: Reason, remedy: str
+) -> None:
+    trust = Trust()
+    with server_of(**trust.settings) as running:
+        user = written(trust.credentials(**claims))
+        wrong = settings_of(running, tmp_path, {"credsSecretRef": ref("user.creds")}, **{"user.creds": user})
+        assert remedy in refusal(lambda: check_reached(wrong), reason).remedy
+
+
+def test_a_seed_that_is_none(tmp_path: Path) -> None:
+    with server_of(authorization={"token": "t0ken"}) as running:
+        wrong = settings_of(running, tmp_path, {"nkeySecretRef": ref("nkey")}, nkey=b"SUNONE")
+        assert "nkeySecretRef" in refusal(lambda: check_reached(wrong), Reason.SECRET_INVALID).remedy
+
+
+def test_a_right_that_the_credentials_do_not_give_is_named(tmp_path: Path) -> None:
+    trust = Trust()
+    user = trust.credentials(publish=["$JS.API.>", "_sinkpipeline.>"])
+    with server_of(**trust.settings) as running:
+        found = settings_of(running, tmp_path, {"credsSecretRef": ref("user.creds")}, **{"user.creds": user})
+        with closing(Client(found.connection)) as client:
+            ports = NatsPorts(found, MemorySource(ENDS), lambda topics: dict.fromkeys(topics, "id"), client)
+            error = refusal(lambda: Driver(ports, ENDS), Reason.SINK_REFUSED)
+        assert 'publish to "orders.all"' in error.message.lower()
 
 
 def test_encrypted_and_by_a_certificate(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -12,7 +12,10 @@ from sinkpipeline.authorities import system_authorities
 from sinkpipeline.cells.secrets import secret
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.tls import Tls
+from sinkpipeline.nats.credentials import credentials_of, seed_of
 from sinkpipeline.nats.settings import Connection
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
 PING_S = 10
@@ -57,10 +60,10 @@ def options_of(connection: Connection) -> tuple[dict[str, Any], Context | None]:
     """
     context = None if connection.tls is None else _context(connection.tls)
 
-    def told(text: str) -> Callable[[], str]:
+    def told(text: T) -> Callable[[], T]:
         """What is secret, once it is known that nobody else reads it."""
 
-        def tell() -> str:
+        def tell() -> T:
             if context is not None:
                 context.check()
             return text
@@ -82,10 +85,10 @@ def options_of(connection: Connection) -> tuple[dict[str, Any], Context | None]:
     if connection.token_file is not None:
         found["token"] = told(secret(connection.token_file, "token", "tokenSecretRef"))
     if connection.nkey_file is not None:
-        found["nkeys_seed_str"] = secret(connection.nkey_file, "seed", "nkeySecretRef").strip()
+        found["nkeys_seed_str"] = seed_of(connection.nkey_file)
     if connection.creds_file is not None:
-        secret(connection.creds_file, "credentials", "credsSecretRef")
-        found["user_credentials"] = connection.creds_file
+        jwt, sign = credentials_of(connection.creds_file)
+        found |= {"user_jwt_cb": told(jwt.encode()), "signature_cb": sign}
     if context is not None:
         found["tls"] = context
     return found, context
