@@ -91,11 +91,11 @@ def _spark_conf() -> Iterable[Rule]:
 # The dead letters of a sink that is no topic go to the source's.
 _ON_SOURCE = (
     "(!has({0}.kafka) || !has({0}.kafka.bootstrapServers) || "
-    "{0}.kafka.bootstrapServers == self.source.kafka.bootstrapServers)"
+    "has(self.source.kafka) && {0}.kafka.bootstrapServers == self.source.kafka.bootstrapServers)"
 )
 _CLUSTER = (
     "(has({0}.kafka) && has({0}.kafka.bootstrapServers) ? {0}.kafka.bootstrapServers : "
-    "self.source.kafka.bootstrapServers)"
+    "has(self.source.kafka) ? self.source.kafka.bootstrapServers : '')"
 )
 _ONE_CLUSTER = f"{_CLUSTER.format('a')} == {_CLUSTER.format('b')}"
 
@@ -115,13 +115,13 @@ def _not_read(path: str, message: str, *, name: str = "", absent: str = "") -> I
     on_source, topic = _ON_SOURCE.format("s"), path.removeprefix("kafka.")
     name = name or f"s.{path}.name"
     yield Rule(
-        "!has(self.source.kafka.topics) || "
+        "!has(self.source.kafka) || !has(self.source.kafka.topics) || "
         f"self.sinks.all(s, {absent}!({name} in self.source.kafka.topics) || !{on_source})",
         f"{message}: {topic}.name is a source topic too",
         ".sinks",
     )
     yield Rule(
-        "!has(self.source.kafka.topicPattern) || "
+        "!has(self.source.kafka) || !has(self.source.kafka.topicPattern) || "
         f"self.sinks.all(s, {absent}!{on_source} || "
         f"!{name}.matches('^(?:' + self.source.kafka.topicPattern + ')$'))",
         f"{message}: {topic}.name matches the source's topicPattern",
@@ -303,9 +303,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "has(self.decode.schemaRegistry.subjectNameStrategy) && "
             "self.decode.schemaRegistry.subjectNameStrategy == 'RecordName' || "
             "has(self.decode.schemaRegistry.reader) && has(self.decode.schemaRegistry.reader.schema) || "
-            "has(self.source.kafka.topics) && size(self.source.kafka.topics) == 1",
+            "!has(self.source.kafka) || has(self.source.kafka.topics) && size(self.source.kafka.topics) == 1",
             "name the subject of the reader's schema: the source does not name exactly one topic",
             ".decode.schemaRegistry.subject",
+        ),
+        Rule(
+            "!has(self.source.postgresql) || !has(self.decode) || "
+            "self.decode.format in ['change', 'json', 'text', 'raw']",
+            "a change topic holds JSON: use format change; or json, text or raw for the records as they are",
+            ".decode.format",
+        ),
+        Rule(
+            "!has(self.source.postgresql) || has(self.source.postgresql.changes.bootstrapServers) || "
+            "self.sinks.exists(s, has(s.kafka) && has(s.kafka.bootstrapServers))",
+            "name the brokers of the change topic: no kafka sink has bootstrapServers",
+            ".source.postgresql.changes",
         ),
         _encoded("key"),
         _encoded("value"),
@@ -374,6 +386,55 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".transform.select",
         ),
     ),
+    "spec.source": (
+        Rule("has(self.kafka) != has(self.postgresql)", "give exactly one of kafka and postgresql", ".kafka"),
+    ),
+    "spec.source.postgresql": (
+        Rule(
+            "(has(self.slot) && has(self.slot.name) ? self.slot.name : '') == "
+            "(has(oldSelf.slot) && has(oldSelf.slot.name) ? oldSelf.slot.name : '')",
+            f"slot.name {_NEVER}, and is neither set nor removed later: it holds what was not read yet",
+            ".slot",
+        ),
+        Rule(
+            stays("publication.name", optional=False),
+            f"publication.name {_NEVER}: positions are of its changes",
+            ".publication",
+        ),
+        Rule(
+            stays("changes.topic.name", optional=False),
+            f"changes.topic.name {_NEVER}: progress is of this topic",
+            ".changes",
+        ),
+        Rule(
+            f"{_progress_topic('self.changes')} == {_progress_topic('oldSelf.changes')}",
+            f"changes.progressTopic.name {_NEVER}: it holds the stage's progress",
+            ".changes",
+        ),
+    ),
+    "spec.source.postgresql.publication": (
+        Rule(
+            "!has(self.tables) || !has(self.create) || self.create",
+            "tables stands beside create: false, and a publication that is there is not altered",
+            ".tables",
+        ),
+    ),
+    "spec.source.postgresql.changes": (
+        Rule("!has(self.auth) || has(self.bootstrapServers)", "auth stands without bootstrapServers", ".auth"),
+        Rule(
+            f"self.topic.name != {_progress_topic('self')}",
+            "keep changes and progress in different topics",
+            ".progressTopic",
+        ),
+        Rule(
+            f"!has(self.deadLetter) || !(self.deadLetter.topic.name in [self.topic.name, {_progress_topic('self')}])",
+            _APART,
+            ".deadLetter",
+        ),
+    ),
+    "spec.source.postgresql.changes.topic.config": _TOPIC_CONFIG,
+    "spec.source.postgresql.changes.deadLetter.topic.config": _TOPIC_CONFIG,
+    **_log_in("spec.source.postgresql.changes.auth"),
     "spec.source.kafka": (
         Rule("has(self.topics) != has(self.topicPattern)", "give topics or topicPattern, and not both", ".topics"),
     ),

@@ -198,7 +198,7 @@ class Reconciler:
             return _SOON_S
         known = self._known(seen, decision, self._hear(seen, memory.hearing), memory)
         if removal is not None:
-            kafka = None if seen.pipeline is None else seen.pipeline.spec.source.kafka
+            kafka = None if seen.pipeline is None else seen.pipeline.spec.reads
             servers = None if kafka is None else kafka.connection.bootstrap_servers
             known = replace(known, wait=wait_of(removal, seen.ref, servers))
             if removal.error is not None:

@@ -47,6 +47,7 @@ TRANSIENT = {
     Reason.KAFKA_ERROR,
     Reason.TOPICS_CHANGED,
     Reason.BATCH_FAILED,
+    Reason.STAGE_FAILED,
     Reason.SPARK_FAILED,
     Reason.INTERNAL_ERROR,
 }

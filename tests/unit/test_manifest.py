@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from support.resource.manifests import (
     changed,
     complete,
     encoded,
+    of_database,
     places_of,
     registry,
     sink,
@@ -391,6 +393,50 @@ def test_unserved_is_refused_by_name(steps: Steps, value: Any) -> None:
     assert problem.path == ".".join(map(str, steps)).replace(".0", "[0]")
     assert "not served yet" in problem.wrong
     assert caught.value.reason is Reason.NOT_SERVED
+
+
+@pytest.mark.parametrize(("field", "value"), [("startingPosition", "Snapshot"), ("onDataLoss", "Skip")])
+def test_what_of_a_database_is_not_served_yet(field: str, value: str) -> None:
+    (problem,) = problems_of(changed(smallest(), (("spec", "source"), of_database(**{field: value}))))
+    assert (problem.path, problem.reason) == (f"spec.source.postgresql.{field}", Reason.NOT_SERVED)
+
+
+def test_the_sinks_of_a_database_read_its_change_topic() -> None:
+    own = {"bootstrapServers": "other:9092", "auth": SOURCE_AUTH}
+    document = changed(smallest(), (("spec", "source"), of_database({"bootstrapServers": REMOVE})))
+    document = changed(document, (("spec", "sinks"), [sink("a", "b"), sink("copy", "orders-copy", **own)]))
+    pipeline = parse_manifest(document)
+    assert pipeline.spec.reads.topics == ("shop-changes",)
+    assert pipeline.spec.reads.bootstrap_servers == "other:9092"
+    assert pipeline.spec.reads.auth is not None
+    assert [pipeline.connection(each).bootstrap_servers for each in pipeline.spec.sinks] == ["other:9092"] * 2
+    assert parse_manifest(pipeline.to_document()) == pipeline
+    other = parse_manifest(changed(document, (("spec", "source"), of_database())))
+    assert other.spec.reads.bootstrap_servers == "kafka:9092"
+    assert other.spec.reads.auth is None
+
+
+def test_each_identity_has_a_slot_of_its_own() -> None:
+    def slot(identity: str, **postgresql: Any) -> str:
+        document = changed(
+            smallest(), (("spec", "source"), of_database(**postgresql)), (("spec", "identity"), identity)
+        )
+        pipeline = parse_manifest(document)
+        assert pipeline.spec.source.postgresql is not None
+        return pipeline.spec.source.postgresql.slot_name(pipeline.identity)
+
+    names = [slot(each) for each in ("shop.a", "shop-a", "a" * 200, "a" * 199)]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("sinkpipeline_[a-z0-9_]{10,50}", each) for each in names)
+    assert slot("shop.a", slot={"name": "mine"}) == "mine"
+
+
+@pytest.mark.parametrize(("text", "size"), [("20Gi", 20 << 30), ("500", 500), ("3Ki", 3072)])
+def test_how_much_a_slot_may_hold(text: str, size: int) -> None:
+    document = changed(smallest(), (("spec", "source"), of_database(limits={"maxRetained": text})))
+    source = parse_manifest(document).spec.source.postgresql
+    assert source is not None
+    assert source.limits.max_retained_bytes == size
 
 
 @pytest.mark.parametrize("kind", ["mqtt", "pulsar", "postgres"])

@@ -99,7 +99,7 @@ def secret_digest(data: Mapping[str, str]) -> str:
 def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
     """The keys of each Secret that the manifest refers to, by the Secret's name."""
     keys: dict[str, set[str]] = {}
-    connections = (pipeline.spec.source.kafka.connection, *map(pipeline.connection, pipeline.spec.sinks))
+    connections = (pipeline.spec.reads.connection, *map(pipeline.connection, pipeline.spec.sinks))
     of_registries = map(_of_registry, _registries(pipeline))
     of_tables = (_of_table(sink.postgresql) for sink in pipeline.spec.sinks)
     of_streams = (_of_stream(sink.nats) for sink in pipeline.spec.sinks)

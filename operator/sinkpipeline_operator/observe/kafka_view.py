@@ -66,7 +66,7 @@ class Question:
         A token endpoint that hangs holds up those alone who name it, and not all pipelines of the same brokers.
         """
         spec = self.pipeline.spec
-        connections = (spec.source.kafka.connection, *(self.pipeline.connection(sink) for sink in spec.sinks))
+        connections = (spec.reads.connection, *(self.pipeline.connection(sink) for sink in spec.sinks))
         return frozenset((each.bootstrap_servers, each.token_endpoint_url) for each in connections)
 
 

@@ -113,7 +113,7 @@ class Observer:
         pods, executors, is_acted_on = self._pods(ref)
         maps = self._labelled(CONFIG_MAP, ref)
         stored = tuple(config for each in maps if (config := configs.read(each)) is not None)
-        pipeline, problems = _parse(resource)
+        pipeline, problems = parsed(resource)
         secrets, trouble = ({}, None) if pipeline is None else self._secrets(pipeline)
         run = None if pipeline is None or trouble is not None else self._wanted(pipeline, secrets)
         pods = tuple(_in_cluster(each, ref, _sinks_of(resource)) for each in pods)
@@ -265,12 +265,18 @@ def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
     return replace(pod, last_words=replace(words, remedy=remedies.in_cluster(words.remedy, ref, sink), sinks=sinks))
 
 
-def _parse(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:
+def parsed(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:
+    """The manifest of a resource, or why no driver is given it."""
     meta = {key: value for key, value in resource["metadata"].items() if key in _METADATA}
     try:
-        return parse_manifest({**resource, "metadata": meta, "status": None}), ()
+        pipeline = parse_manifest({**resource, "metadata": meta, "status": None})
     except ManifestError as error:
         return None, tuple(error.problems)
+    if pipeline.spec.source.postgresql is not None:
+        right = "run the pipeline with `sinkpipeline run`; or read the change topic by spec.source.kafka"
+        wrong = "is not served by the operator yet"
+        return None, (Problem("spec.source.postgresql", wrong, right, Reason.NOT_SERVED),)
+    return pipeline, ()
 
 
 def _forbidden(name: str, error: ApiRefused) -> SinkPipelineError:

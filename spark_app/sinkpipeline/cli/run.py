@@ -20,8 +20,9 @@ from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
-from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks, resolve_stage
 from sinkpipeline.spark.driver import Driver
+from sinkpipeline.spark.reading import Reading
 
 
 def run(
@@ -45,6 +46,7 @@ def run(
     resume = Resume(identity=identity) if earlier is None else from_status(earlier, identity)
     document = None if status_file is None else StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
+    stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
     warnings = preflight(sinks)
     log_file = writable_log(log_file, pipeline.identity)
     with display([sink.id.sink for sink in sinks], log_file) as show:
@@ -77,7 +79,10 @@ def run(
         with ExitStack() as ends, stop_on_signal(driver.stop, at_once):
             if document is not None:
                 ends.callback(lambda: document.end(completed=driver.completed))
-            driver.run()
+            if stage is None:
+                driver.run()
+            else:
+                Reading(driver, stage).run()
 
 
 def writable_log(path: Path | None, name: str) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sinkpipeline.cli.endings import lines
 from sinkpipeline.cli.manifest_file import read_manifest
@@ -17,8 +18,8 @@ from sinkpipeline.core.manifest import ManifestError, SinkPipeline
 from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kinds.given import OPTION, read_given
-from sinkpipeline.kinds.looking import purify
-from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
+from sinkpipeline.kinds.looking import foresee_stage, purify
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks, resolve_stage
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
@@ -28,6 +29,11 @@ from sinkpipeline.spark.lookups import checked
 from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import with_jars
 
+if TYPE_CHECKING:
+    from sinkpipeline.changes.foreseen import Foreseen
+    from sinkpipeline.changes.settings import StageSettings
+
+_SOURCE = "spec.source.postgresql"
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
 
@@ -59,7 +65,10 @@ def _validate(
     if not offline:
         try:
             sinks = resolve_sinks(pipeline, secrets_dir)
-            for finding in purify(sinks):
+            stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
+            if stage is not None:
+                errors += _tell_stage(foresee_stage(stage))
+            for finding in _findings(sinks, stage):
                 _tell(finding)
                 errors += [] if finding.error is None else [finding.error]
         except SinkPipelineError as error:
@@ -81,6 +90,25 @@ def _validate(
         errors.append(refusal)
     if errors:
         raise errors[0]
+
+
+def _findings(sinks: Sequence[SinkSettings], stage: StageSettings | None) -> Iterator[Finding]:
+    """Of each sink; a change topic that is missing is no fault of theirs, as the stage creates it."""
+    for each in purify(sinks):
+        missing = each.error is not None and each.error.reason is Reason.SOURCE_TOPIC_MISSING
+        if stage is None or not missing:
+            yield each
+        else:
+            told = f"is not looked at further: the stage creates topic {stage.topic.name} first"
+            yield replace(each, error=None, warnings=(*each.warnings, told))
+
+
+def _tell_stage(found: Foreseen) -> list[SinkPipelineError]:
+    for line in found.told:
+        say(f"source: {line}")
+    for error in found.errors:
+        say(f"source: {error}", err=True)
+    return found.errors
 
 
 def _tell(finding: Finding) -> None:
@@ -106,6 +134,7 @@ def _validate_for_programs(
     errors: list[tuple[str | None, SinkPipelineError]] = []
     findings: list[Finding] = []
     sinks: list[SinkSettings] = []
+    foreseen: Foreseen | None = None
     left_out: str | None = None
     in_clear: list[str] = []
     try:
@@ -114,7 +143,11 @@ def _validate_for_programs(
         if not offline:
             try:
                 sinks = resolve_sinks(pipeline, secrets_dir)
-                findings = list(purify(sinks))
+                stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
+                if stage is not None:
+                    foreseen = foresee_stage(stage)
+                    errors += [(_SOURCE, each) for each in foreseen.errors]
+                findings = list(_findings(sinks, stage))
             except SinkPipelineError as error:
                 errors.append(("spec", error))
             names = [sink.name for sink in pipeline.spec.sinks]
@@ -142,6 +175,7 @@ def _validate_for_programs(
             *([] if left_out is None else [{"sink": None, "message": f"expressions: {left_out}"}]),
         ],
         "sinks": [_sink(each) for each in findings],
+        **({} if foreseen is None else {"source": {"told": foreseen.told}}),
     }
     say(json.dumps(document, indent=2))
     if errors:

@@ -114,6 +114,7 @@ class Reason(str, enum.Enum):
     KAFKA_ERROR = "KafkaError"
     TOPICS_CHANGED = "TopicsChanged"
     BATCH_FAILED = "BatchFailed"
+    STAGE_FAILED = "StageFailed"
     SPARK_FAILED = "SparkFailed"
     INTERNAL_ERROR = "InternalError"
 
@@ -181,6 +182,7 @@ def _consequence(reason: Reason) -> _Consequence:
             | Reason.KAFKA_ERROR
             | Reason.TOPICS_CHANGED
             | Reason.BATCH_FAILED
+            | Reason.STAGE_FAILED
             | Reason.SPARK_FAILED
             | Reason.INTERNAL_ERROR
         ):

@@ -29,7 +29,7 @@ class Finding:
     def plan(self) -> str:
         """One line for a person."""
         if self.decision is None:
-            return "would be refused"
+            return "would be refused" if self.error is not None else "waits for its source"
         created = [
             name
             for name, create in (

@@ -105,7 +105,7 @@ def resolve_registry(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) 
     Raises:
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
-    decode, topics = pipeline.spec.decode, pipeline.spec.source.kafka.topics
+    decode, topics = pipeline.spec.decode, pipeline.spec.reads.topics
     registry = decode.schema_registry
     if registry is None or not decode.asks_registry:
         return None
@@ -163,7 +163,7 @@ def _checked(secrets_dir: Path | None, ref: manifest.SecretRef, read: Callable[[
 
 
 def resolve_source(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> SourceSettings:
-    source = pipeline.spec.source.kafka
+    source = pipeline.spec.reads
     return SourceSettings(
         connection=resolve_connection(source.connection, secrets_dir),
         topics=source.topics or (),
@@ -211,12 +211,12 @@ def resolve_sink(
 
 def _data(kafka: manifest.KafkaSink) -> TopicRequest:
     if kafka.topic is not None:
-        return _request(kafka.topic)
-    parts = tuple(_request(each) for each in kafka.data_topics)
+        return resolve_topic(kafka.topic)
+    parts = tuple(resolve_topic(each) for each in kafka.data_topics)
     return TopicRequest(name=", ".join(each.name for each in parts), parts=parts)
 
 
-def _request(topic: manifest.DataTopic) -> TopicRequest:
+def resolve_topic(topic: manifest.DataTopic) -> TopicRequest:
     return TopicRequest(
         name=topic.name,
         partitions=topic.partitions,
@@ -229,7 +229,7 @@ def resolve_dead_letter(dead_letter: manifest.DeadLetter | None) -> DeadLetterSe
     if dead_letter is None:
         return None
     return DeadLetterSettings(
-        topic=_request(dead_letter.topic),
+        topic=resolve_topic(dead_letter.topic),
         auto_create=dead_letter.auto_create,
         drop=dead_letter.on_failure is manifest.OnFailure.DROP_AND_CONTINUE,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.finding import Finding
@@ -15,6 +16,10 @@ from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
 from sinkpipeline.kinds import looking_at_cells
 from sinkpipeline.kinds.resolve import SinkSettings
+
+if TYPE_CHECKING:
+    from sinkpipeline.changes.foreseen import Foreseen
+    from sinkpipeline.changes.settings import StageSettings
 
 
 def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
@@ -49,6 +54,14 @@ def purify(sinks: Sequence[SinkSettings]) -> Iterator[Finding]:
             yield looking_at_cells.purify(sink)
         else:
             yield of_topics[sink.id]
+
+
+def foresee_stage(stage: StageSettings) -> Foreseen:
+    """What a start of the stage would find: the database, its slot, and the progress. Creates nothing."""
+    # Only who reads a database pays for the client.
+    from sinkpipeline.changes.foreseen import foresee  # noqa: PLC0415
+
+    return foresee(stage)
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:

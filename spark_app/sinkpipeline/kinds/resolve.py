@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
 from sinkpipeline.cells.given import Given
+from sinkpipeline.changes.settings import (
+    DatabaseSettings,
+    Publication,
+    Slot,
+    StageSettings,
+    StartingPosition,
+    Transactions,
+)
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.rowplan import LACKING
+from sinkpipeline.core.topics import progress_request
 from sinkpipeline.kafka import resolve as kafka
 from sinkpipeline.kafka.connection import secret_file
 from sinkpipeline.kafka.letters import KafkaLetters
@@ -18,6 +28,7 @@ from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.nats import resolve as nats
 from sinkpipeline.nats.settings import SinkSettings as NatsSettings
 from sinkpipeline.postgresql import resolve as postgresql
+from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
 from sinkpipeline.postgresql.settings import SinkSettings as PostgresqlSettings
 from sinkpipeline.redis_streams import resolve as redis_streams
 from sinkpipeline.redis_streams.settings import SinkSettings as RedisSettings
@@ -76,6 +87,50 @@ def _resolved(
         return redis_streams.resolve_sink(of, given)
     follows = pipeline.spec.decode.format.value in LACKING
     return postgresql.resolve_sink(of, given, follows=follows)
+
+
+STAGE = "source.postgresql"
+"""The name of a stage where others have that of a sink; no sink can have it."""
+
+
+def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, owner: Owner) -> StageSettings | None:
+    """What reads the changes of a database; None where records come from Kafka.
+
+    Raises:
+        SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
+    """
+    of = pipeline.spec.source.postgresql
+    if of is None:
+        return None
+    changes, password = of.changes, of.auth.password_secret_ref
+    return StageSettings(
+        id=SinkId(pipeline.identity, STAGE),
+        owner=owner,
+        run=str(uuid.uuid4()),
+        takes_over=True,
+        kafka=kafka.resolve_connection(pipeline.spec.reads.connection, secrets_dir),
+        topic=kafka.resolve_topic(changes.topic),
+        progress=progress_request(changes.progress_topic.name, changes.progress_topic.replication_factor),
+        dead_letter=kafka.resolve_dead_letter(changes.dead_letter),
+        database=DatabaseSettings(
+            connection=DatabaseConnection(
+                servers=of.servers,
+                database=of.database,
+                user=of.auth.username,
+                password_file=None if password is None else secret_file(secrets_dir, password.name, password.key),
+                tls=kafka.resolve_tls(of.auth.tls, secrets_dir),
+            ),
+            publication=Publication(
+                name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
+            ),
+            slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
+            starting_position=StartingPosition(of.starting_position.value),
+            transactions=Transactions(of.transactions.value),
+            idle_advance_s=of.limits.idle_advance.seconds,
+            max_retained=of.limits.max_retained_bytes,
+            require_full=of.replica_identity is manifest.ReplicaIdentity.REQUIRE_FULL,
+        ),
+    )
 
 
 def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:

@@ -108,7 +108,7 @@ class Driver:
         Raises:
             SinkPipelineError: the error of the sink that decides the exit code.
         """
-        self._publish()
+        self.publish()
         if self.stop.is_set() or self._open_circuits().keys() >= {sink.id.sink for sink in self.sinks}:
             self._raise_outcome()
             return
@@ -192,13 +192,13 @@ class Driver:
                     raise
                 _LOG.warning("%s; trying again in %.0f s", error, _REGISTRY_EVERY_S)
                 self._trouble = error
-                self._publish()
+                self.publish()
                 self.stop.wait(_REGISTRY_EVERY_S)
             else:
                 self._trouble, self._reader = None, schemas.reader.info.to_dict()
                 return schemas
         self._trouble = None
-        self._publish()
+        self.publish()
         return None
 
     def _open_circuits(self) -> Mapping[str, OpenCircuit]:
@@ -247,7 +247,7 @@ class Driver:
             threading.Thread(target=self._commit_groups, args=(over,), name="groups", daemon=True).start()
         try:
             while not self.stop.is_set():
-                self._publish()
+                self.publish()
                 if all(runner.ended for runner in self._runners) or self._superseded():
                     return
                 if self.until_idle and all(runner.ended or runner.reached(targets) for runner in self._runners):
@@ -290,7 +290,8 @@ class Driver:
             for runner in self._runners:
                 runner.set_ends(ends, None if ends is None else source.held_back)
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Tells how the run stands; of one thread."""
         now = now_ms()
         reports = self._timed(self._reports(), now)
         self._status = render(
@@ -355,7 +356,7 @@ class Driver:
         began = somebody_at = time.monotonic()
         while not all(runner.ended for runner in self._runners) and time.monotonic() < began + _STOP_DEADLINE_S:
             # Whoever asks is still answered: a batch may take its time to finish.
-            self._publish()
+            self.publish()
             if self._registered() != 0:
                 somebody_at = time.monotonic()
             elif time.monotonic() - somebody_at >= _NOBODY_S:
@@ -372,7 +373,7 @@ class Driver:
             thread.start()
         for thread in (last, groups):
             thread.join(_LAST_LAG_S)
-        self._publish()
+        self.publish()
 
     def _abandon(self) -> None:
         """Nobody works on the running batches."""

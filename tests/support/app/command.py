@@ -207,6 +207,10 @@ class Run:
         daemons = {each.pid for each in found}
         return [each for each in found if _parent(each) in daemons]
 
+    def stage(self) -> list[psutil.Process]:
+        """What reads the changes of a database; empty before it starts."""
+        return [each for each in self._descendants() if _command(each)[1:3] == ["-m", "sinkpipeline.changes"]]
+
     def jvm(self) -> list[psutil.Process]:
         """Spark itself; empty before it starts."""
         found = [each for each in self._descendants() if "org.apache.spark.deploy.SparkSubmit" in _command(each)]

@@ -67,6 +67,7 @@ IN_WORDS = frozenset(
         Reason.SOURCE_UNSUITABLE,
         Reason.SLOT_BUSY,
         Reason.SLOT_LOST,
+        Reason.STAGE_FAILED,
         Reason.PUBLICATION_MISSING,
         Reason.TRANSACTION_TOO_LARGE,
         Reason.SCHEMA_REGISTRY_UNREACHABLE,

@@ -166,6 +166,7 @@ _IN_CONFIG_MAP = {"name": "schemas", "key": "order.avsc"}
 PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 AVRO: dict[str, Any] = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
 _DELIMITER = "spec.decode.csv.delimiter"
+_DATABASE = "spec.source.postgresql"
 _BOTH = {
     "basic": {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}},
     "bearer": {"tokenSecretRef": {"name": "s", "key": "t"}},
@@ -180,6 +181,22 @@ def registry(decode: dict[str, Any] | None = None, **registry: Any) -> dict[str,
 def of_tables(*tables: str) -> dict[str, Any]:
     """`decode` of the changes of these tables."""
     return {"format": "change", "schema": "a INT", "change": {"tables": [*tables]}}
+
+
+def of_database(changes: dict[str, Any] | None = None, **postgresql: Any) -> dict[str, Any]:
+    """`source` of the changes of a database; `postgresql` are fields of it, `changes` of its changes."""
+    of_changes = {"bootstrapServers": "kafka:9092", "topic": {"name": "shop-changes"}, **(changes or {})}
+    return {
+        "postgresql": {
+            "servers": "pg:5432",
+            "database": "shop",
+            "auth": {"username": "cdc"},
+            "publication": {"name": "shop"},
+            "startingPosition": "Now",
+            "changes": {name: value for name, value in of_changes.items() if value is not REMOVE},
+            **postgresql,
+        }
+    }
 
 
 def encoded(part: str = "value", select: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
@@ -302,6 +319,27 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {}}),
     (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
+    (("spec", "source"), of_database()),
+    (
+        ("spec", "source"),
+        of_database(
+            {
+                "bootstrapServers": "other:9092",
+                "auth": {
+                    "sasl": {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "s", "key": "k"}}
+                },
+                "topic": {"name": "c", "partitions": 6, "replicationFactor": 3, "config": {"retention.ms": "1"}},
+                "progressTopic": {"name": "p", "replicationFactor": 1},
+                "deadLetter": {"topic": {"name": "dead"}, "autoCreate": False},
+            },
+            auth={"username": "cdc", "passwordSecretRef": {"name": "pg", "key": "password"}, "tls": {}},
+            publication={"name": "shop", "create": True, "tables": ["public.orders", "public.lines"]},
+            slot={"name": "shop_orders", "create": False, "failover": True},
+            transactions="Whole",
+            replicaIdentity="RequireFull",
+            limits={"maxRetained": "20Gi", "idleAdvance": "30s"},
+        ),
+    ),
     (("spec", "decode"), {"format": "change", "schema": "a INT", "change": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {"format": "change", "schema": "a INT", "change": {"tables": ["public.a", "x.b c.d"]}}),
     (("spec", "decode"), {"format": "text", "onNull": "PassThrough"}),
@@ -323,6 +361,25 @@ ALLOWED: list[tuple[Steps, Any]] = [
 """Changes to the smallest manifest that are right."""
 
 MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
+    # The change topic is on the cluster of the source, or of a sink.
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database(), "sinks": [sink("copy", "shop-changes")]},
+        "spec.sinks[0].kafka.topic.name",
+        "never end",
+    ),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database({"progressTopic": {"name": "orders-copy"}})},
+        f"{_DATABASE}.changes.progressTopic.name",
+        'a topic of sink "copy" too',
+    ),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database({"deadLetter": {"topic": {"name": "orders-copy"}}})},
+        f"{_DATABASE}.changes.deadLetter.topic.name",
+        'a topic of sink "copy" too',
+    ),
     # No host name is so long, but only a rule that splits the text could say it.
     ((*KAFKA, "bootstrapServers"), "a" * 254 + ":1", "spec.source.kafka.bootstrapServers", "host:port"),
     # One cluster under two texts.
@@ -650,6 +707,63 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "beside schemaRegistry",
     ),
     (("spec", "decode"), {"format": "raw", "debezium": {}}, "spec.decode.debezium", "no meaning for format raw"),
+    (("spec", "source"), {}, "spec.source.kafka", "exactly one of kafka and postgresql"),
+    (
+        ("spec", "source"),
+        {**of_database(), "kafka": {"bootstrapServers": "kafka:9092", "topics": ["a"]}},
+        "spec.source.postgresql",
+        "stands beside kafka",
+    ),
+    (("spec", "source"), of_database(startingPosition="Never"), f"{_DATABASE}.startingPosition", "Now"),
+    (("spec", "source"), of_database(slot={"name": "Shop"}), f"{_DATABASE}.slot.name", "name of a slot"),
+    (
+        ("spec", "source"),
+        of_database(limits={"maxRetained": "20GB"}),
+        f"{_DATABASE}.limits.maxRetained",
+        "such as 20Gi",
+    ),
+    (
+        ("spec", "source"),
+        of_database(publication={"name": "p", "create": False, "tables": ["a.b"]}),
+        f"{_DATABASE}.publication.tables",
+        "set create: true",
+    ),
+    (
+        ("spec", "source"),
+        of_database(publication={"name": "p", "tables": ["orders"]}),
+        f"{_DATABASE}.publication.tables[0]",
+        "schema.table",
+    ),
+    (
+        ("spec", "source"),
+        of_database({"bootstrapServers": REMOVE}),
+        f"{_DATABASE}.changes.bootstrapServers",
+        "name the brokers of the change topic",
+    ),
+    (
+        ("spec", "source"),
+        of_database({"bootstrapServers": REMOVE, "auth": {"tls": {}}}),
+        f"{_DATABASE}.changes.auth",
+        "stands without bootstrapServers",
+    ),
+    (
+        ("spec", "source"),
+        of_database({"progressTopic": {"name": "shop-changes"}}),
+        f"{_DATABASE}.changes.progressTopic.name",
+        "different topics",
+    ),
+    (
+        ("spec", "source"),
+        of_database({"deadLetter": {"topic": {"name": "_sinkpipeline-progress"}}}),
+        f"{_DATABASE}.changes.deadLetter.topic.name",
+        "a topic of their own",
+    ),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database(), "decode": {"format": "csv", "schema": "a INT"}},
+        "spec.decode.format",
+        "a change topic holds JSON",
+    ),
     (("spec", "decode"), {"format": "change"}, "spec.decode.schema", "format change needs it"),
     (("spec", "decode"), {"format": "raw", "change": {}}, "spec.decode.change", "no meaning for format raw"),
     (("spec", "decode"), {**AVRO, "format": "change"}, "spec.decode.schemaRegistry", "no meaning for format change"),
@@ -1154,7 +1268,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
 
 UNSERVED: list[tuple[Steps, Any]] = [
     ((*SINK, "delta"), {}),
-    (("spec", "source", "postgresql"), {}),
+    (("spec", "source", "mysql"), {}),
     ((*SINK, "decode"), {"format": "raw"}),
     ((*SINK, "transform", "groupBy"), "a"),
     ((*SINK, "kafka", "key"), "id"),
@@ -1197,7 +1311,17 @@ _STREAM = changed(smallest(), (SINK, streams.stream()))
 _OF_STREAM = (*SINK, "nats")
 _REDIS = changed(smallest(), (SINK, redis.stream()))
 
+_CHANGES = changed(smallest(), (("spec", "source"), of_database()))
+_OF_DATABASE = ("spec", "source", "postgresql")
+
 TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "slot"), {"name": "other"})), "slot.name"),
+    (changed(_CHANGES, ((*_OF_DATABASE, "slot"), {"name": "other"})), _CHANGES, "slot.name"),
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "slot"), {"create": False})), ""),
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "publication", "name"), "other")), "publication.name"),
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "changes", "topic", "name"), "other")), "topic.name"),
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "changes", "progressTopic"), {"name": "p"})), "progressTopic.name"),
+    (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "servers"), "other:1")), ""),
     (smallest(), _TABLE, "what a sink is"),
     (_TABLE, _STREAM, "what a sink is"),
     (_STREAM, changed(_STREAM, ((*_OF_STREAM, "stream", "name"), "OTHER")), "stream.name"),

@@ -41,6 +41,7 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
+from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
@@ -125,6 +126,7 @@ __all__ = [
     "OwnerReference",
     "Partitioner",
     "PostgresqlSink",
+    "PostgresqlSource",
     "Problem",
     "ProgressTopic",
     "ReaderSchema",
@@ -135,6 +137,7 @@ __all__ = [
     "RedisSink",
     "RegistryAuth",
     "RegistrySubject",
+    "ReplicaIdentity",
     "Sasl",
     "SaslMechanism",
     "SchemaRegistry",

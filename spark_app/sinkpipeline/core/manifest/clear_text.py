@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
 from sinkpipeline.core.manifest.model import SinkPipeline
+from sinkpipeline.core.manifest.postgresql import PostgresqlAuth
 from sinkpipeline.core.manifest.registry import RegistrySubject
 from sinkpipeline.core.manifest.sinks import Sink
 
@@ -15,7 +16,7 @@ _SENT = {SaslMechanism.PLAIN: "the password", SaslMechanism.OAUTHBEARER: "the to
 
 def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
     """What is sent without encryption, and what to write instead."""
-    yield from _to_brokers("spec.source.kafka.auth", pipeline.spec.source.kafka.auth)
+    yield from _to_source(pipeline)
     for index, sink in enumerate(pipeline.spec.sinks):
         if sink.kafka is not None:
             yield from _to_brokers(f"spec.sinks[{index}].kafka.auth", sink.kafka.auth)
@@ -27,6 +28,20 @@ def credentials_in_clear(pipeline: SinkPipeline) -> Iterator[str]:
             yield from _to_registry(f"spec.sinks[{index}].kafka.encode.{part}.schemaRegistry", each.schema_registry)
 
 
+def _to_source(pipeline: SinkPipeline) -> Iterator[str]:
+    source = pipeline.spec.source
+    if source.kafka is not None:
+        yield from _to_brokers("spec.source.kafka.auth", source.kafka.auth)
+    if source.postgresql is not None:
+        yield from _to_brokers("spec.source.postgresql.changes.auth", source.postgresql.changes.auth)
+        yield from _to_postgresql("spec.source.postgresql.auth", source.postgresql.auth)
+
+
+def _to_postgresql(path: str, auth: PostgresqlAuth) -> Iterator[str]:
+    if auth.tls is None and auth.password_secret_ref is not None:
+        yield f"{path}: a server that asks for the password itself gets it without encryption; add tls"
+
+
 def _to_servers(at: str, sink: Sink) -> Iterator[str]:
     """Of a sink that is no topic."""
     if sink.nats is not None and sink.nats.auth is not None:
@@ -34,11 +49,7 @@ def _to_servers(at: str, sink: Sink) -> Iterator[str]:
         if what is not None:
             yield f"{at}.nats.auth: {what} is sent without encryption; add tls"
     if sink.postgresql is not None:
-        auth = sink.postgresql.auth
-        if auth.tls is None and auth.password_secret_ref is not None:
-            yield (
-                f"{at}.postgresql.auth: a server that asks for the password itself gets it without encryption; add tls"
-            )
+        yield from _to_postgresql(f"{at}.postgresql.auth", sink.postgresql.auth)
     if sink.redis is not None:
         if sink.redis.auth is not None and sink.redis.auth.sends_in_clear:
             yield f"{at}.redis.auth: the password is sent without encryption; add tls"

@@ -82,7 +82,8 @@ class Debezium(Part):
     PassThrough: it is delivered with before and after null, so that where and select decide by op."""
 
 
-def _distinct(tables: tuple[str, ...]) -> tuple[str, ...]:
+def distinct_tables(tables: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuses a table that is named twice."""
     for index, table in enumerate(tables):
         if table in tables[:index]:
             refuse("name each table once", f'repeats "{table}"', (index,))
@@ -93,7 +94,9 @@ class Change(Part):
     """Which changes of a change topic are read, and what one is that has no row."""
 
     tables: (
-        Annotated[tuple[TableOfChanges, ...], Field(min_length=1, max_length=MAX_TABLES), AfterValidator(_distinct)]
+        Annotated[
+            tuple[TableOfChanges, ...], Field(min_length=1, max_length=MAX_TABLES), AfterValidator(distinct_tables)
+        ]
         | None
     ) = None
     """Tables as schema.table, such as public.orders: changes of others are not delivered. Left out, all tables of the

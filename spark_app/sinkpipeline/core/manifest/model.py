@@ -17,6 +17,7 @@ from sinkpipeline.core.manifest.lookup import ConfigMapRef, config_maps_of
 from sinkpipeline.core.manifest.names import Identity, NamespaceName, ResourceName
 from sinkpipeline.core.manifest.operation import DeletionPolicy, FailurePolicy, Spark, Trigger
 from sinkpipeline.core.manifest.problems import Fault, fault_error
+from sinkpipeline.core.manifest.reading import reading_faults, topics_read
 from sinkpipeline.core.manifest.routing import connection_of, routing_faults
 from sinkpipeline.core.manifest.sinks import MAX_SINKS, Sink, distinct_names, some_required
 from sinkpipeline.core.manifest.source import KafkaSource, Source
@@ -89,14 +90,21 @@ class Spec(Part):
     spark: Spark = Spark()
     """What Spark gets."""
 
+    @property
+    def reads(self) -> KafkaSource:
+        """The topics that sinks read: of a database, its change topic."""
+        return topics_read(self.source, self.sinks)
+
     @model_validator(mode="after")
     def _routes(self) -> Self:
-        faults = (
-            *routing_faults(self.source.kafka, self.sinks),
-            *_subject_faults(self.source.kafka, self.decode),
+        if faults := [*reading_faults(self.source, self.sinks, self.decode)]:
+            raise fault_error(faults)
+        faults = [
+            *routing_faults(self.reads, self.sinks),
+            *_subject_faults(self.reads, self.decode),
             *_encode_faults(self),
             *_select_faults(self.transform, self.sinks),
-        )
+        ]
         if faults:
             raise fault_error(faults)
         return self
@@ -142,11 +150,11 @@ class SinkPipeline(Part):
     @property
     def group_id_prefix(self) -> str:
         """What the names of the source's consumer groups begin with, so that an ACL can name them."""
-        return self.spec.source.kafka.group_id_prefix or f"sinkpipeline.{self.identity}"
+        return self.spec.reads.group_id_prefix or f"sinkpipeline.{self.identity}"
 
     def connection(self, sink: Sink) -> KafkaConnection:
         """The cluster of a sink, and the credentials there; of one that is no topic, the source's."""
-        return connection_of(self.spec.source.kafka, sink)
+        return connection_of(self.spec.reads, sink)
 
     def config_maps(self) -> Iterator[ConfigMapRef]:
         """What of it stands in ConfigMaps."""
@@ -158,7 +166,7 @@ class SinkPipeline(Part):
     @property
     def logs_in_as_its_pods(self) -> bool:
         """Whether brokers are reached with the credentials of the drivers' pods, which nobody else has."""
-        connections = (self.spec.source.kafka.connection, *map(self.connection, self.spec.sinks))
+        connections = (self.spec.reads.connection, *map(self.connection, self.spec.sinks))
         return any(each.logs_in_as_its_pod for each in connections)
 
     def to_document(self) -> dict[str, Any]:

@@ -209,6 +209,8 @@ ColumnName = Annotated[
 ]
 TableSchema = Annotated[str, _Text(MAX_TABLE_SCHEMA, 'a Spark DDL schema such as "id BIGINT NOT NULL, name STRING"')]
 TableColumn = Annotated[str, _Name(r"[^\x00-\x1f\x7f]+", 255, "write the name of a column of schema")]
+SlotName = Annotated[str, _Name(r"[a-z0-9_]+", 63, "use 1 to 63 of a-z, 0-9 and _, as the name of a slot")]
+Quantity = Annotated[str, _Name(r"[1-9][0-9]{0,11}([KMGT]i)?", 14, "write bytes, such as 20Gi or 500Mi")]
 TableOfChanges = Annotated[
     str,
     _Name(r"[^.\x00-\x1f\x7f]+\.[^\x00-\x1f\x7f]+", 127, "write schema.table, such as public.orders"),

@@ -13,6 +13,7 @@ from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
 from sinkpipeline.core.manifest.names import Directory, GroupId, GroupIdPrefix, PointInTime, TopicName
+from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource
 from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.manifest.properties import SOURCE, source_properties
 from sinkpipeline.core.moments import moment_ms
@@ -139,7 +140,18 @@ class KafkaSource(Part):
 
 
 class Source(Part):
-    """Exactly one kind of source; Kafka is the one that is served."""
+    """Exactly one kind of source: kafka or postgresql."""
 
-    kafka: KafkaSource
+    kafka: KafkaSource | None = None
     """Topics of one Kafka cluster."""
+    postgresql: PostgresqlSource | None = None
+    """The changes of a PostgreSQL database."""
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if (self.kafka is None) == (self.postgresql is None):
+            wrong = "is missing" if self.kafka is None else "stands beside kafka"
+            refuse(
+                "give exactly one of kafka and postgresql", wrong, ("kafka" if self.kafka is None else "postgresql",)
+            )
+        return self

@@ -45,12 +45,21 @@ _FIELDS: Mapping[str, str] = {
         for name in ("aggregate", "dropDuplicates", "groupBy", "watermark", "window")
     },
     **{f"{transform}.join": _JOIN for transform in ("spec.transform", "spec.sinks[].transform")},
-    **{f"spec.source.{kind}": "use spec.source.kafka" for kind in _KINDS},
+    **{
+        f"spec.source.{kind}": "use spec.source.kafka or spec.source.postgresql"
+        for kind in _KINDS
+        if kind != "postgresql"
+    },
+    "spec.source.postgresql.onDataLoss": "remove it: a loss stops the stage",
     **{f"spec.sinks[].{kind}": "use a kafka, nats, postgresql or redis sink" for kind in _KINDS if kind not in _SERVED},
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw, debezium or change" for name in ("xml",)
+    ("spec.source.postgresql.startingPosition", "snapshot"): "use Now: a snapshot of the tables is not read yet",
+    **{
+        ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw, debezium or change"
+        for name in ("xml",)
+    },
 }
 
 _PARENTS_OF_KINDS = ("spec.source", "spec.sinks[]")

@@ -1,0 +1,174 @@
+"""What a start of a stage would find, looked at beforehand: everything here describes or observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from sinkpipeline.changes.claim import sink_settings
+from sinkpipeline.changes.postgresql import look, making
+from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.core.changes.beginning import (
+    Asked,
+    Seen,
+    check_going_on,
+    decide_first,
+    identity_of,
+    publication_missing,
+)
+from sinkpipeline.core.changes.suitable import Facts, Table, check_suitable, check_tables
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import check_progress_topic
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.views import describe
+
+T = TypeVar("T")
+_NAMED = (
+    "SELECT format('%%I.%%I', n.nspname, c.relname), c.relreplident::text,"
+    " EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)"
+    " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+    " WHERE c.relkind = ANY (%s) AND CASE WHEN %s::text[] IS NULL THEN n.nspname <> 'information_schema'"
+    " AND n.nspname !~ '^pg_' AND c.relpersistence = 'p' ELSE n.nspname || '.' || c.relname = ANY (%s) END ORDER BY 1"
+)
+_MISSING = (
+    "SELECT name FROM unnest(%s::text[]) AS name WHERE NOT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n"
+    " ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = name AND c.relkind IN ('r', 'p'))"
+)
+_SLOTS = "SELECT count(*), current_setting('max_replication_slots')::int FROM pg_replication_slots"
+
+
+@dataclass
+class Foreseen:
+    """What was found of a stage."""
+
+    told: list[str] = field(default_factory=list)
+    """Lines for a person."""
+    errors: list[SinkPipelineError] = field(default_factory=list)
+    """What a start would be refused for."""
+
+
+def foresee(settings: StageSettings) -> Foreseen:
+    """Looks at the database, the slot, and the progress of the stage."""
+    found, wanted = Foreseen(), settings.database
+    where = f"PostgreSQL at {wanted.connection.servers}, database {wanted.connection.database}"
+    progress = _tried(found, lambda: _progress(settings))
+    wire = _tried(found, lambda: Wire(wanted.connection, where))
+    if wire is None:
+        return found
+    with closing(wire):
+        try:
+            facts = look.facts(wire, wanted.publication.name)
+            found.errors += _of_the_server(facts, where, failover=wanted.slot.failover)
+            found.errors += _of_tables(wire, settings, facts, where)
+        except SqlFault as fault:
+            found.errors.append(refused(fault, where, wanted.connection.user))
+            return found
+    if not facts.may_replicate or facts.wal_level != "logical":
+        # The server would say the same again.
+        return found
+    _tried(found, lambda: _of_the_slot(found, settings, progress, where))
+    return found
+
+
+def _tried(found: Foreseen, act: Callable[[], T]) -> T | None:
+    try:
+        return act()
+    except SinkPipelineError as error:
+        found.errors.append(error)
+        return None
+
+
+def _progress(settings: StageSettings) -> Progress:
+    sink = sink_settings(settings)
+    place = describe(Admin(sink.connection), sink.progress.name)
+    if place is None:
+        return Progress()
+    check_progress_topic(place)
+    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
+        return log.observe(sink.id)
+
+
+def _of_the_server(facts: Facts, where: str, *, failover: bool) -> Iterator[SinkPipelineError]:
+    """Each thing that is wrong: a start names the first one alone."""
+    good = replace(facts, wal_level="logical", may_replicate=True, encoding="UTF8")
+    for each in (
+        good,
+        replace(good, wal_level=facts.wal_level),
+        replace(good, may_replicate=facts.may_replicate),
+        replace(good, encoding=facts.encoding),
+    ):
+        try:
+            check_suitable(each, where, failover=failover)
+        except SinkPipelineError as error:
+            yield error
+            if each is good:
+                return
+
+
+def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) -> Iterator[SinkPipelineError]:
+    wanted = settings.database.publication
+    tables = facts.tables
+    [(is_there,)] = wire.rows("SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = %s)", (wanted.name,))
+    if not is_there:
+        if not wanted.create:
+            yield publication_missing(f"{where}: publication {wanted.name}")
+            return
+        named = list(wanted.tables) or None
+        tables = tuple(
+            Table(name=a, identity=b, has_key=c) for a, b, c in wire.rows(_NAMED, (["r", "p"], named, named))
+        )
+        for (name,) in wire.rows(_MISSING, (named or [],)):
+            yield SinkPipelineError(
+                Reason.SOURCE_UNSUITABLE,
+                f"{where} has no table {name}, which publication.tables names",
+                "create it, or correct publication.tables",
+            )
+    for each in tables:
+        try:
+            check_tables([each], where, require_full=settings.database.require_full)
+        except SinkPipelineError as error:
+            yield error
+
+
+def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | None, where: str) -> None:
+    """By a connection for replication, as a start needs one: a pooler has none, and a server may have none left."""
+    wanted = settings.database
+    with closing(Wire(wanted.connection, where, replication=True)) as wire:
+        try:
+            seen = look.seen(wire, wanted.slot.name, wanted.publication.name)
+            [(used, most)] = wire.rows(_SLOTS)
+        except SqlFault as fault:
+            raise refused(fault, where, wanted.connection.user) from fault
+    if progress is None:
+        return
+    if progress.exists and progress.meta is not None:
+        _check_going_on(found, settings, progress, seen, where)
+        return
+    # A start that was interrupted has said that the slot is its own.
+    announced = progress.meta is not None and progress.meta.partitions is None
+    creates = [] if seen.identity.publication else [making.publication_statement(wanted.publication)]
+    start = decide_first(seen, Asked(create=wanted.slot.create, announced=announced), where)
+    if start is None:
+        if used >= most:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNSUITABLE,
+                f"{where} has {used} replication slots, and max_replication_slots is {most}",
+                "drop one that nobody reads; or run ALTER SYSTEM SET max_replication_slots = "
+                f"{most + 4}, and restart the server",
+            )
+        creates.append(f"slot {wanted.slot.name}")
+    begins = "now" if start is None else f"at {start}"
+    found.told.append(f"starts for the first time, {begins}; creates {' and '.join(creates) or 'nothing'}")
+
+
+def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress, seen: Seen, where: str) -> None:
+    state = progress.partitions[settings.database.partition]
+    if progress.meta is None or state.pos is None:
+        return
+    check_going_on(identity_of(progress.meta.source), state.pos, seen, where)
+    found.told.append(f"resumes at {state.pos}, {max(0, seen.flushed - state.pos.lsn)} bytes before the server's end")

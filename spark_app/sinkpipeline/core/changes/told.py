@@ -1,0 +1,111 @@
+"""What a driver knows of its stage, by the stage's own receipts; and as the status has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sinkpipeline.core.changes.positions import parse_lsn
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.status import Condition, Phase, SinkState, condition_of, conditions, timestamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageReport:
+    """A stage, as it last told."""
+
+    slot: str
+    state: SinkState = SinkState.STARTING
+    position: str | None = None
+    """An LSN; None until it is known."""
+    index: int = 0
+    """In the transaction that was committed there."""
+    changes: int | None = None
+    """How many changes were written since the first start."""
+    dead: int = 0
+    dropped: int = 0
+    server_end: str | None = None
+    """The LSN where the server's log ends."""
+    lag_bytes: int | None = None
+    retained_bytes: int | None = None
+    safe_bytes: int | None = None
+    timeline: int | None = None
+    at_risk: str | None = None
+    circuit_opened_at: int | None = None
+    """Unix milliseconds."""
+    error: SinkPipelineError | None = None
+
+    def heard(self, told: Mapping[str, Any]) -> StageReport:
+        """With a receipt; one that says nothing of it changes nothing."""
+        found = self
+        if "position" in told:
+            lsn, index = told["position"]
+            found = replace(found, position=lsn, index=index)
+        if "rows" in told:
+            found = replace(found, changes=told["rows"], dead=told["dead"], dropped=told["dropped"])
+        if "serverEnd" in told:
+            found = replace(found, server_end=told["serverEnd"])
+        if told["event"] == "claimed":
+            return replace(found, state=SinkState.RUNNING, error=None, timeline=told["timeline"])
+        if told["event"] == "state":
+            return replace(
+                found,
+                lag_bytes=told["lagBytes"],
+                retained_bytes=told["retainedBytes"],
+                safe_bytes=told["safeBytes"],
+                at_risk=told["atRisk"],
+            )
+        return found
+
+    def reached(self, lsn: str) -> bool:
+        """Whether the change topic has everything that the server committed before this LSN."""
+        return self.position is not None and parse_lsn(self.position) >= parse_lsn(lsn)
+
+    @property
+    def is_in_trouble(self) -> bool:
+        return self.state in (SinkState.RETRYING, SinkState.FAILED)
+
+    def to_status(self) -> dict[str, Any]:
+        """`status.source`."""
+        told = {
+            "position": self.position,
+            "index": None if self.position is None else self.index,
+            "changes": self.changes,
+            "deadLettered": self.dead or None,
+            "dropped": self.dropped or None,
+            "serverEnd": self.server_end,
+            "lagBytes": self.lag_bytes,
+            "retainedBytes": self.retained_bytes,
+            "safeBytes": self.safe_bytes,
+            "timeline": self.timeline,
+            "atRisk": self.at_risk,
+            "circuit": None if self.circuit_opened_at is None else {"openedAt": timestamp(self.circuit_opened_at)},
+            "error": None if self.error is None else self.error.to_dict(),
+        }
+        known = {name: value for name, value in told.items() if value is not None}
+        return {"state": self.state.value, "slot": self.slot, **known}
+
+
+def with_source(
+    document: Mapping[str, Any], report: StageReport, previous: Mapping[str, Any] | None, now_ms: int
+) -> dict[str, Any]:
+    """A status document with its source: sinks that have all that is there are not well, if nothing comes any more."""
+    found = {**document, "source": report.to_status()}
+    if not report.is_in_trouble:
+        return found
+    ready = condition_of(document, "Ready")
+    text = "; ".join(filter(None, (f"source: {report.error}", ready["message"] if ready["status"] == "False" else "")))
+    is_last = report.state is SinkState.FAILED
+    told = Condition("False", (Phase.FAILED if is_last else Phase.DEGRADED).value, text)
+    [entry] = conditions({"Ready": told}, document.get("observedGeneration"), previous, now_ms)
+    found["conditions"] = [entry if each["type"] == "Ready" else each for each in document["conditions"]]
+    if found["phase"] in (Phase.RUNNING.value, Phase.STARTING.value):
+        found["phase"] = Phase.DEGRADED.value
+    return found
+
+
+def error_of(told: Mapping[str, Any]) -> SinkPipelineError:
+    """Of a receipt that says why a stage has failed."""
+    error = told["error"]
+    return SinkPipelineError(Reason(error["reason"]), error["message"], error["remedy"])

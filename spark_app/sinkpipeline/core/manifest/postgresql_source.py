@@ -1,0 +1,166 @@
+"""The changes of a PostgreSQL database as a source: `spec.source.postgresql`.
+
+A stage beside the driver reads them from a replication slot into a Kafka topic, the change topic, for the sinks.
+"""
+
+import enum
+import hashlib
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+from typing_extensions import Self
+
+from sinkpipeline.core.manifest.base import Part
+from sinkpipeline.core.manifest.decode import MAX_TABLES, distinct_tables
+from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
+from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
+from sinkpipeline.core.manifest.names import Quantity, SlotName, SqlName, TableOfChanges
+from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, Servers
+from sinkpipeline.core.manifest.problems import Fault, fault_error
+from sinkpipeline.core.manifest.sinks import DataTopic, DeadLetter, ProgressTopic
+
+_UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+_MANGLED = 40
+_DIGEST = 8
+
+
+class StartingPosition(str, enum.Enum):
+    """Where a first start begins."""
+
+    NOW = "Now"
+
+
+class Transactions(str, enum.Enum):
+    """How transactions of the database become transactions of Kafka."""
+
+    SPLIT = "Split"
+    WHOLE = "Whole"
+
+
+class ReplicaIdentity(str, enum.Enum):
+    """Which tables are read."""
+
+    ANY = "Any"
+    REQUIRE_FULL = "RequireFull"
+
+
+class Publication(Part):
+    """Which tables are read: a publication of the database."""
+
+    name: SqlName
+    """The publication; it never changes."""
+    create: bool = True
+    """Whether a first start creates it if it is missing."""
+    tables: (
+        Annotated[
+            tuple[TableOfChanges, ...], Field(min_length=1, max_length=MAX_TABLES), AfterValidator(distinct_tables)
+        ]
+        | None
+    ) = None
+    """The tables that it is created with, as schema.table; left out, all tables of the database, which takes a
+    superuser. A publication that is there is not altered."""
+
+    @model_validator(mode="after")
+    def _creates_with_tables(self) -> Self:
+        if self.tables is not None and not self.create:
+            wrong = "stands beside create: false, and a publication that is there is not altered"
+            raise fault_error([Fault("remove it, or set create: true", wrong, ("tables",))])
+        return self
+
+
+class Slot(Part):
+    """The replication slot, by which the database keeps what was not read yet."""
+
+    name: SlotName | None = None
+    """The slot; it never changes. Default: a name made of the pipeline's identity."""
+    create: bool = True
+    """Whether a first start creates it if it is missing. A later start never does: without it, changes are lost."""
+    failover: bool = False
+    """Whether standbys get the slot too, so that it is there after a failover; PostgreSQL 17 and newer."""
+
+
+class Limits(Part):
+    """What the slot may cost the database."""
+
+    max_retained: Quantity | None = None
+    """If the slot holds more WAL than this, such as 20Gi, the status says that it is at risk; nothing is stopped. Left
+    out, only the server's own max_slot_wal_keep_size counts."""
+    idle_advance: PositiveDuration = Duration(10_000)
+    """While only tables change that are not read, the slot follows in steps of this."""
+
+    @property
+    def max_retained_bytes(self) -> int | None:
+        if self.max_retained is None:
+            return None
+        number = re.match(r"[0-9]+", self.max_retained)
+        if number is None:
+            raise ValueError("the manifest's types let no quantity through without a number")
+        return int(number[0]) * _UNITS[self.max_retained[number.end() :]]
+
+
+class ChangeTopic(Part):
+    """Where the stage writes, and the sinks read."""
+
+    bootstrap_servers: BootstrapServers | None = None
+    """host:port of the brokers, separated by commas. Left out, the cluster of the first Kafka sink that names one, with
+    its auth."""
+    auth: Auth | None = None
+    """How to authenticate; only where bootstrapServers is given here."""
+    topic: DataTopic
+    """The change topic. It needs as long a retention as a sink may be stopped."""
+    progress_topic: ProgressTopic = ProgressTopic()
+    """The compacted topic with 1 partition that holds the stage's progress; sinks may share it."""
+    dead_letter: DeadLetter | None = None
+    """The topic for changes that the change topic doesn't take, as they are too large. Left out, such a change stops
+    the stage."""
+
+    @model_validator(mode="after")
+    def _topics_are_apart(self) -> Self:
+        faults = []
+        if self.progress_topic.name == self.topic.name:
+            right = "keep changes and progress in different topics"
+            faults.append(Fault(right, "is the change topic too", ("progressTopic", "name")))
+        if self.dead_letter is not None and self.dead_letter.topic.name in (self.topic.name, self.progress_topic.name):
+            wrong = "is the change topic or the progress topic too"
+            faults.append(Fault("give dead letters a topic of their own", wrong, ("deadLetter", "topic", "name")))
+        if self.auth is not None and self.bootstrap_servers is None:
+            wrong = "stands without bootstrapServers"
+            faults.append(Fault("give bootstrapServers too, or leave auth to the sink", wrong, ("auth",)))
+        if faults:
+            raise fault_error(faults)
+        return self
+
+
+class PostgresqlSource(Part):
+    """The changes of tables of a PostgreSQL database, read from a replication slot into a Kafka topic."""
+
+    servers: Servers
+    """host:port of the server, several separated by commas: the primary is used. A pooler can't be used."""
+    database: SqlName
+    """The database."""
+    auth: PostgresqlAuth
+    """As whom to connect. The role needs REPLICATION: docs/changes.md has its rights."""
+    publication: Publication
+    """Which tables are read."""
+    slot: Slot = Slot()
+    """By which the database keeps what was not read yet."""
+    starting_position: StartingPosition
+    """Where a first start begins. Now: with the transactions that are committed after the slot was created."""
+    transactions: Transactions = Transactions.SPLIT
+    """Split: a large transaction of the database becomes several of Kafka, so that a reader may see a part of it for a
+    while. Whole: each becomes one, and one that takes longer than 40 s stops the stage."""
+    replica_identity: ReplicaIdentity = ReplicaIdentity.ANY
+    """RequireFull: a table without REPLICA IDENTITY FULL is refused, so that before is always the whole row, and no
+    column is unchanged."""
+    limits: Limits = Limits()
+    """What the slot may cost the database."""
+    changes: ChangeTopic
+    """Where the changes are written, and read by the sinks."""
+
+    def slot_name(self, identity: str) -> str:
+        """The manifest's, or one of the identity: no two identities have the same."""
+        if self.slot.name is not None:
+            return self.slot.name
+        mangled = re.sub("[^a-z0-9_]", "_", identity)[:_MANGLED]
+        return f"sinkpipeline_{mangled}_{hashlib.sha256(identity.encode()).hexdigest()[:_DIGEST]}"

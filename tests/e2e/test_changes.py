@@ -1,0 +1,235 @@
+"""A table follows a table of a database, by the command: its driver and its stage are killed, and both are one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from support.app.command import BY_TASKS, App
+from support.changes.lab import LOGICAL, Lab, lsn_of
+from support.kafka.topics import progress_truth
+from support.runs.keeper import KEEPER
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+COLUMNS = {
+    "id": "bigint",
+    "name": "text",
+    "price": "numeric(10,2)",
+    "at": "timestamp with time zone",
+    "day": "date",
+    "flag": "boolean",
+    "raw": "bytea",
+    "big": "text",
+}
+SCHEMA = (
+    "id BIGINT NOT NULL, name STRING NOT NULL, price DECIMAL(10,2), at TIMESTAMP, day DATE, flag BOOLEAN, raw BINARY, "
+    "big STRING"
+)
+LARGE = "a value that is stored out of line " * 80
+
+
+@pytest.fixture(scope="module")
+def logical() -> LocalPostgresql:
+    return KEEPER.get("logical", lambda: LocalPostgresql(settings=LOGICAL))
+
+
+@pytest.fixture
+def lab(kafka: LocalKafka, logical: LocalPostgresql, tmp_path: Path) -> Iterator[Lab]:
+    found = Lab(logical, kafka.bootstrap_servers, tmp_path / "lab")
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    found.sql(
+        f"CREATE TABLE orders ({columns}, PRIMARY KEY (id))",
+        "ALTER TABLE orders ALTER big SET STORAGE EXTERNAL",
+        "CREATE TABLE others (nr int PRIMARY KEY)",
+    )
+    yield found
+    found.close()
+
+
+def following(lab: Lab, **postgresql: Any) -> dict[str, Any]:
+    """`orders` of the lab's database, followed by a table of its name in another database of that server."""
+    return {
+        "apiVersion": "sinkpipeline.io/v1alpha1",
+        "kind": "SinkPipeline",
+        "metadata": {"name": lab.name.replace("_", "-"), "namespace": "test"},
+        "spec": {
+            "source": {
+                "postgresql": {
+                    "servers": lab.server.address,
+                    "database": lab.name,
+                    "auth": {"username": SUPERUSER},
+                    "publication": {"name": lab.name, "tables": ["public.orders", "public.others"]},
+                    "slot": {"name": lab.slot},
+                    "startingPosition": "Now",
+                    "limits": {"idleAdvance": "1s"},
+                    "changes": {
+                        "bootstrapServers": lab.servers,
+                        "topic": {"name": lab.topic, "partitions": 3, "replicationFactor": 1},
+                        "progressTopic": {"name": f"{lab.name}-progress", "replicationFactor": 1},
+                    },
+                    **postgresql,
+                }
+            },
+            "decode": {"format": "change", "schema": SCHEMA, "change": {"tables": ["public.orders"]}},
+            "trigger": {"interval": "0s", "maxOffsetsPerTrigger": 700},
+            "failurePolicy": {"backoff": {"initial": "200ms", "max": "1s"}},
+            "spark": BY_TASKS,
+            "sinks": [
+                {
+                    "name": "copy",
+                    "postgresql": {
+                        "servers": lab.server.address,
+                        "database": DATABASE,
+                        "auth": {"username": SUPERUSER},
+                        "table": {"name": lab.name, "columns": COLUMNS, "primaryKey": ["id"]},
+                        "progressSchema": f"{lab.name}_progress",
+                        "writeMode": "Upsert",
+                        "deleteWhen": "op = 'd'",
+                        "orderBy": "position.lsn",
+                    },
+                }
+            ],
+        },
+    }
+
+
+def rows(lab: Lab, database: str, table: str) -> list[tuple[Any, ...]]:
+    columns = ", ".join(f"{name}::text" for name in COLUMNS)
+    with lab.connected(database) as session:
+        if session.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,):
+            return []
+        return session.execute(f"SELECT {columns} FROM {table} ORDER BY id".encode()).fetchall()
+
+
+def check_same(lab: Lab, deadline_s: float) -> None:
+    """That the copy becomes what the source is."""
+
+    def is_same() -> bool:
+        return rows(lab, lab.name, "orders") == rows(lab, DATABASE, lab.name)
+
+    try:
+        wait_until(is_same, "the copy is the source", deadline_s)
+    except AssertionError:
+        source, copy = (set(rows(lab, *each)) for each in ((lab.name, "orders"), (DATABASE, lab.name)))
+        raise AssertionError(f"missing {sorted(source - copy)[:3]}, too many {sorted(copy - source)[:3]}") from None
+
+
+class Load:
+    """Changes of `orders`, in transactions of any size, some of which are rolled back."""
+
+    def __init__(self, lab: Lab, seed: int) -> None:
+        self._lab = lab
+        self._dice = random.Random(seed)
+        self._keys: list[int] = []
+        self._next = 0
+        self.changes = 0
+
+    def run(self, transactions: int) -> None:
+        with self._lab.connected(autocommit=False) as session:
+            for _ in range(transactions):
+                keys, made = [*self._keys], 0
+                for _ in range(self._dice.choice((1, 1, 2, 5, 20, 60))):
+                    statement, values, counted = self._change()
+                    session.execute(statement.encode(), values)
+                    made += counted
+                if self._dice.random() < 0.1:
+                    session.rollback()
+                    self._keys = keys
+                else:
+                    session.commit()
+                    self.changes += made
+
+    def _change(self) -> tuple[str, tuple[Any, ...], int]:
+        dice = self._dice
+        kind = dice.choice("iiiuuuubdk") if self._keys else "i"
+        if kind == "i":
+            self._next += 1
+            self._keys.append(self._next)
+            values = (self._next, f"n\t'\\{self._next}", dice.randint(-(10**9), 10**9) / 100, dice.random() < 0.5)
+            raw, big = dice.randbytes(5), LARGE + str(dice.random()) if dice.random() < 0.5 else None
+            told = "INSERT INTO orders VALUES (%s, %s, %s, now(), current_date, %s, %s, %s)"
+            return told, (*values, raw, big), 1
+        at = dice.randrange(len(self._keys))
+        key = self._keys[at]
+        match kind:
+            case "u":
+                return "UPDATE orders SET name = %s, price = NULL WHERE id = %s", (f"u{dice.random()}", key), 1
+            case "b":
+                return "UPDATE orders SET big = %s WHERE id = %s", (LARGE + str(dice.random()), key), 1
+            case "d":
+                del self._keys[at]
+                return "DELETE FROM orders WHERE id = %s", (key,), 1
+            case _:
+                # Of a key that changes, the log has no value that is not written anew.
+                self._next += 1
+                self._keys[at] = self._next
+                return "UPDATE orders SET id = %s, big = %s WHERE id = %s", (self._next, "moved", key), 2
+
+
+@pytest.mark.thorough("starts Spark; tests/changes has the stage, tests/spark/test_changes the rows")
+def test_a_table_follows_a_table_of_a_database(lab: Lab, tmp_path: Path) -> None:
+    app, load = App(tmp_path, following(lab)), Load(lab, seed=18)
+    with app.start() as driver:
+        driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
+        load.run(40)
+        driver.until_rows(1)
+        [stage] = driver.stage()
+        stage.kill()
+        load.run(40)
+        driver.eventually(lambda: [each.pid for each in driver.stage() if each.pid != stage.pid], "another stage lives")
+        lab.sql("INSERT INTO others SELECT generate_series(1, 500)")
+        load.run(20)
+        driver.kill_driver()
+    load.run(40)
+    with app.start() as driver:
+        driver.until_state("Running")
+        load.run(20)
+        driver.kill()
+    load.run(20)
+    with app.start() as driver:
+        check_same(lab, deadline_s=240)
+        source = app.status()["source"]
+        assert source["state"] == "Running"
+        assert (source["slot"], source["timeline"]) == (lab.slot, 1)
+        assert source["changes"] == load.changes + 500
+        driver.eventually(lambda: app.status()["source"].get("lagBytes") == 0, "nothing is left to read")
+        assert driver.terminate() == 0, driver.stderr
+    assert app.status()["source"]["state"] == "Suspended"
+    assert app.sink_status("copy")["rowsDelivered"] == load.changes
+    assert load.changes > 1500
+    key = f"sinkpipeline/v1/test.{lab.name.replace('_', '-')}/source.postgresql/p/postgresql/0"
+    at = progress_truth(lab.servers, f"{lab.name}-progress")[key]["pos"]
+    assert lab.slot_lsn() <= lsn_of(at[0]), "the slot follows the progress"
+
+
+@pytest.mark.thorough("starts Spark; tests/changes has each reason")
+def test_a_slot_that_is_gone_ends_the_run(lab: Lab, tmp_path: Path) -> None:
+    app = App(tmp_path, following(lab))
+    looked = app.call("validate", "-f", str(app.manifest))
+    assert looked.returncode == 0, looked.stderr
+    assert f'source: starts for the first time, now; creates CREATE PUBLICATION "{lab.name}"' in looked.stdout
+    assert f"the stage creates topic {lab.topic} first" in looked.stdout
+    app.run_until_idle()
+    lab.sql("INSERT INTO orders (id, name) VALUES (1, 'one')")
+    app.run_until_idle()
+    assert [each[:2] for each in rows(lab, DATABASE, lab.name)] == [("1", "one")]
+    lab.sql(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    looked = app.call("validate", "-f", str(app.manifest), "-o", "json")
+    assert looked.returncode == 3, looked.stderr
+    [problem] = json.loads(looked.stdout)["problems"]
+    assert (problem["path"], problem["reason"]) == ("spec.source.postgresql", "SlotLost")
+    done = app.call("run", "-f", str(app.manifest), "--status-file", str(app.status_file), "--master", "local[2]")
+    assert done.returncode == 3, done.stderr
+    assert "SlotLost" in done.stderr
+    status = app.status()
+    assert status["source"]["error"]["reason"] == "SlotLost"
+    assert next(each for each in status["conditions"] if each["type"] == "Ready")["status"] == "False"
