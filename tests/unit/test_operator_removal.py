@@ -39,7 +39,7 @@ class Kafka:
                 raise self.errors.pop()
             self.carried_out.append(announced)
 
-        return SimpleNamespace(doomed=lambda: "orders-out", carry_out=carry_out)
+        return SimpleNamespace(doomed=lambda: ("orders-out",), carry_out=carry_out)
 
 
 @pytest.fixture

@@ -127,7 +127,13 @@ def life(world: World, monkeypatch: pytest.MonkeyPatch) -> runner.SinkRunner:
     identity = SimpleNamespace(sink="out")
     source = SimpleNamespace(properties={})
     settings = SimpleNamespace(id=identity, owner=None, exactly_once=True, source=source)
-    starter: Any = SimpleNamespace(settings=settings, start=start, durability=lambda: None, remembered=Remembered())
+    starter: Any = SimpleNamespace(
+        settings=settings,
+        start=start,
+        durability=lambda: None,
+        duplicate_window_ms=lambda: None,
+        remembered=Remembered(),
+    )
 
     def note() -> None:
         if world.proved[-1:] != [sink.report.proved]:
