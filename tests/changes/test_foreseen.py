@@ -113,7 +113,7 @@ def test_a_slot_that_is_somebody_elses_or_missing(lab: Lab) -> None:
     assert looked(lab, "public.orders", slot=slot).errors == []
     [error] = looked(lab, "public.orders").errors
     assert "already" in error.message
-    lab.sql(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    lab.drop_slot()
 
 
 @pytest.fixture

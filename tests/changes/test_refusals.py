@@ -47,12 +47,8 @@ def check_nothing_came(lab: Lab, error: SinkPipelineError, reason: Reason) -> No
     assert len(lab.found()) == 5
 
 
-def drop_slot(lab: Lab) -> None:
-    lab.sql(f"SELECT pg_drop_replication_slot('{lab.slot}')")
-
-
 def test_a_slot_that_is_gone_is_not_made_anew(delivered: Lab) -> None:
-    drop_slot(delivered)
+    delivered.drop_slot()
     insert(delivered, 10)
     error = delivered.refusal()
     check_nothing_came(delivered, error, Reason.SLOT_LOST)
@@ -61,7 +57,7 @@ def test_a_slot_that_is_gone_is_not_made_anew(delivered: Lab) -> None:
 
 @pytest.mark.thorough("another way to the same gap")
 def test_a_slot_that_was_made_anew_has_a_gap(delivered: Lab) -> None:
-    drop_slot(delivered)
+    delivered.drop_slot()
     insert(delivered, 10)
     delivered.sql(f"SELECT pg_create_logical_replication_slot('{delivered.slot}', 'pgoutput')")
     check_nothing_came(delivered, delivered.refusal(), Reason.SOURCE_DATA_LOST)
@@ -69,7 +65,7 @@ def test_a_slot_that_was_made_anew_has_a_gap(delivered: Lab) -> None:
 
 def test_a_slot_that_was_advanced_has_a_gap(delivered: Lab) -> None:
     insert(delivered, 10)
-    delivered.sql(f"SELECT pg_replication_slot_advance('{delivered.slot}', pg_current_wal_flush_lsn())")
+    delivered.sql(f"SELECT pg_replication_slot_advance('{delivered.released()}', pg_current_wal_flush_lsn())")
     error = delivered.refusal()
     check_nothing_came(delivered, error, Reason.SOURCE_DATA_LOST)
     assert "was confirmed up to" in error.message
@@ -116,7 +112,7 @@ def test_a_first_start_takes_nothing_that_is_somebody_elses(lab: Lab) -> None:
     error = lab.refusal()
     assert error.reason is Reason.SOURCE_UNSUITABLE
     assert f"SELECT pg_drop_replication_slot('{lab.slot}')" in error.remedy
-    lab.sql(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    lab.drop_slot()
     produce(lab.servers, lab.topic, [(b"k", b"v")])
     assert lab.refusal().reason is Reason.DATA_TOPIC_NOT_EMPTY
     lab.live(refuse_existing_data=False)

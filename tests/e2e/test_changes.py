@@ -222,7 +222,7 @@ def test_a_slot_that_is_gone_ends_the_run(lab: Lab, tmp_path: Path) -> None:
     lab.sql("INSERT INTO orders (id, name) VALUES (1, 'one')")
     app.run_until_idle()
     assert [each[:2] for each in rows(lab, DATABASE, lab.name)] == [("1", "one")]
-    lab.sql(f"SELECT pg_drop_replication_slot('{lab.slot}')")
+    lab.drop_slot()
     looked = app.call("validate", "-f", str(app.manifest), "-o", "json")
     assert looked.returncode == 3, looked.stderr
     [problem] = json.loads(looked.stdout)["problems"]

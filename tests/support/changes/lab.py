@@ -229,6 +229,15 @@ class Lab:
         [(lsn,)] = self.sql("SELECT pg_current_wal_flush_lsn()::text")
         return lsn_of(lsn)
 
+    def released(self) -> str:
+        """The slot, once nobody reads it: a server learns a moment late that a stage has ended."""
+        active = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = current_database() AND active"
+        wait_until(lambda: self.sql(active) == [(0,)], "nobody reads the slot")
+        return self.slot
+
+    def drop_slot(self) -> None:
+        self.sql(f"SELECT pg_drop_replication_slot('{self.released()}')")
+
     def watch(self) -> None:
         """From here on the oracle's slot has everything; the stage's must not be there yet, or be idle."""
         self.sql(f"SELECT pg_create_logical_replication_slot('{self.name}_oracle', 'test_decoding')")
