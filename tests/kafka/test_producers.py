@@ -208,13 +208,13 @@ def test_a_refusal_that_comes_while_more_is_produced_is_one(
     producer.begin()
     deadline = time.monotonic() + 20
 
-    def rows_until_it_fails() -> Iterator[Row]:
-        yield row(LARGE)
+    def produce_until_it_fails() -> None:
+        producer.produce_rows(small_topic, [row(LARGE)])
         while time.monotonic() < deadline:
-            yield row(b"small")
+            producer.produce_rows(small_topic, [row(b"small")])
 
     with pytest.raises(RecordRefused, match="Message size too large") as caught:
-        producer.produce_rows(small_topic, rows_until_it_fails())
+        produce_until_it_fails()
     assert (caught.value.index, caught.value.topic) == (None, small_topic)
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from servers.local_process import HOST, free_ports
 from servers.redis import LocalRedis, program
 from servers.redis_groups import LocalSentinel, run
-from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.redis_streams.look import check_reached
@@ -124,8 +124,11 @@ def test_rows_over_tls_and_with_the_certificate_of_a_client(
     with asks.server:
         delivers(asks.server, resolve, asks.address, certified("client"))
         for refused in (TRUSTED, certified("strange")):
-            told = refusal(lambda tls=refused: check_reached(resolve(asks.address, tls)), Reason.AUTHENTICATION_FAILED)
-            assert "auth.tls.certSecretRef" in told.remedy
+            with pytest.raises(SinkPipelineError) as caught:
+                check_reached(resolve(asks.address, refused))
+            # In TLS 1.3 the server's word may be lost when it ends the connection.
+            assert caught.value.reason in (Reason.AUTHENTICATION_FAILED, Reason.SINK_UNREACHABLE)
+            assert "auth.tls.certSecretRef" in caught.value.remedy
 
 
 @pytest.mark.thorough("what bars the way")

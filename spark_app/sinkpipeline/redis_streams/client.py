@@ -288,7 +288,8 @@ class Client:
     def _as_error(self, what: Meaning, fact: str) -> SinkPipelineError | None:
         match what:
             case Meaning.OUTAGE:
-                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, self._reach)
+                beside = lines.may_ask_for_certificate(fact) if self._connection.tls is not None else ""
+                return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, self._reach + beside)
             case Meaning.FULL:
                 return SinkPipelineError(Reason.SINK_FULL, fact, "make room: the sink goes on by itself")
             case Meaning.UNREPLICATED:

@@ -27,6 +27,8 @@ _BAD_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 _WRONG_NAME = ("Hostname mismatch", "IP address mismatch")
 _ASKED_FOR_CERTIFICATE = ("ALERT_CERTIFICATE_", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
 """What servers say of a certificate of ours, or of none."""
+_ENDED = ("EOF occurred in violation of protocol", "Connection reset by peer", "Broken pipe")
+"""Of TLS 1.3, where a client has finished before a server looks at its certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,12 @@ def certificate_remedy(text: str) -> str | None:
     if any(each in text for each in _ASKED_FOR_CERTIFICATE):
         return "give a certificate that the server trusts: auth.tls.certSecretRef of the sink"
     return None
+
+
+def may_ask_for_certificate(text: str) -> str:
+    """What a remedy says beside, where a connection with TLS just ended: the server's word may be lost."""
+    ended = any(each in text for each in _ENDED)
+    return "; if it asks for certificates, give one that it trusts: auth.tls.certSecretRef of the sink" if ended else ""
 
 
 def _code(error: Exception) -> str:
