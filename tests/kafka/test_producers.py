@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from servers.local_kafka import LocalKafka
 from servers.waiting import crowding
@@ -198,6 +198,18 @@ def test_a_record_that_only_the_broker_refuses_takes_its_transaction_along(
     take(producer.transactional_id)
     assert committed(connection, small_topic) == []
     assert committed(connection, topic) == []
+
+
+def test_a_fence_is_told_where_a_record_tells_only_that_the_client_has_ended(
+    topic: str, take: Callable[..., TransactionalProducer]
+) -> None:
+    """Else a driver that was replaced would take its id back."""
+    producer = take(topics.unique("id"))
+    producer.begin()
+    producer.produce_record(topic, "k", b"v")
+    producer._producer.flush(10)
+    take(producer.transactional_id)
+    assert isinstance(producer._failed(KafkaException(KafkaError(KafkaError._FATAL))), Fenced)
 
 
 def test_a_refusal_that_comes_while_more_is_produced_is_one(

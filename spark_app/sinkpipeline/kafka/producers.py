@@ -239,7 +239,7 @@ class TransactionalProducer:
         del self._producer
 
     def _failed(self, exception: KafkaException) -> Exception:
-        error = error_of(exception)
+        error = self._fatal(error_of(exception))
         if error.code() == KafkaError._FENCED:
             return Fenced(self.transactional_id)
         self._await_cause(error)
@@ -253,6 +253,16 @@ class TransactionalProducer:
         aborted = self._deliveries.failed and error.txn_requires_abort()
         share = self._deliveries.share(len(self._producer))
         return InDoubt(f"{self.transactional_id}: {cause.str()}", aborted=aborted, told=told, share=share)
+
+    def _fatal(self, error: KafkaError) -> KafkaError:
+        """Why a client has ended: to who gives it a record it says only that it has; to who ends a transaction, why."""
+        if error.code() != KafkaError._FATAL:
+            return error
+        try:
+            self._producer.abort_transaction(_ABORT_DEADLINE_S)
+        except KafkaException as exception:
+            return error_of(exception)
+        return error
 
     def _await_cause(self, error: KafkaError) -> None:
         """Of a transaction that failed while rows were produced only that is told; why, a moment later, to who asks."""
