@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -26,7 +27,7 @@ from demo import data
 from demo.audit import Broker
 from demo.stage import DELIVERY_S, REACTION_S, START_S, Stage
 from demo.story import Story
-from demo.streams import nats_demo, redis_demo
+from demo.streams import EXAMPLES, stream_demo
 from demo.table import table_demo
 from deployed.cluster import ROOT, Kubernetes
 from servers.local_kafka import LocalKafka
@@ -218,8 +219,7 @@ def _play(story: Story, directory: Path, sink: str) -> None:
 _SINKS: Mapping[str, Callable[[Story, Broker, Kubernetes, Path], AbstractContextManager[Stage]]] = {
     "kafka": lambda *of: nullcontext(Demo(*of)),
     "postgresql": table_demo,
-    "nats": nats_demo,
-    "redis": redis_demo,
+    **{kind: partial(stream_demo, kind) for kind in EXAMPLES},
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from demo.stage import Stage
 from demo.story import Story
 from deployed.cluster import ROOT, Kubernetes
 from readers import nats, redis
+from servers.local_server import LocalServer
 from servers.nats import LocalNats
 from servers.redis import LocalRedis
 
@@ -26,21 +27,13 @@ _FIELDS: Final = ("id", "carrier", "flight", "origin", "dest", "dep_delay")
 
 
 @contextmanager
-def nats_demo(story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> Iterator[Stage]:
-    story.step("Starting a NATS server")
-    with LocalNats() as server:
+def stream_demo(kind: str, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> Iterator[Stage]:
+    """`kind`: one of EXAMPLES."""
+    name, serve, demo = _SERVERS[kind]
+    story.step(f"Starting a {name} server")
+    with serve() as server:
         story.say(f"it listens on {server.address}")
-        document = _document("nats", server.address)
-        yield _NatsDemo(story, broker, kubernetes, directory, document, server)
-
-
-@contextmanager
-def redis_demo(story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> Iterator[Stage]:
-    story.step("Starting a Valkey server")
-    with LocalRedis() as server:
-        story.say(f"it listens on {server.address}")
-        document = _document("redis", server.address)
-        yield _RedisDemo(story, broker, kubernetes, directory, document, server)
+        yield demo(story, broker, kubernetes, directory, _document(kind, server.address), server)
 
 
 def _document(kind: str, address: str) -> dict[str, Any]:
@@ -98,3 +91,9 @@ class _RedisDemo(_StreamDemo):
     @property
     def _key(self) -> str:
         return str(self._document["spec"]["sinks"][0]["redis"]["stream"]["key"])
+
+
+_SERVERS: Final[Mapping[str, tuple[str, Callable[[], LocalServer], type[_StreamDemo]]]] = {
+    "nats": ("NATS", LocalNats, _NatsDemo),
+    "redis": ("Valkey", LocalRedis, _RedisDemo),
+}

@@ -9,13 +9,38 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from typing_extensions import override
+
 from servers.local_process import HOST, LocalProcess, free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class LocalServer(ABC):
+class Opened(ABC):
+    """What a `with` opens, and closes: also if it does not come up."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def open(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class LocalServer(Opened):
     """One server, at a port of the loopback address; use it in a `with`. What it keeps is there across `kill`."""
 
     def __init__(self, name: str) -> None:
@@ -33,25 +58,17 @@ class LocalServer(ABC):
         """None while it does not run."""
         return None if self._process is None else self._process.pid
 
-    def __enter__(self) -> Self:
-        try:
-            self.prepare()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
+    @override
+    def open(self) -> None:
+        self.prepare()
+        self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         self.kill()
         self._scratch.cleanup()
 
-    def prepare(self) -> None:  # noqa: B027 - most have nothing to do
+    def prepare(self) -> None:
         """Once, before the first start."""
 
     @abstractmethod

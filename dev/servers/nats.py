@@ -7,16 +7,13 @@ import shutil
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 from typing_extensions import override
 
 from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
-from servers.local_server import LocalServer
+from servers.local_server import LocalServer, Opened
 from servers.waiting import wait_for
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 START_DEADLINE_S: Final = 30.0
 
@@ -75,7 +72,7 @@ class LocalNats(LocalServer):
             return False
 
 
-class LocalNatsCluster:
+class LocalNatsCluster(Opened):
     """Three servers with JetStream, which replicate their streams."""
 
     def __init__(self, servers: int = 3) -> None:
@@ -96,20 +93,12 @@ class LocalNatsCluster:
         """Of all of them."""
         return ",".join(each.address for each in self.servers)
 
-    def __enter__(self) -> Self:
-        try:
-            for each in self.servers:
-                each.__enter__()
-        except BaseException:
-            self.close()
-            raise
-        return self
+    @override
+    def open(self) -> None:
+        for each in self.servers:
+            each.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         for each in self.servers:
             each.close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from redis.connection import Connection
 from redis.exceptions import ResponseError
 from typing_extensions import override
 
 from servers.local_process import HOST, free_ports
+from servers.local_server import Opened
 from servers.redis import LocalRedis
 from servers.waiting import wait_for
 
@@ -42,30 +42,15 @@ def follows(address: str) -> bool:
     return found["role"] == "slave" and found["master_link_status"] == "up" and found["master_sync_in_progress"] == "0"
 
 
-class _Group:
+class _Group(Opened):
     """Its servers; use it in a `with`."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
+    @override
     def close(self) -> None:
         self._stack.close()
-
-    def _start(self) -> None:
-        raise NotImplementedError
 
 
 class LocalSentinel(LocalRedis):
@@ -108,7 +93,7 @@ class LocalSentinels(_Group):
         return ",".join(each.address for each in self.sentinels)
 
     @override
-    def _start(self) -> None:
+    def open(self) -> None:
         # What stays would be the replica of nobody else: a failover is not to wait for a time-out.
         settings = {**self._settings, "repl-timeout": "5"}
         first = self._stack.enter_context(LocalRedis(self._kind, settings=settings))
@@ -195,7 +180,7 @@ class LocalCluster(_Group):
         return ",".join(each.address for each in self.servers)
 
     @override
-    def _start(self) -> None:
+    def open(self) -> None:
         buses = free_ports(4)
         for bus in buses:
             settings = {

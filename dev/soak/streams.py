@@ -19,8 +19,8 @@ from soak.feeder import Feeder
 from soak.outcome import Judged, Outcome
 from soak.server_faults import FaultyServer, FedServerFaults
 from soak.storm import storm
-from soak.topics import PARTITIONS, PATIENT, with_letters
-from support.app.command import BY_TASKS, App, manifest
+from soak.topics import PARTITIONS, fed, with_letters
+from support.app.command import BY_TASKS, App
 from support.app.stream_kinds import NATS, REDIS, StreamKind
 from support.worlds.faults import faulty_kafka
 
@@ -75,14 +75,10 @@ def soak(name: str, seconds: float, seed: int, directory: Path, console: Console
         server = stack.enter_context(kind.stream.server())
         place = FaultyServer(server, stack.enter_context(SqlProxy(server.port)))
         feeder = Feeder(faulty.direct, "soak-in", PARTITIONS, seed)
-        document = manifest(
-            faulty.servers,
-            "soak",
-            [feeder.topic],
-            trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
+        document = fed(
+            faulty,
+            feeder,
             spark=BY_TASKS,
-            failurePolicy=PATIENT,
-            decode={"format": "raw", "onNull": "DeadLetter"},
             sinks=[with_letters(kind.stream.sink(place.servers, each, kind.select)) for each in SINKS],
         )
         driver = Driver(App(directory, document))

@@ -21,8 +21,8 @@ from soak.feeder import Feeder
 from soak.outcome import Judged, Outcome
 from soak.sql_faults import FaultySql, TableFaults
 from soak.storm import storm
-from soak.topics import PARTITIONS, PATIENT, with_letters
-from support.app.command import BY_TASKS, App, manifest
+from soak.topics import PARTITIONS, fed, with_letters
+from support.app.command import BY_TASKS, App
 from support.kafka.streams import Verdict
 from support.worlds.faults import faulty_kafka
 
@@ -49,14 +49,10 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
         faulty = stack.enter_context(faulty_kafka())
         sql = stack.enter_context(faulty_sql())
         feeder = Feeder(faulty.direct, "soak-in", PARTITIONS, seed)
-        document = manifest(
-            faulty.servers,
-            "soak",
-            [feeder.topic],
-            trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
+        document = fed(
+            faulty,
+            feeder,
             spark=BY_TASKS,
-            failurePolicy=PATIENT,
-            decode={"format": "raw", "onNull": "DeadLetter"},
             sinks=[
                 with_letters(table(sql, "appended", {"part": PART, "off": "kafka.offset"})),
                 with_letters(

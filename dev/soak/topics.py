@@ -16,7 +16,7 @@ from soak.feeder import Feeder
 from soak.outcome import Judged, Outcome
 from soak.storm import storm
 from support.app.command import App, by_driver, manifest, sink
-from support.worlds.faults import faulty_kafka
+from support.worlds.faults import FaultyKafka, faulty_kafka
 
 PARTITIONS: Final = 3
 # As the feeder's bad values want it.
@@ -32,16 +32,11 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
     with ExitStack() as stack:
         faulty = stack.enter_context(faulty_kafka())
         feeder = Feeder(faulty.direct, "soak-in", PARTITIONS, seed)
-        document = manifest(
-            faulty.servers,
-            "soak",
-            [feeder.topic],
-            # So that a batch is always running.
-            trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
+        document = fed(
+            faulty,
+            feeder,
             # Some batches are the driver's, others those of tasks.
             spark=by_driver(1000),
-            failurePolicy=PATIENT,
-            decode={"format": "raw", "onNull": "DeadLetter"},
             transform={"select": {"partition": BAD_ROWS}},
             sinks=[with_letters(sink("exact")), with_letters(sink("relaxed", guarantee="AtLeastOnce"))],
         )
@@ -58,6 +53,20 @@ def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcom
         ]
     outcome.judge()
     return outcome
+
+
+def fed(faulty: FaultyKafka, feeder: Feeder, **changes: Any) -> dict[str, Any]:
+    """A pipeline that reads what never stops, and whose tombstones are bad rows."""
+    return manifest(
+        faulty.servers,
+        "soak",
+        [feeder.topic],
+        # So that a batch is always running.
+        trigger={"interval": "0s", "maxOffsetsPerTrigger": 3000},
+        failurePolicy=PATIENT,
+        decode={"format": "raw", "onNull": "DeadLetter"},
+        **changes,
+    )
 
 
 def with_letters(document: dict[str, Any]) -> dict[str, Any]:

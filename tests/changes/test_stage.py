@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from sinkpipeline.changes import life as changes_life
-from sinkpipeline.changes.settings import CUTS, Transactions
+from sinkpipeline.changes.settings import CUTS
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
@@ -193,7 +193,7 @@ def test_a_partitioned_table_is_one_table(lab: Lab) -> None:
 @pytest.mark.thorough("transactions that are not cut")
 def test_whole_transactions_are_seen_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.sql("CREATE TABLE orders (id int PRIMARY KEY)")
-    whole = {"transactions": Transactions.WHOLE}
+    whole = {"whole_transactions": True}
     small = CutPolicy(rows=10, bytes=1 << 20, seconds=0.01)
     lab.live(database=whole)
     lab.watch()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from servers.nats import LocalNats
+from servers.nats import LocalNats, old_program
 from sinkpipeline.sinks import delivery, takeover, transactional
 from support.sink.nats_sink import NatsSink
 
@@ -15,6 +15,16 @@ def sink(nats: LocalNats) -> Iterator[NatsSink]:
     found = NatsSink(nats.address)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[LocalNats]:
+    """A server before 2.12, which has no atomic batches."""
+    binary = old_program()
+    if binary is None:
+        pytest.skip("no old NATS server: make nats-old")
+    with LocalNats(binary=binary) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

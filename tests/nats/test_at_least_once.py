@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from servers.nats import LocalNats, old_program
+from servers.nats import LocalNats
 from servers.sql_proxy import Loss, SqlProxy
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason
@@ -23,15 +22,6 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
 WEAK = {"exactly_once": False}
-
-
-@pytest.fixture(scope="module")
-def old() -> Iterator[LocalNats]:
-    binary = old_program()
-    if binary is None:
-        pytest.skip("no old NATS server: make nats-old")
-    with LocalNats(binary=binary) as found:
-        yield found
 
 
 def weak(server: LocalNats, **more: Any) -> NatsSink:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from servers.nats import LocalNats, old_program
+from servers.nats import LocalNats
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.nats.client import Client, Message
@@ -100,15 +99,6 @@ def test_a_limit_that_is_set_under_a_running_driver_is_refused_before_it_takes_p
     sink.update(discard="new")
     sink.driver().drain()
     assert sink.delivered() == sink.once
-
-
-@pytest.fixture(scope="module")
-def old() -> Iterator[LocalNats]:
-    binary = old_program()
-    if binary is None:
-        pytest.skip("no old NATS server: make nats-old")
-    with LocalNats(binary=binary) as found:
-        yield found
 
 
 def test_a_server_without_atomic_batches_is_refused_and_gets_no_stream(old: LocalNats) -> None:

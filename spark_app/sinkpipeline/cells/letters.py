@@ -16,6 +16,7 @@ from sinkpipeline.core.deadletter import DeadLetter, parse
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.progress import corrupt
 from sinkpipeline.core.records import Row
+from sinkpipeline.sinks.letters import SentLetters
 
 
 def key_of(letter: DeadLetter) -> str:
@@ -44,6 +45,15 @@ def counted(cell: Cell) -> int | None:
         return int(parse_json(cell.value.decode())["redrives"])
     except (ValueError, KeyError, TypeError) as error:
         raise corrupt(f"the cell of a dead letter is none of ours: {error}") from error
+
+
+def sent(letters: SentLetters | None, rows: Iterable[Row]) -> list[Row]:
+    """Sends dead letters, of a sink that has them, and gives them back to be counted."""
+    if letters is None:
+        raise ValueError("a sink without dead letters sends some")
+    found = list(rows)
+    letters.send(found)
+    return found
 
 
 def counting(cells: Cells, rows: Iterable[Row]) -> Puts:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from sinkpipeline.cells.letters import counting
+from sinkpipeline.cells.letters import counting, sent
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Moved
 from sinkpipeline.core.deadletter import Verdict
@@ -99,11 +99,7 @@ class CellSender(Generic[M]):
             self._publish()
 
     def send_dead(self, rows: Iterable[Row]) -> None:
-        if self._letters is None:
-            raise ValueError("a sink without dead letters sends some")
-        sent = list(rows)
-        self._letters.send(sent)
-        self._dead.extend(sent)
+        self._dead += sent(self._letters, rows)
 
     def flush(self) -> None:
         self._publish()

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from sinkpipeline.cells.letters import counting
+from sinkpipeline.cells.letters import counting, sent
 from sinkpipeline.cells.records import PartitionCell, decode_cell, encode_cell, meta_in
 from sinkpipeline.cells.store import Cells, Moved, Puts, Version
 from sinkpipeline.core.deadletter import Verdict
@@ -63,11 +63,7 @@ class CellSession:
         self._rows.extend(rows)
 
     def send_dead(self, rows: Iterable[Row]) -> None:
-        if self._letters is None:
-            raise ValueError("a sink without dead letters sends some")
-        sent = list(rows)
-        self._letters.send(sent)
-        self._dead.extend(sent)
+        self._dead += sent(self._letters, rows)
 
     def commit(self, new: PartitionProgress) -> None:
         """Letters first: what counts has a letter, and the store waits for nobody while it holds a cell."""

@@ -21,12 +21,14 @@ from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import DEFAULT_BYTES, UNKNOWN, TopicLimits
+from sinkpipeline.core.ports import PlaceChanged
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, check_not_removed
 from sinkpipeline.core.progress_records import encode_meta, encode_partition, writer_header
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.topics import Topic, check_progress_topic, decide
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.data_topics import describe_data
+from sinkpipeline.kafka.ledger import KafkaLedger
 from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.session import KafkaSession
@@ -86,21 +88,29 @@ class Claim:
         self._settings = settings
         self._sink = sink_settings(settings)
         self._admin = Admin(settings.kafka)
+        self._ledger = KafkaLedger(self._sink, self._admin)
         self._partition = settings.database.partition
         self._is_announced = False
 
     def take(self) -> Claimed:
         """Steps 0 to 3."""
+        try:
+            return self._taken()
+        except PlaceChanged as changed:
+            raise SinkPipelineError(Reason.TOPICS_CHANGED, str(changed), "nothing; the stage starts again") from changed
+
+    def _taken(self) -> Claimed:
         sink = self._sink
-        place = self._place()
+        place = self._ledger.place() or self._ledger.create().topic
+        check_progress_topic(place)
         self.check_ours()
         producer = TransactionalProducer(
             sink.connection, sink.id.partition_id(self._partition), self._producer_properties()
         )
         try:
-            with self._log() as log:
+            with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
                 progress = log.resume(sink.id, producer, check_meta=self._check_meta)
-            self._check_same(place)
+            self._ledger.check_same(place)
             self._check_meta(progress.meta)
             check(progress)
             check_not_removed(progress, [self._partition])
@@ -111,8 +121,7 @@ class Claim:
 
     def check_ours(self) -> None:
         """That no newer driver has the stage, as far as can be seen: before it is disturbed, and after a fence."""
-        with self._log() as log:
-            self._check_meta(log.observe(self._sink.id).meta)
+        self._check_meta(self._ledger.observe().meta)
 
     def check_topics(self, claimed: Claimed) -> None:
         """That what is written goes where it went: a topic that was re-created takes it as if nothing had happened."""
@@ -163,26 +172,6 @@ class Claim:
         producer.commit()
         self._is_announced = True
         claimed.progress = replace(known, meta=meta, partitions=MappingProxyType(states))
-
-    def _place(self) -> Topic:
-        """The progress topic."""
-        place = describe(self._admin, self._sink.progress.name)
-        if place is None:
-            self._admin.create_topic(self._sink.progress)
-            place = describe(self._admin, self._sink.progress.name)
-        if place is None:
-            raise self._changed()
-        check_progress_topic(place)
-        return place
-
-    def _check_same(self, place: Topic) -> None:
-        topic = self._admin.topics([place.name])[place.name]
-        if topic is None or topic.id != place.id:
-            raise self._changed()
-
-    def _changed(self) -> SinkPipelineError:
-        fact = f"progress topic {self._sink.progress.name} was deleted or re-created"
-        return SinkPipelineError(Reason.TOPICS_CHANGED, fact, "nothing; the stage starts again")
 
     def _check_meta(self, meta: Meta | None) -> None:
         settings = self._settings
@@ -243,6 +232,3 @@ class Claim:
         if topic is not None:
             return limits_of(topic).message_bytes
         return int(asked.get("max.message.bytes", DEFAULT_BYTES))
-
-    def _log(self) -> ProgressLog:
-        return ProgressLog(self._sink.connection, self._sink.progress.name, self._sink.group_id)

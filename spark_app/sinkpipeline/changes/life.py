@@ -15,7 +15,7 @@ from dataclasses import replace
 from sinkpipeline.changes.claim import Claimed
 from sinkpipeline.changes.postgresql.reader import Begun, Ended, Event, Heard, Reader
 from sinkpipeline.changes.receipts import Receipts
-from sinkpipeline.changes.settings import StageSettings, Transactions
+from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.changes.start import at
 from sinkpipeline.core.changes.beginning import Identity, at_risk, retained_bytes
 from sinkpipeline.core.changes.course import Course
@@ -53,7 +53,6 @@ class Life:
         state: PartitionProgress,
         say: Receipts,
     ) -> None:
-        database = settings.database
         self._settings = settings
         self._session = claimed.session
         self._limits = claimed.limits
@@ -62,7 +61,7 @@ class Life:
         self._identity = identity
         self._state = state
         self._say = say
-        self._is_whole = database.transactions is Transactions.WHOLE
+        self._is_whole = settings.database.whole_transactions
         self._course = Course(at(state), settings.cuts, whole=self._is_whole)
         self._rows: list[Row] = []
         self._letters: list[Row] = []

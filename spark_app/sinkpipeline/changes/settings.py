@@ -5,7 +5,6 @@ A driver writes it into a file as JSON, and starts `python -m sinkpipeline.chang
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,22 +21,6 @@ from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
 
 CUTS = CutPolicy(rows=10_000, bytes=16 * 1024 * 1024, seconds=0.5)
-
-
-class StartingPosition(str, enum.Enum):
-    """Where a first start begins."""
-
-    NOW = "Now"
-    """With the transactions that commit after the slot was made."""
-
-
-class Transactions(str, enum.Enum):
-    """How transactions of the database become transactions of Kafka."""
-
-    SPLIT = "Split"
-    """A large one becomes several: for a while a reader may see a part of it."""
-    WHOLE = "Whole"
-    """Each is in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +47,16 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
-    """A PostgreSQL database whose changes are read."""
+    """A PostgreSQL database whose changes are read: of transactions that commit after the slot was made."""
 
     connection: DatabaseConnection
     publication: Publication
     slot: Slot
     name: str = "postgresql"
     """Of the source in progress records and in transactional ids."""
-    starting_position: StartingPosition = StartingPosition.NOW
-    transactions: Transactions = Transactions.SPLIT
+    whole_transactions: bool = False
+    """Whether each transaction of the database is in one of Kafka. If not, a reader may see a part of a large one for a
+    while."""
     idle_advance_s: float = 10.0
     """While only other tables change, the slot follows in steps of this."""
     max_retained: int | None = None

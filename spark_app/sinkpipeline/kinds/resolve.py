@@ -12,8 +12,6 @@ from sinkpipeline.changes.settings import (
     Publication,
     Slot,
     StageSettings,
-    StartingPosition,
-    Transactions,
 )
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
@@ -124,8 +122,7 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
                 name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
             ),
             slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
-            starting_position=StartingPosition(of.starting_position.value),
-            transactions=Transactions(of.transactions.value),
+            whole_transactions=of.transactions is manifest.Transactions.WHOLE,
             idle_advance_s=of.limits.idle_advance.seconds,
             max_retained=of.limits.max_retained_bytes,
             require_full=of.replica_identity is manifest.ReplicaIdentity.REQUIRE_FULL,

@@ -148,9 +148,10 @@ class _Asking:
         if unknown:
             return self._unknown(is_certain=not faults)
         what = "; ".join(f"{server}: {told.text}" for server, told in faults)
+        beside = "" if self._access.tls is None else lines.may_ask_for_certificate(what)
         return outage(
             f"no {self.who} answers: {what}",
-            "check that they run and that servers names them as this machine reaches them",
+            f"check that they run and that servers names them as this machine reaches them{beside}",
             silent=all(told.silent for _, told in faults),
         )
 

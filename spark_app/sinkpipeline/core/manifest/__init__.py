@@ -41,7 +41,7 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
-from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity
+from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity, Transactions
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
@@ -156,6 +156,7 @@ __all__ = [
     "TableFormat",
     "TableSource",
     "Tls",
+    "Transactions",
     "Transform",
     "Trigger",
     "WithoutRow",
