@@ -717,8 +717,9 @@ class AddedTopics(_SeveralTopics):
 
     @rule(letter=letters, describes=st.integers(1, 6), create=st.booleans())
     def delete_a_topic_in_a_start(self, letter: str, describes: int, *, create: bool) -> None:
-        """That has something to create, too."""
-        self.world.scheduler.run(seconds=1.0)
+        """That has something to create, too; each topic has rows by then."""
+        self.world.produce(0, [Kind.KEPT] * 4)
+        self.world.scheduler.run(seconds=3.0)
         self.world.list_topics("abc")
         self.start_another()
         starter = self.hold(("runner", "describe"), describes)

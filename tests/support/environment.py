@@ -9,7 +9,7 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
-from packaging.markers import Marker
+from packaging.requirements import Requirement
 
 import prune
 
@@ -19,7 +19,6 @@ _SOURCES: Final = {
     "sinkpipeline-operator": ROOT / "operator" / "sinkpipeline_operator",
 }
 _INSTALLERS: Final = ("pip",)
-_EXTRA: Final = re.compile(r"""extra *== *['"](\w+)""")
 
 
 def make(directory: Path, name: str, extra: str, *unneeded: Path) -> Path:
@@ -38,27 +37,18 @@ def make(directory: Path, name: str, extra: str, *unneeded: Path) -> Path:
 
 def closure(name: str, extra: str = "") -> set[str]:
     """The names of a distribution and of all that it asks for."""
-    found: set[str] = set()
+    found: set[tuple[str, str]] = set()
     waiting = [(_normal(name), extra)]
     while waiting:
         each, asked = waiting.pop()
-        if each in found:
+        if (each, asked) in found:
             continue
-        found.add(each)
+        found.add((each, asked))
         for line in distribution(each).requires or ():
-            requirement, _, marker = line.partition(";")
-            wanted = _EXTRA.search(marker)
-            if (wanted is None and not _applies(marker)) or (wanted is not None and wanted[1] != asked):
-                continue
-            match = re.match(r"[\w.-]+", requirement)
-            assert match is not None
-            waiting.append((_normal(match[0]), ""))
-    return found
-
-
-def _applies(marker: str) -> bool:
-    """Of a marker without an extra: by what is installed, and that is what pip made of it."""
-    return not marker or Marker(marker).evaluate()
+            wanted = Requirement(line)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": asked}):
+                waiting += [(_normal(wanted.name), more) for more in ("", *wanted.extras)]
+    return {each for each, _ in found}
 
 
 def _normal(name: str) -> str:
