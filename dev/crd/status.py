@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sinkpipeline.core.documents import MAX_CONDITIONS, MAX_PARTITIONS, MAX_SINKS, MAX_TABLES, MAX_TOPICS, REASON
+from sinkpipeline.core.documents import (
+    LSN,
+    MAX_CONDITIONS,
+    MAX_PARTITIONS,
+    MAX_SINKS,
+    MAX_TABLES,
+    MAX_TOPICS,
+    REASON,
+    SLOT,
+)
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.lookups import MAX_ORIGIN
 from sinkpipeline.core.manifest.names import MAX_RESOURCE_NAME
@@ -18,6 +27,7 @@ Schema = dict[str, Any]
 PHASES = ("Pending", "Starting", "Running", "Degraded", "Suspended", "Failed", "Deleting")
 
 _MAX_MESSAGE = 32_768
+_MAX_LSN = 17
 
 
 def text(description: str, longest: int = 253, **more: Any) -> Schema:
@@ -103,6 +113,21 @@ _DEAD_LETTERS = mapping(
     dropped=count("Records that could not go there either, and were dropped because the manifest says so."),
 )
 
+_CIRCUIT = mapping(
+    "Present while its circuit is open.",
+    ("openedAt",),
+    openedAt=time("When it opened."),
+    configHash=text("It is open while this is the configuration's hash.", 64),
+)
+
+_ERROR = mapping(
+    "What is wrong, while something is.",
+    ("reason", "message", "remedy"),
+    reason=text("The error, in one CamelCase word; see docs/errors.md.", 1024),
+    message=text("The facts.", _MAX_MESSAGE),
+    remedy=text("What to do about it.", _MAX_MESSAGE),
+)
+
 _SINK = mapping(
     "What is known of one sink.",
     ("name", "state", "guarantee"),
@@ -160,19 +185,30 @@ _SINK = mapping(
         "has run for two hours, and the frontier stands still. Absent otherwise, and while no executor is registered."
     ),
     frontier=named("The next source offset not yet handled, topic by topic.", "topic", MAX_TOPICS, _FRONTIER),
-    circuit=mapping(
-        "Present while the sink's circuit is open.",
-        ("openedAt",),
-        openedAt=time("When it opened."),
-        configHash=text("It is open while this is the configuration's hash.", 64),
+    circuit=_CIRCUIT,
+    error=_ERROR,
+)
+
+_SOURCE = mapping(
+    "What reads the changes of a database; absent where records come from Kafka.",
+    ("state", "slot"),
+    state=one_of("Failed needs a person. While it is Failed the driver ends.", *(each.value for each in SinkState)),
+    slot=text("The replication slot.", 63, pattern=SLOT),
+    position=text(
+        "Everything that the database committed before this LSN is in the change topic.", _MAX_LSN, pattern=LSN
     ),
-    error=mapping(
-        "What is wrong, while something is.",
-        ("reason", "message", "remedy"),
-        reason=text("The error, in one CamelCase word; see docs/errors.md.", 1024),
-        message=text("The facts.", _MAX_MESSAGE),
-        remedy=text("What to do about it.", _MAX_MESSAGE),
-    ),
+    index=count("How many changes are there of the transaction that was committed at that LSN."),
+    changes=count("Changes written into the change topic since the first start."),
+    deadLettered=count("Changes that went to the dead-letter topic, as the change topic doesn't take them."),
+    dropped=count("Changes that could not go there either, and were dropped because the manifest says so."),
+    serverEnd=text("The LSN where the database's log ended at the stage's last look.", _MAX_LSN, pattern=LSN),
+    lagBytes=count("Bytes of the database's log, of all tables, between the position and its end."),
+    retainedBytes=count("Bytes of its log that the database keeps for the slot."),
+    safeBytes=count("Bytes that it may write until it gives the slot up; absent if it has no limit."),
+    timeline=count("The timeline of the database that is read."),
+    atRisk=text("Why the slot may be lost soon, or holds too much; absent otherwise.", _MAX_MESSAGE),
+    circuit=_CIRCUIT,
+    error=_ERROR,
 )
 
 STATUS: Schema = mapping(
@@ -181,8 +217,8 @@ STATUS: Schema = mapping(
     identity=text("What progress belongs to.", 200),
     phase=one_of("A summary of the conditions, for people.", *PHASES),
     conditions=named(
-        "Ready (the summary), SpecValid, TopicsReady, SparkApplicationReady, SinksHealthy, Reconciling, Stalled (a "
-        "person is needed), ExactlyOnce.",
+        "Ready (the summary), SpecValid, TopicsReady, SparkApplicationReady, SourceHealthy (of a database), "
+        "SinksHealthy, Reconciling, Stalled (a person is needed), ExactlyOnce.",
         "type",
         MAX_CONDITIONS,
         CONDITION,
@@ -252,6 +288,7 @@ STATUS: Schema = mapping(
             "format": "int64",
         },
     ),
+    source=_SOURCE,
     sinks=named("What is known of each sink.", "name", MAX_SINKS, _SINK),
 )
 # Before the operator has looked: by Kubernetes' conventions (kstatus) a resource without any status is done.

@@ -43,6 +43,7 @@ GOOD: dict[str, Any] = {
     "executors": {"registered": 1},
     "readerSchema": {"subject": "orders-value", "version": 3, "id": 7, "fingerprint": "0f"},
     "lookups": [{"name": "rate", "table": "key r of ConfigMap c", "rows": 2, "fingerprint": "0f"}],
+    "source": {"state": "Running", "slot": "s", "position": "0/3279E770", "index": 4, "changes": 7, "lagBytes": 64},
     "sinks": [
         {
             "name": "a",
@@ -100,6 +101,15 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     *((("readerSchema",), value) for value in (None, {}, "x", {"fingerprint": "x" * 65})),
     *((("lookups",), value) for value in (None, {}, [{"name": "a"}], GOOD["lookups"] * 513)),
     (("lookups", 0, "rows"), -1),
+    *((("source",), value) for value in (None, {}, [], {"state": "Running"}, {"slot": "s"})),
+    *((("source", "state"), value) for value in ("Draining", None)),
+    *((("source", "slot"), value) for value in ("", "a b", "x" * 64, None)),
+    *((("source", "position"), value) for value in ("0/g", "0/", "123456789/0", 7, None)),
+    *((("source", name), value) for name in ("index", "changes", "lagBytes") for value in (-1, "1", 2**63, None)),
+    *((("source", name), value) for name in ("retainedBytes", "safeBytes", "timeline") for value in (-1, 1.5)),
+    (("source", "atRisk"), 5),
+    *((("source", "error"), value) for value in ("boom", {}, {"reason": "no word", "message": "m", "remedy": "r"})),
+    (("source", "circuit"), {"openedAt": "yesterday"}),
     (("now",), 1),
     (("supervising",), "yes"),
 ]
@@ -148,6 +158,9 @@ def test_a_frontier_without_its_epoch_is_none() -> None:
         '{"reason": "X", "message": "\\ud800", "remedy": "r"}',
         '{"reason": ["X"], "message": "m", "remedy": "r"}',
         '{"reason": "no word", "message": "m", "remedy": "r"}',
+        '{"reason": "X", "message": "m", "remedy": "r", "source": null}',
+        '{"reason": "X", "message": "m", "remedy": "r", "source": {"state": "Failed"}}',
+        '{"reason": "X", "message": "m", "remedy": "r", "source": {"state": "Failed", "slot": "s", "index": -1}}',
         '{"reason": "X", "message": "m", "remedy": "r", "sinks": {}}',
         '{"reason": "X", "message": "m", "remedy": "r", "sinks": [null]}',
         '{"reason": "X", "message": "m", "remedy": "r", "sinks": [{}]}',

@@ -48,7 +48,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     sink = Mock(spec=KafkaSettings, connection=None)
     monkeypatch.setattr(kafka_view, "SinkRemoval", kafka.removal)
     monkeypatch.setattr(KafkaClients, "admin", lambda *_: None)
-    monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext([sink]))
+    monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext(kafka_view.Opened(sinks=[sink])))
     return kafka
 
 

@@ -186,8 +186,8 @@ class Asking:
 
         def work() -> Outcome:
             try:
-                with kafka.opened(question) as sinks:
-                    settings = next(each for each in sinks if each.id.sink == spec.sink)
+                with kafka.opened(question) as opened:
+                    settings = next(each for each in opened.sinks if each.id.sink == spec.sink)
                     status, identity = question.status, question.pipeline.identity
                     memory = memory_of(status, identity, spec.sink) if status.get("sinks") else None
                     reset = AskedReset(settings=settings, memory=memory)

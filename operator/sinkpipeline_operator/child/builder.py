@@ -170,8 +170,8 @@ def driver_template(order: Order, container: str) -> dict[str, Any]:
 
 
 def executor_template(order: Order, container: str) -> dict[str, Any]:
-    """The executors' pod template: they write to Kafka too, so they mount the same Secrets."""
-    ours = _template(order, container, [*_secret_volumes(order), *_scratch_volumes()])
+    """The executors' pod template: they write to Kafka too, so they mount the Secrets of that."""
+    ours = _template(order, container, [*_secret_volumes(order, of_tasks=True), *_scratch_volumes()])
     # They talk to the driver and to Kafka, and to nobody else.
     ours["spec"]["automountServiceAccountToken"] = False
     return cast("dict[str, Any]", merged(_users(order), ours))
@@ -250,13 +250,13 @@ def _log_lines(order: Order) -> dict[str, Any]:
     return {"env": [{"name": FORMAT, "value": "json"}, {"name": PIPELINE, "value": f"{meta.namespace}/{meta.name}"}]}
 
 
-def _secret_volumes(order: Order) -> list[dict[str, Any]]:
+def _secret_volumes(order: Order, *, of_tasks: bool = False) -> list[dict[str, Any]]:
     return [
         {
             "name": f"secret-{number}",
             "secret": {"secretName": name, "items": [{"key": key, "path": key} for key in sorted(keys)]},
         }
-        for number, (name, keys) in enumerate(secret_keys(order.pipeline).items())
+        for number, (name, keys) in enumerate(secret_keys(order.pipeline, of_tasks=of_tasks).items())
     ]
 
 

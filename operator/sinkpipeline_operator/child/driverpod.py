@@ -65,6 +65,8 @@ class LastWords:
     message: str
     remedy: str
     sinks: tuple[Mapping[str, Any], ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Of the stage that reads a database; empty where there is none."""
 
     @classmethod
     def parse(cls, text: str) -> LastWords | None:
@@ -78,6 +80,7 @@ class LastWords:
             message=words["message"],
             remedy=words["remedy"],
             sinks=tuple(MappingProxyType(each) for each in words.get("sinks", [])),
+            source=MappingProxyType(words.get("source", {})),
         )
 
 
@@ -145,6 +148,7 @@ class Death:
     message: str
     remedy: str = ""
     sinks: tuple[Mapping[str, Any], ...] = field(default=())
+    source: Mapping[str, Any] = field(default_factory=dict)
     is_of_submission: bool = False
     """Whether there was no driver yet."""
 
@@ -205,6 +209,7 @@ def _told(child: Child, pod: DriverPod) -> Death:
             message=words.message,
             remedy=words.remedy,
             sinks=words.sinks,
+            source=words.source,
         )
     return _of_code(child, pod.exit_code, pod.termination_reason, pod.name)
 

@@ -28,6 +28,8 @@ _OPTIONS = (
     ("; if it has delivered before, give its last --status-file", ""),
     ("give --secrets-dir DIR, where", "create the Secret: it is mounted at DIR, where"),
     ("redrive without --to source", "redrive without `to: Source`"),
+    # The identity of a resource never changes.
+    ("go on under another spec.identity", "apply it as a new resource, under another metadata.name and spec.identity"),
 )
 
 
@@ -122,11 +124,14 @@ def error_in_cluster(error: Mapping[str, Any], pipeline: Ref, sink: str | None) 
 
 def told_in_cluster(document: Mapping[str, Any], pipeline: Ref) -> dict[str, Any]:
     """Of a driver's status document."""
-    return {**document, "sinks": [sink_in_cluster(each, pipeline) for each in document.get("sinks", ())]}
+    told = {**document, "sinks": [sink_in_cluster(each, pipeline) for each in document.get("sinks", ())]}
+    source = document.get("source")
+    return told if source is None else {**told, "source": sink_in_cluster(source, pipeline)}
 
 
 def sink_in_cluster(sink: Mapping[str, Any], pipeline: Ref) -> dict[str, Any]:
+    """Of a sink's entry, or of the source, which has no name."""
     error = sink.get("error")
     if not isinstance(error, Mapping):
         return dict(sink)
-    return {**sink, "error": error_in_cluster(error, pipeline, str(sink.get("name")))}
+    return {**sink, "error": error_in_cluster(error, pipeline, sink.get("name"))}

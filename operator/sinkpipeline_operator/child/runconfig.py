@@ -17,7 +17,7 @@ from typing import Any
 from sinkpipeline.core.manifest import (
     KafkaConnection,
     NatsSink,
-    PostgresqlSink,
+    PostgresqlAuth,
     RedisSink,
     RegistrySubject,
     SinkPipeline,
@@ -96,15 +96,23 @@ def secret_digest(data: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(sorted(data.items()))).encode()).hexdigest()
 
 
-def secret_keys(pipeline: SinkPipeline) -> dict[str, frozenset[str]]:
-    """The keys of each Secret that the manifest refers to, by the Secret's name."""
+def secret_keys(pipeline: SinkPipeline, *, of_tasks: bool = False) -> dict[str, frozenset[str]]:
+    """The keys of each Secret that the manifest refers to, by the Secret's name.
+
+    Args:
+        pipeline: the resource.
+        of_tasks: only those that executors need: the database that a stage reads is none of their business.
+    """
     keys: dict[str, set[str]] = {}
     connections = (pipeline.spec.reads.connection, *map(pipeline.connection, pipeline.spec.sinks))
     of_registries = map(_of_registry, _registries(pipeline))
-    of_tables = (_of_table(sink.postgresql) for sink in pipeline.spec.sinks)
+    source = pipeline.spec.source.postgresql
+    databases = [] if source is None or of_tasks else [source.auth]
+    databases += [sink.postgresql.auth for sink in pipeline.spec.sinks if sink.postgresql is not None]
+    of_databases = map(_of_database, databases)
     of_streams = (_of_stream(sink.nats) for sink in pipeline.spec.sinks)
     of_redis = (_of_redis(sink.redis) for sink in pipeline.spec.sinks)
-    for name, key in chain(*map(_references, connections), *of_registries, *of_tables, *of_streams, *of_redis):
+    for name, key in chain(*map(_references, connections), *of_registries, *of_databases, *of_streams, *of_redis):
         keys.setdefault(name, set()).add(key)
     return {name: frozenset(found) for name, found in sorted(keys.items())}
 
@@ -147,11 +155,10 @@ def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:
         yield tls.cert_secret_ref.name, tls.cert_secret_ref.key_key
 
 
-def _of_table(sink: PostgresqlSink | None) -> Iterator[tuple[str, str]]:
-    if sink is not None:
-        yield from _of_tls(sink.auth.tls)
-        if sink.auth.password_secret_ref is not None:
-            yield sink.auth.password_secret_ref.name, sink.auth.password_secret_ref.key
+def _of_database(auth: PostgresqlAuth) -> Iterator[tuple[str, str]]:
+    yield from _of_tls(auth.tls)
+    if auth.password_secret_ref is not None:
+        yield auth.password_secret_ref.name, auth.password_secret_ref.key
 
 
 def _of_stream(sink: NatsSink | None) -> Iterator[tuple[str, str]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from typing_extensions import Self
 
+from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.memory import memory_of
@@ -24,8 +25,8 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kinds import opened
-from sinkpipeline.kinds.looking import cluster_of, inspect
-from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks
+from sinkpipeline.kinds.looking import cluster_of, inspect, place_of_stage
+from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks, resolve_stage
 from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
 from sinkpipeline_operator.child import remedies
 from sinkpipeline_operator.child.waits import Wait
@@ -71,6 +72,15 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What a pipeline's manifest says, with the files of its Secrets."""
+
+    sinks: Sequence[SinkSettings]
+    stage: StageSettings | None = None
+    """What reads a database; None where records come from Kafka."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """What was found; of brokers that do not answer only that."""
 
@@ -79,6 +89,8 @@ class Found:
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Fields of `status.sinks`, by name."""
     topics: Condition
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `status.source`."""
     other_owner: bool = False
     """Whether the progress of a sink belongs to another pipeline."""
 
@@ -215,10 +227,10 @@ class KafkaView:
             self._asked.discard(question.ref)
         self._tell(question.ref)
 
-    def _removal(self, settings: Iterable[SinkSettings], announced: frozenset[str] | None) -> Removal:
+    def _removal(self, settings: Opened, announced: frozenset[str] | None) -> Removal:
         with ExitStack() as stack:
             sinks = []
-            for sink in settings:
+            for sink in settings.sinks:
                 ports = stack.enter_context(opened(sink, self._clients.admin(cluster_of(sink))))
                 sinks.append(SinkRemoval(ports=ports, announced=announced))
             if announced is None:
@@ -227,8 +239,8 @@ class KafkaView:
             return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
 
     @contextmanager
-    def opened(self, question: Question) -> Iterator[list[SinkSettings]]:
-        """The settings of all sinks, with the pipeline as the owner of their progress; their files are there meanwhile.
+    def opened(self, question: Question) -> Iterator[Opened]:
+        """All settings, with the pipeline as the owner of the progress; their files are there meanwhile.
 
         Raises:
             SinkPipelineError: as `resolve_sinks`; NotServed, where it would take our own credentials.
@@ -242,7 +254,10 @@ class KafkaView:
             )
         owner = Owner(cluster=question.cluster, name=str(question.ref))
         with self._files.written(question.ref, question.secrets) as directory:
-            yield [replace(each, owner=owner) for each in resolve_sinks(question.pipeline, directory)]
+            yield Opened(
+                sinks=[replace(each, owner=owner) for each in resolve_sinks(question.pipeline, directory)],
+                stage=resolve_stage(question.pipeline, directory, owner),
+            )
 
     def _look(self, question: Question) -> None:
         try:
@@ -260,11 +275,16 @@ class KafkaView:
     def _find(self, question: Question) -> Found:
         pipeline = question.pipeline
         try:
-            with self.opened(question) as sinks:
-                reports = [self._report(sink, _memory(question, sink.id.sink)) for sink in sinks]
+            with self.opened(question) as settings:
+                reports = [self._report(sink, _memory(question, sink.id.sink)) for sink in settings.sinks]
+                # The database itself is not asked: whoever looks at its slot needs a connection for each look.
+                source = None if settings.stage is None else place_of_stage(settings.stage, self._clients.admin)
         except SinkPipelineError as error:
             unknown = Condition("Unknown", error.reason.value, error.message)
             return Found(config_hash=question.config_hash, at=time.monotonic(), topics=unknown)
+        if source == {}:
+            # Its first start creates what the sinks read: that it is missing is no fault yet.
+            reports = [_before_its_source(each) for each in reports]
         document = render(reports, identity=pipeline.identity, generation=None, previous=None, now_ms=0)
         topics = condition_of(document, "TopicsReady")
         unreachable = next((each.error for each in reports if each.error is not None and each.error.reason.retry), None)
@@ -279,6 +299,7 @@ class KafkaView:
                 if sink.get("frontier")
             },
             topics=Condition(topics["status"], topics["reason"], _with_remedies(topics, reports, question.ref)),
+            source=source or {},
             other_owner=any(each.error and each.error.reason is Reason.IDENTITY_IN_USE for each in reports),
         )
 
@@ -289,6 +310,11 @@ class KafkaView:
         except SinkPipelineError as error:
             return SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED, error=error)
         return inspect(sink, memory, self._clients.admin)
+
+
+def _before_its_source(report: SinkReport) -> SinkReport:
+    is_missing = report.error is not None and report.error.reason is Reason.SOURCE_TOPIC_MISSING
+    return replace(report, error=None) if is_missing and report.progress is None else report
 
 
 def _with_remedies(topics: Mapping[str, Any], reports: Iterable[SinkReport], ref: Ref) -> str:

@@ -262,7 +262,9 @@ def _in_cluster(pod: DriverPod, ref: Ref, names: list[str]) -> DriverPod:
     failed = [str(each.get("name")) for each in words.sinks if (each.get("error") or {}).get("reason") == words.reason]
     sink = next(iter([*failed, *names]), None)
     sinks = tuple(remedies.sink_in_cluster(each, ref) for each in words.sinks)
-    return replace(pod, last_words=replace(words, remedy=remedies.in_cluster(words.remedy, ref, sink), sinks=sinks))
+    source = remedies.sink_in_cluster(words.source, ref)
+    remedy = remedies.in_cluster(words.remedy, ref, sink)
+    return replace(pod, last_words=replace(words, remedy=remedy, sinks=sinks, source=source))
 
 
 def parsed(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Problem, ...]]:
@@ -272,10 +274,6 @@ def parsed(resource: Mapping[str, Any]) -> tuple[SinkPipeline | None, tuple[Prob
         pipeline = parse_manifest({**resource, "metadata": meta, "status": None})
     except ManifestError as error:
         return None, tuple(error.problems)
-    if pipeline.spec.source.postgresql is not None:
-        right = "run the pipeline with `sinkpipeline run`; or read the change topic by spec.source.kafka"
-        wrong = "is not served by the operator yet"
-        return None, (Problem("spec.source.postgresql", wrong, right, Reason.NOT_SERVED),)
     return pipeline, ()
 
 

@@ -23,6 +23,15 @@ _EVENTS = 8
 """The last ones."""
 _PARTITIONS = 6
 """Of a topic, on the page; `progress` has all."""
+_OF_A_SOURCE = (
+    ("lag", "lagBytes", " bytes"),
+    ("log kept", "retainedBytes", " bytes"),
+    ("log left", "safeBytes", " bytes"),
+    ("changes", "changes", ""),
+    ("dead", "deadLettered", ""),
+    ("dropped", "dropped", ""),
+)
+"""What the page calls it, its field, and its unit."""
 _NOT_SEEN = "the operator has not seen it yet: it is away, or does not serve this namespace"
 
 
@@ -50,6 +59,7 @@ def page(scene: Scene) -> str:
     """All that a person wants to know of one pipeline."""
     parts = [
         _head(scene),
+        [*_source(scene)],
         *([*_sink(scene, sink)] for sink in scene.status.get("sinks") or ()),
         _driver(scene),
         _conditions(scene),
@@ -153,8 +163,9 @@ def _head(scene: Scene) -> list[str]:
 
 
 def _news(scene: Scene, message: str) -> list[str]:
-    """What the sinks below don't tell anyway."""
-    errors = [sink["error"]["message"] for sink in scene.status.get("sinks") or () if sink.get("error")]
+    """What the source and the sinks below don't tell anyway."""
+    told = [scene.status.get("source") or {}, *(scene.status.get("sinks") or ())]
+    errors = [each["error"]["message"] for each in told if each.get("error")]
     return [] if not message or any(error in message for error in errors) else [_typed(scene, message)]
 
 
@@ -174,6 +185,26 @@ def _typed(scene: Scene, remedy: str) -> str:
 
 def _phase(status: Document) -> str:
     return str(status.get("phase") or "Unknown")
+
+
+def _source(scene: Scene) -> Iterator[str]:
+    """Of a database: where its stage is."""
+    source = scene.status.get("source")
+    if not source:
+        return
+    yield f"source: {source['state']}, slot {source['slot']}"
+    error = source.get("error")
+    if error:
+        yield from indented([f"{error['reason']}: {error['message']}", f"remedy: {_typed(scene, error['remedy'])}"])
+    if source.get("circuit"):
+        yield f"  its circuit is open for {age(source['circuit']['openedAt'], scene.now_ms)}"
+    if source.get("atRisk"):
+        yield from indented([f"at risk: {source['atRisk']}"])
+    if "position" in source:
+        yield f"  position   {source['position']} index {source.get('index', 0)}"
+    for title, key, unit in _OF_A_SOURCE:
+        if source.get(key) is not None:
+            yield f"  {title:<10} {number(source[key])}{unit}"
 
 
 def _sink(scene: Scene, sink: Document) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sinkpipeline.core.changes.told import SOURCE_HEALTHY
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
 from sinkpipeline.core.texts import shortened
 from sinkpipeline.sinks.removal import KeptTopic
@@ -96,7 +97,7 @@ def _events_of(
     old, new = _conditions(before), _conditions(after)
     yield from _of_readiness(old, new)
     yield from _of_wait(old, wait)
-    for kind in ("SpecValid", "TopicsReady", "Stalled", "ExactlyOnce"):
+    for kind in _ALARMS:
         yield from _of_condition(kind, old.get(kind), new.get(kind))
     yield from _of_sinks(before, after)
     for first in firsts(before, after):
@@ -174,7 +175,13 @@ def _of_readiness(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ev
         yield Event(_WARNING, "NotReady", f"{after.get('reason')}: {after.get('message')}")
 
 
-_ALARMS = {"SpecValid": "False", "TopicsReady": "False", "Stalled": "True", "ExactlyOnce": "Unknown"}
+_ALARMS = {
+    "SpecValid": "False",
+    "TopicsReady": "False",
+    "Stalled": "True",
+    SOURCE_HEALTHY: "False",
+    "ExactlyOnce": "Unknown",
+}
 
 
 def _of_condition(kind: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[Event]:

@@ -59,6 +59,12 @@ class Known:
     """By sink, what Kafka says of it while no driver tells."""
     topics: Condition | None = None
     """What the operator itself found of the topics; None leaves it to the driver, or to the earlier status."""
+    slot: str | None = None
+    """The replication slot by which a stage reads a database; None where records come from Kafka."""
+    source_words: Mapping[str, Any] = field(default_factory=dict)
+    """What the driver that died said of its stage."""
+    source_observed: Mapping[str, Any] = field(default_factory=dict)
+    """What Kafka says of the stage while no driver tells."""
     deleting: bool = False
     doomed: tuple[str, ...] = ()
     """Data topics that are deleted with the resource."""
@@ -117,6 +123,8 @@ def without_words(known: Known, why: str) -> Known:
         last_words={},
         observed={},
         topics=None,
+        source_words={},
+        source_observed={},
     )
 
 

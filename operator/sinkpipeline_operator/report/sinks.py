@@ -56,7 +56,7 @@ def _told(known: Known, name: str) -> dict[str, Any]:
         **(known.observed.get(name) or {}),
         "guarantee": known.sinks[name],
     }
-    if not _is_silent(known):
+    if not is_silent(known):
         for each in _OF_THIS_RUN:
             sink.pop(each, None)
     if known.decision.anew:
@@ -64,7 +64,7 @@ def _told(known: Known, name: str) -> dict[str, Any]:
     if "frontier" in (seen := known.observed.get(name) or {}) and "mayBeDuplicated" not in seen:
         # A reset has ended it.
         sink.pop("mayBeDuplicated", None)
-    sink["state"] = _state(known, sink).value
+    sink["state"] = state_of(known, sink).value
     if sink["state"] in (SinkState.STARTING.value, SinkState.SUSPENDED.value):
         sink.pop("error", None)
     return sink
@@ -81,13 +81,13 @@ def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
     return sink
 
 
-def _is_silent(known: Known) -> bool:
+def is_silent(known: Known) -> bool:
     """Whether the driver of which the earlier status tells runs still, as far as anybody knows."""
     return known.decision.standing is Standing.RUNNING and bool(known.unresponsive)
 
 
-def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
-    """The state of a sink of which no driver tells anything."""
+def state_of(known: Known, sink: Mapping[str, Any]) -> SinkState:
+    """The state of a sink, or of a stage, of which no driver tells anything."""
     standing, restarts = known.decision.standing, known.decision.restarts
     if known.suspended or known.deleting or known.held:
         # A driver that still stops may still deliver, and write its progress.
@@ -95,7 +95,7 @@ def _state(known: Known, sink: Mapping[str, Any]) -> SinkState:
         return SinkState.SUSPENDED if standing is Standing.STOPPED else SinkState(earlier)
     if known.decision.anew:
         return SinkState.STARTING
-    if _is_silent(known):
+    if is_silent(known):
         # It may do what it did; that nobody knows is what the conditions say.
         return SinkState(sink.get("state", SinkState.STARTING.value))
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or sink.get("state") == SinkState.FAILED.value:

@@ -5,8 +5,10 @@ The sinks' part is in `sinks.py`. `phase` is computed from the conditions and ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from sinkpipeline.core.changes.told import SOURCE_HEALTHY, source_healthy
 from sinkpipeline.core.status import (
     Condition,
     SinkState,
@@ -22,6 +24,7 @@ from sinkpipeline.core.status import (
 from sinkpipeline_operator.decide.decision import ACTION_RUNNING, NAME_TAKEN, RESTART_WAITS, Standing
 from sinkpipeline_operator.report.known import Known, cut
 from sinkpipeline_operator.report.sinks import sink_status, totals
+from sinkpipeline_operator.report.source import bars, source_condition, source_status
 
 UNRESPONSIVE = "DriverUnresponsive"
 """The reason of `SparkApplicationReady` where a driver runs and can't be heard."""
@@ -45,11 +48,12 @@ _WORDS = {
 def report(known: Known) -> dict[str, Any]:
     """The whole status."""
     sinks = [sink_status(known, name) for name in known.sinks]
-    found = _conditions(known, sinks)
+    source = source_status(known)
+    found = _conditions(known, sinks, source)
     return {
         "observedGeneration": known.generation,
         **({} if known.identity is None else {"identity": known.identity}),
-        "phase": _phase(known, sinks),
+        "phase": _phase(known, sinks, source),
         "conditions": conditions(found, known.generation, known.previous, known.now_ms),
         "totals": totals(sinks),
         **({"sparkApplication": dict(known.child)} if known.child else {}),
@@ -57,19 +61,22 @@ def report(known: Known) -> dict[str, Any]:
         **({} if known.reader_schema is None else {"readerSchema": dict(known.reader_schema)}),
         **({"lookups": [dict(each) for each in known.lookups]} if known.lookups else {}),
         "restarts": known.decision.restarts.to_dict(),
+        **({} if source is None else {"source": source}),
         "sinks": sinks,
     }
 
 
-def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Condition]:
+def _conditions(known: Known, sinks: list[dict[str, Any]], source: Mapping[str, Any] | None) -> dict[str, Condition]:
     spec = _spec_valid(known)
     driver = _spark_application(known, spec)
     required = [sink for sink in sinks if is_required(sink)]
-    stalled = _stalled(known, spec, required)
+    stalled = _stalled(known, spec, required, source or {})
+    healthy = {} if source is None else {SOURCE_HEALTHY: source_condition(known, source)}
     found = {
         "SpecValid": spec,
         "TopicsReady": known.topics or _of_driver(known, "TopicsReady"),
         "SparkApplicationReady": driver,
+        **healthy,
         "SinksHealthy": _sinks_healthy(known, sinks),
         "ExactlyOnce": _of_driver(known, "ExactlyOnce"),
         "Reconciling": _reconciling(known, spec, stalled),
@@ -81,9 +88,9 @@ def _conditions(known: Known, sinks: list[dict[str, Any]]) -> dict[str, Conditio
         return found
     optional = beside(sinks)
     # A required sink that has lost a topic has an error of its own; what another one has lost is no matter of Ready.
-    topics = [] if optional else [found["TopicsReady"]]
+    parts = [each for each in healthy.values() if bars(each)] + ([] if optional else [found["TopicsReady"]])
     return {
-        "Ready": _ready(known, required, [spec, driver, *topics, _sinks_healthy(known, required)], optional),
+        "Ready": _ready(known, required, [spec, driver, *parts, _sinks_healthy(known, required)], optional),
         **found,
     }
 
@@ -190,12 +197,15 @@ def _reconciling(known: Known, spec: Condition, stalled: Condition) -> Condition
     return Condition("False", "Settled", "")
 
 
-def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Condition:
+def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]], source: Mapping[str, Any]) -> Condition:
     decision = known.decision
     if decision.why == NAME_TAKEN:
         return Condition("True", decision.why, _WORDS[NAME_TAKEN])
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
         return Condition("True", decision.why, cut(_words(known, spec)))
+    of_source = _source_failed(source)
+    if of_source is not None:
+        return of_source
     failed = [sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")]
     if failed:
         error = failed[0]["error"]
@@ -208,16 +218,29 @@ def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]]) -> Cond
     return Condition("False", "NobodyNeeded", "")
 
 
-def _phase(known: Known, sinks: list[dict[str, Any]]) -> str:
+def _source_failed(source: Mapping[str, Any]) -> Condition | None:
+    if source.get("state") != SinkState.FAILED.value or not source.get("error"):
+        return None
+    found = source_healthy(source)
+    return Condition("True", found.reason, cut(found.message))
+
+
+def _phase(known: Known, sinks: list[dict[str, Any]], source: Mapping[str, Any] | None) -> str:
     if known.deleting:
         return "Deleting"
     if known.suspended and known.decision.standing is Standing.STOPPED:
         return "Suspended"
-    return _phase_of_sinks(known, sinks)
+    return _phase_of_parts(known, sinks, None if source is None else str(source["state"]))
 
 
-def _phase_of_sinks(known: Known, sinks: list[dict[str, Any]]) -> str:
+def _phase_of_parts(known: Known, sinks: list[dict[str, Any]], source: str | None) -> str:
+    """`source`: the state of the stage, where there is one."""
     standing, states = known.decision.standing, {sink["state"] for sink in sinks}
+    if source == SinkState.FAILED.value:
+        # Its driver ends by it: sinks that go on would only look healthy.
+        return "Failed"
+    if source == SinkState.RETRYING.value:
+        states.add(source)
     if standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED) or states == {SinkState.FAILED.value}:
         return "Failed"
     broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
@@ -227,7 +250,7 @@ def _phase_of_sinks(known: Known, sinks: list[dict[str, Any]]) -> str:
     if broken or (all_run and (known.unresponsive or short)):
         return "Degraded"
     # One that is being suspended delivers until its driver has stopped.
-    proved = all(sink.get("proved") is not False for sink in required)
+    proved = source != SinkState.STARTING.value and all(sink.get("proved") is not False for sink in required)
     if all_run and proved and (standing is Standing.RUNNING or known.suspended):
         return "Running"
     return "Starting" if known.child else "Pending"

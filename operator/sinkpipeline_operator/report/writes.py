@@ -124,6 +124,7 @@ def _total(status: Mapping[str, Any], name: str) -> int:
 
 def essence(status: Mapping[str, Any]) -> dict[str, Any]:
     """What changes only when something has happened."""
+    source = status.get("source") or {}
     return {
         **{key: status.get(key) for key in ("observedGeneration", "identity", "phase", "sparkApplication", "restarts")},
         "sinksReady": (status.get("totals") or {}).get("sinksReady"),
@@ -135,6 +136,10 @@ def essence(status: Mapping[str, Any]) -> dict[str, Any]:
             {**{key: sink.get(key) for key in _SINK}, "error": (sink.get("error") or {}).get("reason")}
             for sink in status.get("sinks") or ()
         ],
+        "source": {
+            **{key: source.get(key) for key in ("state", "slot", "circuit", "timeline")},
+            "error": (source.get("error") or {}).get("reason"),
+        },
     }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.core import starting
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import DEFAULT_BYTES, UNKNOWN, TopicLimits
@@ -32,7 +32,6 @@ from sinkpipeline.kafka.ledger import KafkaLedger
 from sinkpipeline.kafka.producers import CLIENT_BATCH_BYTES, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.session import KafkaSession
-from sinkpipeline.kafka.settings import SinkSettings, SourceSettings
 from sinkpipeline.kafka.target import prepared_letters
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.failpoints import failpoint
@@ -43,22 +42,6 @@ _PROPERTIES: Mapping[str, str] = MappingProxyType({"compression.type": "lz4", "l
 """Where the manifest says nothing else: JSON of one table is alike."""
 _LARGEST = "100000000"
 """What a topic doesn't take becomes a dead letter; the client has no say in it."""
-
-
-def sink_settings(settings: StageSettings) -> SinkSettings:
-    """A stage as Kafka's ports know it: its topics, and whose they are. It has no source in Kafka."""
-    return SinkSettings(
-        id=settings.id,
-        owner=settings.owner,
-        source=SourceSettings(connection=settings.kafka),
-        connection=settings.kafka,
-        data=replace(settings.topic, called="change topic"),
-        progress=settings.progress,
-        dead_letter=settings.dead_letter,
-        refuse_existing_data=settings.refuse_existing_data,
-        properties=settings.properties,
-        adopt=settings.adopt,
-    )
 
 
 @dataclass

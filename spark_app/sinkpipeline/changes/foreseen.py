@@ -7,10 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from sinkpipeline.changes.claim import sink_settings
 from sinkpipeline.changes.postgresql import look, making
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
-from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.core.changes.beginning import (
     Asked,
     Seen,

@@ -6,7 +6,7 @@ A driver writes it into a file as JSON, and starts `python -m sinkpipeline.chang
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,7 +17,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection as KafkaConnection
-from sinkpipeline.kafka.settings import DeadLetterSettings
+from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
 from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
 
 CUTS = CutPolicy(rows=10_000, bytes=16 * 1024 * 1024, seconds=0.5)
@@ -98,6 +98,22 @@ class StageSettings:
     cuts: CutPolicy = CUTS
     adopt: Owner | None = None
     """Another owner whose progress may be taken over."""
+
+
+def sink_settings(settings: StageSettings) -> SinkSettings:
+    """A stage as Kafka's ports know it: its topics, and whose they are. It has no source in Kafka."""
+    return SinkSettings(
+        id=settings.id,
+        owner=settings.owner,
+        source=SourceSettings(connection=settings.kafka),
+        connection=settings.kafka,
+        data=replace(settings.topic, called="change topic"),
+        progress=settings.progress,
+        dead_letter=settings.dead_letter,
+        refuse_existing_data=settings.refuse_existing_data,
+        properties=settings.properties,
+        adopt=settings.adopt,
+    )
 
 
 _ADAPTER = TypeAdapter(StageSettings)

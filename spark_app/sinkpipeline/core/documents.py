@@ -27,6 +27,10 @@ MAX_TABLES = 512
 MAX_REASON = 128
 """Characters of a reason: an event takes no more."""
 REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+LSN = r"^[0-9A-F]{1,8}/[0-9A-F]{1,8}$"
+"""A position in PostgreSQL's log."""
+SLOT = r"^[a-z0-9_]{1,63}$"
+"""The name of a replication slot."""
 
 _MAX_EXECUTORS = 2**31 - 1
 _TIME = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
@@ -66,6 +70,8 @@ TopicId = Annotated[str, Field(min_length=1, max_length=64)]
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 State = Literal["Starting", "Running", "Suspended", "Retrying", "Failed"]
 Guarantee = Literal["ExactlyOnce", "AtLeastOnce"]
+SlotName = Annotated[str, Field(pattern=SLOT)]
+Lsn = Annotated[str, Field(pattern=LSN)]
 Window = Annotated[str, Field(min_length=2, max_length=MAX_WORD)]
 
 DeadLetters = TypedDict(
@@ -166,6 +172,40 @@ def _whole(sink: T) -> T:
     return cast(T, {key: value for key, value in sink.items() if key != "frontier"})
 
 
+class SourcePlace(TypedDict, total=False):
+    """Where a stage stands, as far as it is known."""
+
+    position: Lsn
+    index: Count
+    changes: Count
+    deadLettered: Count
+    dropped: Count
+
+
+class Source(SourcePlace):
+    """What reads the changes of a database."""
+
+    state: State
+    slot: SlotName
+    serverEnd: NotRequired[Lsn]
+    lagBytes: NotRequired[Count]
+    retainedBytes: NotRequired[Count]
+    safeBytes: NotRequired[Count]
+    timeline: NotRequired[Count]
+    atRisk: NotRequired[Text]
+    circuit: NotRequired[Circuit]
+    error: NotRequired[Error]
+
+
+class SourceWords(SourcePlace):
+    """Likewise, in last words."""
+
+    state: State
+    slot: SlotName
+    circuit: NotRequired[Circuit]
+    error: NotRequired[ShortError]
+
+
 class ConditionDocument(TypedDict):
     type: Annotated[str, Field(min_length=1, max_length=316)]
     status: Literal["True", "False", "Unknown"]
@@ -207,6 +247,7 @@ class Answer(TypedDict):
     executors: NotRequired[ExecutorCounts]
     readerSchema: NotRequired[ReaderSchemaDocument]
     lookups: NotRequired[Annotated[list[LookupDocument], Field(max_length=MAX_TABLES)]]
+    source: NotRequired[Source]
     sinks: Annotated[
         list[Annotated[Sink, AfterValidator(_whole)]], Field(max_length=MAX_SINKS), AfterValidator(_each_once("name"))
     ]
@@ -218,6 +259,7 @@ class Words(TypedDict):
     reason: Word
     message: Text
     remedy: Text
+    source: NotRequired[SourceWords]
     sinks: NotRequired[
         Annotated[
             list[Annotated[SinkWords, AfterValidator(_whole)]],

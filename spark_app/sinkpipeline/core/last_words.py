@@ -1,6 +1,7 @@
 """The last words of a driver: JSON that fits into Kubernetes' termination log, whatever there is to say.
 
-    {"reason": "DataTopicLost", "message": ..., "remedy": ..., "sinks": [as in the status, without lag and guarantee]}
+    {"reason": "DataTopicLost", "message": ..., "remedy": ..., "sinks": [as in the status, without lag and guarantee],
+     "source": {as in the status, without what was so at that moment}}     where a stage reads a database
 
 Too long texts are cut; where that is not enough, sinks lose their counts by class, their frontiers, the largest ones
 first, and then more.
@@ -43,6 +44,9 @@ _SINK_KEYS = (
 )
 
 
+_SOURCE_KEYS = ("state", "slot", "circuit", "error", "position", "index", "changes", "deadLettered", "dropped")
+
+
 class _Detail(enum.IntEnum):
     """How much is told of a sink."""
 
@@ -65,7 +69,13 @@ _LADDER = (
 """What is tried one after the other: the detail of sinks, and the length of texts in characters."""
 
 
-def last_words(reason: str, message: str, remedy: str, sinks: Sequence[Mapping[str, Any]]) -> bytes:
+def last_words(
+    reason: str,
+    message: str,
+    remedy: str,
+    sinks: Sequence[Mapping[str, Any]],
+    source: Mapping[str, Any] | None = None,
+) -> bytes:
     """UTF-8 JSON of at most `LIMIT_BYTES`.
 
     Args:
@@ -73,10 +83,13 @@ def last_words(reason: str, message: str, remedy: str, sinks: Sequence[Mapping[s
         message: the facts.
         remedy: what a person can do; empty where nothing is to be done.
         sinks: the entries of `status.sinks` as far as they are known.
+        source: `status.source`; None where records come from Kafka.
     """
-    head: dict[str, str] = {}
+    head: dict[str, Any] = {}
     for detail, length in _LADDER:
         head = {"reason": reason, "message": _cut(message, length), "remedy": _cut(remedy, length)}
+        if source is not None:
+            head["source"] = _brief(source, _SOURCE_KEYS, detail, length)
         told = [_entry(sink, detail, length) for sink in sinks]
         if _fits(head, told):
             return _encode(head, _with_frontiers(head, told, sinks) if detail is _Detail.COUNTS else told)
@@ -84,7 +97,7 @@ def last_words(reason: str, message: str, remedy: str, sinks: Sequence[Mapping[s
 
 
 def _with_frontiers(
-    head: Mapping[str, str], told: list[dict[str, Any]], sinks: Sequence[Mapping[str, Any]]
+    head: Mapping[str, Any], told: list[dict[str, Any]], sinks: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """As many frontiers as fit, the small ones first."""
     known = [number for number, sink in enumerate(sinks) if "frontier" in sink]
@@ -98,13 +111,18 @@ def _with_frontiers(
 
 
 def _entry(sink: Mapping[str, Any], detail: _Detail, length: int) -> dict[str, Any]:
-    entry = {key: sink[key] for key in _SINK_KEYS if key in sink}
+    return _brief(sink, _SINK_KEYS, detail, length)
+
+
+def _brief(told: Mapping[str, Any], keys: Sequence[str], detail: _Detail, length: int) -> dict[str, Any]:
+    """The first four of the keys are told longest."""
+    entry = {key: told[key] for key in keys if key in told}
     if detail < _Detail.CLASSES:
         entry.pop("deadLetters", None)
     if detail < _Detail.FRONTIER:
         entry.pop("frontier", None)
     if detail < _Detail.COUNTS:
-        entry = {key: entry[key] for key in _SINK_KEYS[:4] if key in entry}
+        entry = {key: entry[key] for key in keys[:4] if key in entry}
     if "error" in entry:
         error = entry["error"]
         entry["error"] = {key: text if key == "reason" else _cut(text, length) for key, text in error.items()}
@@ -122,9 +140,9 @@ def _cut(text: str, length: int) -> str:
     return shortened(text.encode(errors="replace").decode(), length)
 
 
-def _fits(head: Mapping[str, str], sinks: Sequence[Mapping[str, Any]]) -> bool:
+def _fits(head: Mapping[str, Any], sinks: Sequence[Mapping[str, Any]]) -> bool:
     return len(_encode(head, sinks)) <= LIMIT_BYTES
 
 
-def _encode(head: Mapping[str, str], sinks: Sequence[Mapping[str, Any]]) -> bytes:
+def _encode(head: Mapping[str, Any], sinks: Sequence[Mapping[str, Any]]) -> bytes:
     return json.dumps({**head, "sinks": list(sinks)}, ensure_ascii=False, separators=(",", ":")).encode()

@@ -81,6 +81,8 @@ def status_body(status: Mapping[str, Any], driver: DriverInfo, now_ms: int, *, s
         return body
     document["conditions"] = [{**each, "message": each["message"][:_TEXT]} for each in status["conditions"]]
     document["sinks"] = sinks = [_with_short_texts(sink) for sink in sinks]
+    if "source" in document:
+        document["source"] = _with_short_texts(document["source"])
     body, truncated = _encode(document), []
     for number in sorted(range(len(sinks)), key=lambda number: -len(_encode(sinks[number].get("frontier")))):
         if len(body) <= LIMIT_BYTES:

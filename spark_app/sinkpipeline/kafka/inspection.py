@@ -47,7 +47,7 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
         admin = admin_of(sink.connection)
         connect(admin, _CONNECT_S)
         data = describe_data(admin, sink.data)
-        place, progress = _progress(sink, admin)
+        place, progress = observed(sink, admin)
         return Seen(data=data, place=place, progress=progress)
 
     return inspected(sink, memory, look, admin_of(sink.source.connection))
@@ -92,7 +92,12 @@ def _inspect(
     return replace(report, drift=decision.drift)
 
 
-def _progress(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]:
+def observed(sink: SinkSettings, admin: Admin) -> tuple[Topic | None, Progress]:
+    """The progress topic, and what can be seen there of a sink; None and nothing where there is none.
+
+    Raises:
+        SinkPipelineError: ProgressTopicInvalid, and as the read.
+    """
     topic = describe(admin, sink.progress.name)
     if topic is None:
         return None, Progress()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sinkpipeline.changes.settings import sink_settings
+from sinkpipeline.core.changes.told import place
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.finding import Finding
+from sinkpipeline.core.starting import check_owner
 from sinkpipeline.core.status import SinkReport
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kafka import inspection
@@ -76,6 +79,19 @@ def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Conne
         return inspection.inspect(sink, memory, admin_of)
     source_admin = admin_of(sink.source.connection)
     return inspection.inspected(sink, memory, lambda: looking_at_cells.seen(sink, source_admin), source_admin)
+
+
+def place_of_stage(stage: StageSettings, admin_of: Callable[[Connection], Admin] = Admin) -> dict[str, Any]:
+    """Where a stage stands while nobody runs it, as `status.source` has it; empty before its first start.
+
+    Raises:
+        SinkPipelineError: IdentityInUse where the progress is somebody else's, and as the reads.
+    """
+    sink = sink_settings(stage)
+    _, progress = inspection.observed(sink, admin_of(sink.connection))
+    check_owner(sink.id, progress.meta, sink.owner)
+    state = progress.partitions.get(stage.database.partition)
+    return {} if state is None else place(state)
 
 
 def cluster_of(sink: SinkSettings) -> Connection:

@@ -57,9 +57,6 @@ _STOP_DEADLINE_S = 300.0
 _NOBODY_S = 5.0
 """A batch that nobody works on is not waited for: with no executor for so long it is ended as it is."""
 
-_CLOSING_A_RUN = "start the pipeline again"
-_CLOSING_A_POD = "change the spec or spec.restartNonce"
-
 
 @dataclass(kw_only=True)
 class Driver:
@@ -82,6 +79,8 @@ class Driver:
     """Beside those of Spark; in a pod they are in its image."""
     config_hash: str | None = None
     """Of the configuration that runs; a run from a file has none, and no circuit stays open for it."""
+    closing: str = "start the pipeline again"
+    """What a person does to close an open circuit."""
     stop: threading.Event = field(default_factory=threading.Event)
 
     _changed: threading.Event = field(default_factory=threading.Event, init=False)
@@ -155,7 +154,7 @@ class Driver:
                     policy=FailurePolicy.of(self.pipeline.spec.failure_policy),
                     on_change=self._wake,
                     circuit=self._open_circuits().get(sink.id.sink),
-                    closing=_CLOSING_A_RUN if self.config_hash is None else _CLOSING_A_POD,
+                    closing=self.closing,
                 )
                 for sink in self.sinks
             ]

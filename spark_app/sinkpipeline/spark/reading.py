@@ -44,7 +44,7 @@ class Reading:
         self._failed_first = False
         """Whether the run ends because the stage has failed, not because it was told to."""
         policy = FailurePolicy.of(driver.pipeline.spec.failure_policy)
-        self.stage = StageRunner(settings, policy, self._look, "start the pipeline again")
+        self.stage = StageRunner(settings, policy, self._look, driver.closing)
 
     def run(self) -> None:
         """Runs until done or stopped.

@@ -34,6 +34,17 @@ SPEC: Object = {
     "source": {"kafka": {"bootstrapServers": "kafka:9092", "topics": ["in"]}},
     "sinks": [{"name": "out", "kafka": {"topic": {"name": "out"}}}],
 }
+OF_A_DATABASE: Object = {
+    "postgresql": {
+        "servers": "pg:5432",
+        "database": "shop",
+        "auth": {"username": "cdc"},
+        "publication": {"name": "shop"},
+        "startingPosition": "Now",
+        "slot": {"name": "sinkpipeline_orders"},
+        "changes": {"bootstrapServers": "kafka:9092", "topic": {"name": "in"}},
+    }
+}
 SINK: Object = {
     "name": "out",
     "state": "Running",
@@ -57,6 +68,23 @@ SINK: Object = {
     "stillSince": "2026-01-01T00:00:00Z",
 }
 CONDITION = {"status": "True", "reason": "So", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+SOURCE: Object = {
+    "state": "Running",
+    "slot": "sinkpipeline_orders",
+    "position": "0/3279E770",
+    "index": 4,
+    "changes": 7,
+    "deadLettered": 1,
+    "dropped": 1,
+    "serverEnd": "0/3279E7B0",
+    "lagBytes": 64,
+    "retainedBytes": 4096,
+    "safeBytes": 8192,
+    "timeline": 1,
+    "atRisk": "it holds much",
+    "circuit": {"openedAt": "2026-01-01T00:00:00Z", "configHash": "h"},
+    "error": {"reason": "SourceUnreachable", "message": "the fact", "remedy": "the remedy"},
+}
 ANSWER: Object = {
     "identity": "shop.orders",
     "run": "r",
@@ -64,9 +92,16 @@ ANSWER: Object = {
     "supervising": True,
     "conditions": [{"type": kind, **CONDITION} for kind in ("TopicsReady", "ExactlyOnce")],
     "executors": {"registered": 1, "wanted": 2, "noneSince": "2026-01-01T00:00:00Z"},
+    "source": SOURCE,
     "sinks": [SINK],
 }
-WORDS: Object = {"reason": "SparkFailed", "message": "the fact", "remedy": "the remedy", "sinks": [SINK]}
+WORDS: Object = {
+    "reason": "SparkFailed",
+    "message": "the fact",
+    "remedy": "the remedy",
+    "source": SOURCE,
+    "sinks": [SINK],
+}
 RUNNING: Object = {
     "applicationState": {"state": "RUNNING", "errorMessage": ""},
     "driverInfo": {"podName": "orders-driver"},
@@ -148,7 +183,12 @@ def retold(draw: st.DrawFn, document: Object) -> Object:
 
 bodies = mutated(ANSWER).map(lambda answer: json.dumps(answer).encode(errors="surrogatepass")) | st.binary(max_size=20)
 
+bodies_of_a_stage = mutated({"source": SOURCE}).map(
+    lambda part: json.dumps({**ANSWER, **part}).encode(errors="surrogatepass")
+)
+
 words = mutated(WORDS).map(json.dumps) | st.text(max_size=20)
+words_of_a_stage = mutated({"source": SOURCE}).map(lambda part: json.dumps({**WORDS, **part}))
 
 
 def made(name: str = "orders", **spec: Any) -> Hostile:
@@ -171,12 +211,14 @@ def good(line: Line) -> bytes:
     now = timestamp(next(_seconds) * 1000)
     sink = {key: value for key, value in SINK.items() if key not in ("error", "circuit", "stillSince")}
     executors = {"registered": 1, "wanted": 2}
+    source = {key: value for key, value in SOURCE.items() if key not in ("error", "circuit", "atRisk")}
     told = {**ANSWER, "now": now, "configHash": line.config_hash, "executors": executors, "sinks": [sink]}
+    told["source"] = source
     return json.dumps(told).encode()
 
 
-def running(name: str = "orders") -> Hostile:
-    hostile = made(name)
+def running(name: str = "orders", **spec: Any) -> Hostile:
+    hostile = made(name, **spec)
     hostile.says = good
     until(hostile, "Running")
     return hostile
@@ -226,7 +268,14 @@ def _of_this_configuration(body: bytes, line: Line) -> bytes:
 
 
 def answers(said: list[bytes]) -> None:
-    hostile = running()
+    _answers(running(), said)
+
+
+def answers_of_a_stage(said: list[bytes]) -> None:
+    _answers(running(source=OF_A_DATABASE), said)
+
+
+def _answers(hostile: Hostile, said: list[bytes]) -> None:
     for body in said:
         hostile.says = partial(_of_this_configuration, body)
         for _ in range(4):
@@ -236,7 +285,14 @@ def answers(said: list[bytes]) -> None:
 
 
 def last_words(said: str, code: int, ended: bool) -> None:
-    hostile = running()
+    _last_words(running(), said, code, ended=ended)
+
+
+def last_words_of_a_stage(said: str, code: int, ended: bool) -> None:
+    _last_words(running(source=OF_A_DATABASE), said, code, ended=ended)
+
+
+def _last_words(hostile: Hostile, said: str, code: int, *, ended: bool) -> None:
     before = hostile.child
     assert before is not None
     status = RUNNING if not ended else {**RUNNING, "applicationState": {"state": "FAILED", "errorMessage": "it failed"}}
@@ -306,7 +362,15 @@ def what_the_api_server_refuses(refused: Any, runs: bool, stops: bool) -> None:
 
 CASES: Mapping[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
     "answers": (answers, (st.lists(bodies, min_size=1, max_size=3),)),
+    "answers_of_a_stage": (
+        answers_of_a_stage,
+        (st.lists(bodies_of_a_stage | bodies, min_size=1, max_size=3),),
+    ),
     "last_words": (last_words, (words, st.integers(0, 255), st.booleans())),
+    "last_words_of_a_stage": (
+        last_words_of_a_stage,
+        (words_of_a_stage | words, st.integers(0, 255), st.booleans()),
+    ),
     "states_of_the_child": (states_of_the_child, (retold(RUNNING), retold(WAITING))),
     "stored_specs": (stored_specs, (mutated({"spec": SPEC}), st.sampled_from(["orders", "a.b", "x" * 80]))),
     "what_the_api_server_refuses": (what_the_api_server_refuses, (refusals, st.booleans(), st.booleans())),

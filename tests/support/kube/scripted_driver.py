@@ -27,6 +27,7 @@ from typing_extensions import override
 from sinkpipeline.cli.pod.metrics import CONTENT_TYPE, Metrics
 from sinkpipeline.cli.pod.termination import TerminationLog
 from sinkpipeline.cli.pod.vitals import Vitals
+from sinkpipeline.core.changes.told import StageReport, with_source
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.held_back import HeldBack, OpenTransaction
 from sinkpipeline.core.naming import SourcePartition
@@ -36,7 +37,19 @@ from sinkpipeline.core.served import DriverInfo, Observation, RunCounts
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.work import Executors, StillClock
-from support.kube.scripts import BROKEN, GARBAGE, HANG, LARGE, LATE, LATE_S, REDIRECT, End, Script, SinkScript
+from support.kube.scripts import (
+    BROKEN,
+    GARBAGE,
+    HANG,
+    LARGE,
+    LATE,
+    LATE_S,
+    REDIRECT,
+    End,
+    Script,
+    SinkScript,
+    SourceScript,
+)
 
 _LOOP_S = 0.05
 _RUN = str(uuid.uuid4())
@@ -99,14 +112,17 @@ class ScriptedDriver:
         now = self._now_ms()
         reports = [self._timed(self._report(sink), now) for sink in self._config["spec"]["sinks"]]
         self._executors = self._look_at_executors(reports, now)
+        previous = self._status
         self._status = render(
             reports,
             identity=self._config["spec"]["identity"],
             generation=None,
-            previous=self._status,
+            previous=previous,
             now_ms=now,
             executors=self._executors,
         )
+        if "postgresql" in self._config["spec"]["source"]:
+            self._status = with_source(self._status, self._stage(self.script.source), previous, now)
         counts = {report.name: RunCounts() for report in reports}
         supervising = self.script.supervising
         self.vitals.observe(Observation(status=self._status, counts=counts, supervising=supervising))
@@ -149,9 +165,26 @@ class ScriptedDriver:
             proved=told.proved,
         )
 
+    def _stage(self, told: SourceScript) -> StageReport:
+        slot = self._config["spec"]["source"]["postgresql"].get("slot", {}).get("name", "sinkpipeline_slot")
+        return StageReport(
+            slot=slot,
+            state=SinkState(told.state),
+            position=told.position,
+            index=told.index,
+            changes=told.changes,
+            lag_bytes=told.lag_bytes,
+            retained_bytes=told.retained_bytes,
+            safe_bytes=told.safe_bytes,
+            timeline=1,
+            at_risk=told.at_risk,
+            error=None if told.error is None else _error(told.error),
+        )
+
     def _progress(self, told: SinkScript) -> Progress:
-        kafka = self._config["spec"]["source"]["kafka"]
-        topic = (kafka.get("topics") or ["matched"])[0]
+        source = self._config["spec"]["source"]
+        topics = [source["postgresql"]["changes"]["topic"]["name"]] if "postgresql" in source else None
+        topic = (topics or source["kafka"].get("topics") or ["matched"])[0]
         states = {
             SourcePartition(topic, number): PartitionProgress(epoch=told.epoch, next=offset)
             for number, offset in enumerate(told.next)

@@ -57,6 +57,22 @@ class SinkScript:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SourceScript:
+    """What is told of the stage of a pipeline that reads a database."""
+
+    state: str = "Running"
+    position: str | None = "0/3279E770"
+    index: int = 4
+    changes: int = 7
+    lag_bytes: int | None = 64
+    retained_bytes: int | None = 4096
+    safe_bytes: int | None = None
+    at_risk: str | None = None
+    error: tuple[str, str, str] | None = None
+    """Reason, message, remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class End:
     """How it ends by itself."""
 
@@ -74,6 +90,8 @@ class Script:
     """What a driver does; a sink that is not named runs and has nothing to do."""
 
     sinks: Mapping[str, SinkScript] = field(default_factory=dict)
+    source: SourceScript = SourceScript()
+    """Told if the pipeline reads a database."""
     answer: str | None = None
     """How it fails to answer `/status`."""
     lie: tuple[tuple[str | int, ...], Any] | None = None
@@ -104,7 +122,8 @@ class Script:
         document: dict[str, Any] = json.loads(path.read_text())
         sinks = {name: SinkScript(**_tuples(sink)) for name, sink in document.pop("sinks").items()}
         end = document.pop("end")
-        return cls(**document, sinks=sinks, end=None if end is None else End(**_tuples(end)))
+        source = SourceScript(**_tuples(document.pop("source")))
+        return cls(**document, sinks=sinks, source=source, end=None if end is None else End(**_tuples(end)))
 
 
 def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,9 @@ from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
-from sinkpipeline.kinds.resolve import resolve_sinks
+from sinkpipeline.kinds.resolve import resolve_sinks, resolve_stage
 from sinkpipeline.spark.driver import Driver
+from sinkpipeline.spark.reading import Reading
 
 _LOG = logging.getLogger("sinkpipeline.driver")
 
@@ -101,7 +102,7 @@ class _Options:
     master: str | None
 
 
-def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | None:
+def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | Reading | None:
     """None where the pipeline is suspended."""
     pipeline = read_manifest(given.config)
     if pipeline.spec.suspend:
@@ -114,6 +115,7 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
     owner = Owner(cluster=given.owner_cluster, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
     resolved = resolve_sinks(pipeline, given.secrets_dir)
     sinks = [replace(sink, owner=owner, adopt=resume.adopt) for sink in resolved]
+    stage = resolve_stage(pipeline, given.secrets_dir, owner)
     closed = [sink for sink in sinks if sink.id.sink not in resume.open_circuits(given.config_hash)]
     if closed:
         for warning in preflight(closed):
@@ -125,7 +127,7 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
         vitals.observe(seen)
         lines(seen)
 
-    return Driver(
+    driver = Driver(
         pipeline=pipeline,
         sinks=sinks,
         resume=resume,
@@ -133,8 +135,11 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
         master=given.master,
         log_file=None,
         config_hash=given.config_hash,
+        closing="change the spec or spec.restartNonce",
         stop=stop,
     )
+    # Where no sink would run, nobody needs what a stage reads.
+    return driver if stage is None or not closed else Reading(driver, replace(stage, adopt=resume.adopt))
 
 
 def read_resume(path: Path, identity: str) -> Resume:

@@ -33,7 +33,8 @@ class TerminationLog:
 
     def _write(self, reason: str, message: str, remedy: str) -> None:
         sinks = [] if self.vitals is None else self.vitals.sinks()
-        words = last_words(reason, message, remedy, sinks)
+        source = None if self.vitals is None else self.vitals.seen.status.get("source")
+        words = last_words(reason, message, remedy, sinks, source)
         try:
             # Kubernetes mounts the very file: it is overwritten in place, and by a single call. Where it is not there,
             # this is no pod.

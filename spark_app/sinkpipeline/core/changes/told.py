@@ -8,7 +8,17 @@ from typing import Any
 
 from sinkpipeline.core.changes.positions import parse_lsn
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.status import Condition, Phase, SinkState, condition_of, conditions, timestamp
+
+SOURCE_HEALTHY = "SourceHealthy"
+"""The type of the condition that is about a stage."""
+SLOT_AT_RISK = "SlotAtRisk"
+SOURCE_STARTING = "SourceStarting"
+_CATCH_UP = (
+    "let the pipeline run until it has caught up, or find out what slows it down; if nobody needs it any more, drop "
+    "the slot: docs/changes.md"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +63,8 @@ class StageReport:
                 found,
                 lag_bytes=told["lagBytes"],
                 retained_bytes=told["retainedBytes"],
-                safe_bytes=told["safeBytes"],
+                # Beyond its limit the server tells a number below zero, until its next checkpoint.
+                safe_bytes=None if told["safeBytes"] is None else max(0, told["safeBytes"]),
                 at_risk=told["atRisk"],
             )
         return found
@@ -87,19 +98,53 @@ class StageReport:
         return {"state": self.state.value, "slot": self.slot, **known}
 
 
+def place(state: PartitionProgress) -> dict[str, Any]:
+    """Of `status.source`, what a stage's progress says."""
+    if state.pos is None:
+        return {}
+    lsn, index = state.pos.to_record()
+    told = {
+        "position": lsn,
+        "index": index,
+        "changes": state.rows,
+        "deadLettered": state.dead,
+        "dropped": state.dropped,
+    }
+    return {name: value for name, value in told.items() if value or name not in ("deadLettered", "dropped")}
+
+
+def source_healthy(source: Mapping[str, Any]) -> Condition:
+    """SourceHealthy, by `status.source` as a driver tells it; a slot at risk is told before anything is lost."""
+    error = source.get("error")
+    if error:
+        return Condition("False", error["reason"], f"source: {error['message']} ({error['remedy']})")
+    if source.get("atRisk"):
+        return Condition("False", SLOT_AT_RISK, f"slot {source['slot']}: {source['atRisk']} ({_CATCH_UP})")
+    if source["state"] == SinkState.STARTING.value:
+        return Condition("Unknown", SOURCE_STARTING, f"nothing is read yet: slot {source['slot']} is being taken")
+    if source["state"] == SinkState.RUNNING.value:
+        return Condition("True", "NoErrors", "")
+    return Condition("Unknown", "NotYetKnown", "no stage reads the database")
+
+
 def with_source(
     document: Mapping[str, Any], report: StageReport, previous: Mapping[str, Any] | None, now_ms: int
 ) -> dict[str, Any]:
     """A status document with its source: sinks that have all that is there are not well, if nothing comes any more."""
-    found = {**document, "source": report.to_status()}
+    source = report.to_status()
+    found = {**document, "source": source}
+    own = {SOURCE_HEALTHY: source_healthy(source)}
+    if report.is_in_trouble:
+        ready = condition_of(document, "Ready")
+        also = ready["message"] if ready["status"] == "False" else ""
+        text = "; ".join(filter(None, (f"source: {report.error}", also)))
+        is_last = report.state is SinkState.FAILED
+        own["Ready"] = Condition("False", (Phase.FAILED if is_last else Phase.DEGRADED).value, text)
+    entries = {each["type"]: each for each in conditions(own, document.get("observedGeneration"), previous, now_ms)}
+    rest = [each for name, each in entries.items() if name != "Ready"]
+    found["conditions"] = [entries.get(each["type"], each) for each in document["conditions"]] + rest
     if not report.is_in_trouble:
         return found
-    ready = condition_of(document, "Ready")
-    text = "; ".join(filter(None, (f"source: {report.error}", ready["message"] if ready["status"] == "False" else "")))
-    is_last = report.state is SinkState.FAILED
-    told = Condition("False", (Phase.FAILED if is_last else Phase.DEGRADED).value, text)
-    [entry] = conditions({"Ready": told}, document.get("observedGeneration"), previous, now_ms)
-    found["conditions"] = [entry if each["type"] == "Ready" else each for each in document["conditions"]]
     if found["phase"] in (Phase.RUNNING.value, Phase.STARTING.value):
         found["phase"] = Phase.DEGRADED.value
     return found

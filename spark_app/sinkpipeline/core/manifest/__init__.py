@@ -40,7 +40,7 @@ from sinkpipeline.core.manifest.operation import (
     Trigger,
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
-from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
+from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, PostgresqlSink, WriteMode
 from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity, Transactions
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
@@ -125,6 +125,7 @@ __all__ = [
     "OnNull",
     "OwnerReference",
     "Partitioner",
+    "PostgresqlAuth",
     "PostgresqlSink",
     "PostgresqlSource",
     "Problem",
