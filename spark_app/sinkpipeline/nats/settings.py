@@ -74,4 +74,5 @@ class SinkSettings(CellSinkSettings):
             called="stream",
             replication_factor=stream.replicas,
             config=MappingProxyType(config),
+            stops_rolled_back=self.stops_rolled_back,
         )
