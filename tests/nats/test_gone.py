@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -41,20 +42,49 @@ def reset(sink: NatsSink) -> None:
     resetting.carry_out(resetting.plan(parse_targets([there])))
 
 
+def keep(server: LocalNats) -> None:
+    """A copy of what it has."""
+    server.kill()
+    shutil.copytree(server.directory / "store", server.directory / "older")
+    server.start()
+
+
+def go_back(server: LocalNats) -> None:
+    server.kill()
+    shutil.rmtree(server.directory / "store")
+    (server.directory / "older").rename(server.directory / "store")
+    server.start()
+
+
+def test_a_task_that_meets_it_first_leaves_it_to_the_next_start(server: LocalNats) -> None:
+    sink = NatsSink(server.address)
+    driver = sink.driver(remembered=Remembered())
+    keep(server)
+    for _ in range(2):
+        with contextlib.suppress(Restart):
+            driver.batch()
+            break
+        driver.start()
+    writer, offsets = next(driver.writers())
+    go_back(server)
+    told = refusal(lambda: driver.write(writer, offsets), Reason.PROGRESS_REGRESSED)
+    assert isinstance(driver.delivery.explained(told), Restart)
+    driver.delivery.close()
+    driver.start()
+    assert driver.started.rolled_back == RolledBack(rows=8, offsets=8, partitions=2)
+    driver.drain()
+    assert sink.delivered() == sink.once
+    sink.close()
+
+
 def test_a_server_that_is_back_without_its_last_commits_is_told_and_goes_on(server: LocalNats) -> None:
     """As a machine of its own that failed before its disk had all, or a copy that was put back."""
     sink = NatsSink(server.address)
     driver = sink.driver(step=3, remembered=Remembered())
     driver.batch()
-    server.kill()
-    older = server.directory / "older"
-    shutil.copytree(server.directory / "store", older)
-    server.start()
+    keep(server)
     driver.drain()
-    server.kill()
-    shutil.rmtree(server.directory / "store")
-    older.rename(server.directory / "store")
-    server.start()
+    go_back(server)
     with pytest.raises(Restart, match="went back"):
         driver.delivery.check_world()
     driver.delivery.close()

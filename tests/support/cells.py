@@ -243,7 +243,7 @@ class MemoryTarget:
         return None
 
     def counted(self) -> int | None:
-        return None
+        return len(self.store.rows)
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(TABLE.name, what)

@@ -261,6 +261,9 @@ class SinkDelivery:
 
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
+        if error.reason is Reason.PROGRESS_REGRESSED and self.progress.counted is not None:
+            # Whether rows went back with it, the next start knows.
+            return _WentBack(error.message)
         if error.reason is Reason.SUPERSEDED:
             try:
                 self._observe()

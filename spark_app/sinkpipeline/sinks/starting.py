@@ -292,6 +292,8 @@ class SinkStarter(SinkTakeover):
         starting.check_source(progress.meta if progress.exists else None, view.topics)
         self.source.check_visible(progress.meta, view.topics)
         data_topic = self.target.describe(view.topics)
+        if data_topic is not None:
+            self.remembered.read(replace(progress, counted=data_topic.counted))
         decision = decide(
             progress=progress,
             progress_topic=progress_topic,
