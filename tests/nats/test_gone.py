@@ -101,6 +101,21 @@ def test_a_server_that_is_back_without_its_last_commits_is_told_and_goes_on(serv
     sink.close()
 
 
+def test_a_stream_that_went_back_to_before_its_first_start_is_left_to_a_person(server: LocalNats) -> None:
+    """What a status remembers is not written back: the rows went with the progress."""
+    sink = NatsSink(server.address)
+    sink.create()
+    keep(server)
+    driver = sink.driver(remembered=Remembered())
+    driver.drain()
+    driver.delivery.close()
+    go_back(server)
+    memory = driver.starter.remembered.memory
+    assert sink.delivered().total() == 0
+    refusal(lambda: sink.driver(remembered=Remembered(memory)), Reason.PROGRESS_LOST)
+    sink.close()
+
+
 def test_progress_that_was_put_back_alone_stays_an_error_and_a_reset_goes_on(sink: NatsSink) -> None:
     """A person has deleted the newest message of a partition's progress, and not the rows behind it."""
     driver = sink.driver(remembered=Remembered())

@@ -287,7 +287,7 @@ def _seed(
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
             f"this sink's progress is gone, and {memory.rows} rows were delivered into {data_request.called} "
-            f"{data_request.name}, which is in the same database: if that was restored, or a standby took over, rows "
+            f"{data_request.name}, which is in the same store: if that was restored, or another server took over, rows "
             "are gone too",
             "look which rows are there; then say where to go on with `sinkpipeline reset --status-file`",
         )
