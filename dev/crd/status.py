@@ -149,6 +149,13 @@ _SINK = mapping(
     mayBeDuplicated=count(
         "At most this many rows were delivered twice, because a lost progress topic was restored from the status."
     ),
+    rolledBack=count(
+        "This many rows were delivered again, because the sink had lost them with their progress. Until a reset."
+    ),
+    counted=count(
+        "What the sink's store counted of all that was ever written into the target when this was last looked at: "
+        "last_seq of a stream of NATS, entries-added of one of Redis. Absent for other kinds."
+    ),
     proved={
         "description": "Whether it has shown that it delivers, since the driver started or it last had to be tried "
         "again: a batch was committed, or there was nothing to deliver and an executor that would. Absent while no "

@@ -213,6 +213,8 @@ def _counts(scene: Scene, sink: Document) -> Iterator[str]:
         yield f"lost       {number(sink['lost'])}"
     if sink.get("mayBeDuplicated"):
         yield f"at most {number(sink['mayBeDuplicated'])} rows may be duplicated"
+    if "rolledBack" in sink:
+        yield f"{number(sink['rolledBack'])} rows were lost by the sink, and delivered again"
 
 
 def _driver(scene: Scene) -> list[str]:

@@ -130,6 +130,8 @@ class SinkProgress(TypedDict, total=False):
     dataTopics: Annotated[list[DataTopic], Field(max_length=MAX_SINKS), AfterValidator(_each_once("topic"))]
     progressTopicId: TopicId | None
     mayBeDuplicated: Count
+    rolledBack: Count
+    counted: Count
 
 
 class Sink(SinkProgress):

@@ -67,6 +67,7 @@ def encode_meta(meta: Meta) -> bytes:
             "progress": meta.progress,
             **({} if created is None else {"created": created}),
             **({} if meta.restored is None else {"restored": meta.restored}),
+            **({} if meta.rolled_back is None else {"rolledBack": meta.rolled_back}),
             **({"marks": _encoded(meta.marks)} if meta.marks else {}),
         },
         separators=(",", ":"),
@@ -262,6 +263,7 @@ def decode_meta(value: bytes, where: str) -> Meta:
         progress=document.get("progress"),
         created=ids["created"],
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
+        rolled_back=_count(document, "rolledBack", where) if document.get("rolledBack") is not None else None,
         marks=MappingProxyType(_marks(document, where)),
     )
 

@@ -75,6 +75,7 @@ def _resolved(
         group_id=group_id,
         refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
         exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
+        stops_rolled_back=sink.on_rollback is manifest.OnRollback.STOP,
         dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
         tls=None if of.auth is None else kafka.resolve_tls(of.auth.tls, secrets_dir),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
