@@ -107,7 +107,7 @@ def _lost_slot_is_made_anew() -> Patch:
             if error.reason is not Reason.SLOT_LOST:
                 raise
             reader.create_slot(150000)
-            return reader.seen().identity, claimed.session.progress
+            return changes_start.Begun(reader.seen().identity, claimed.session.progress, 150000)
 
     return mock.patch.object(changes_stage, "begin", beginning_anew)
 
