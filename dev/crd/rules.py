@@ -391,6 +391,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.postgresql": (
         Rule(
+            "self.startingPosition != 'Snapshot' || !has(self.slot) || !has(self.slot.create) || self.slot.create",
+            "slot.create is false beside Snapshot, and a slot that is there has no snapshot of the tables any more",
+            ".slot",
+        ),
+        Rule(
             "(has(self.slot) && has(self.slot.name) ? self.slot.name : '') == "
             "(has(oldSelf.slot) && has(oldSelf.slot.name) ? oldSelf.slot.name : '')",
             f"slot.name {_NEVER}, and is neither set nor removed later: it holds what was not read yet",

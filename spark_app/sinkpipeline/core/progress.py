@@ -16,6 +16,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between, is_before
@@ -45,6 +46,8 @@ class PartitionProgress:
     """`dead` and `dropped` by error class; less than them where a release has written that knew of no classes."""
     pos: Position | None = None
     """Where a source of changes goes on, which have no offsets: `pos` decides then, and `next` only counts."""
+    snapshot: SnapshotMark | None = None
+    """Of a source of changes whose tables are being read; None where that is complete, or was never asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

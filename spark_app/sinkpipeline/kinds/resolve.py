@@ -123,6 +123,7 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
                 name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
             ),
             slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
+            snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
             whole_transactions=of.transactions is manifest.Transactions.WHOLE,
             idle_advance_s=of.limits.idle_advance.seconds,
             max_retained=of.limits.max_retained_bytes,

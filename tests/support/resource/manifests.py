@@ -717,6 +717,12 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "stands beside kafka",
     ),
     (("spec", "source"), of_database(startingPosition="Never"), f"{_DATABASE}.startingPosition", "Now"),
+    (
+        ("spec", "source"),
+        of_database(startingPosition="Snapshot", slot={"create": False}),
+        f"{_DATABASE}.slot.create",
+        "startingPosition: Now",
+    ),
     (("spec", "source"), of_database(slot={"name": "Shop"}), f"{_DATABASE}.slot.name", "name of a slot"),
     (
         ("spec", "source"),

@@ -32,6 +32,8 @@ class StageReport:
     safe_bytes: int | None = None
     timeline: int | None = None
     at_risk: str | None = None
+    snapshot: Mapping[str, Any] | None = None
+    """How far the snapshot has come that goes on, as the stage tells it; None where none does."""
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
@@ -44,6 +46,8 @@ class StageReport:
             found = replace(found, position=lsn, index=index)
         if "rows" in told:
             found = replace(found, changes=told["rows"], dead=told["dead"], dropped=told["dropped"])
+        if "snapshot" in told:
+            found = replace(found, snapshot=told["snapshot"])
         if "serverEnd" in told:
             found = replace(found, server_end=told["serverEnd"])
         if told["event"] == "claimed":
@@ -60,6 +64,8 @@ class StageReport:
 
     def reached(self, lsn: str) -> bool:
         """Whether the change topic has everything that the server committed before this LSN."""
+        if self.snapshot is not None:
+            return False
         return self.position is not None and parse_lsn(self.position) >= parse_lsn(lsn)
 
     @property
@@ -80,6 +86,7 @@ class StageReport:
             "safeBytes": self.safe_bytes,
             "timeline": self.timeline,
             "atRisk": self.at_risk,
+            "snapshot": self.snapshot,
             "circuit": None if self.circuit_opened_at is None else {"openedAt": timestamp(self.circuit_opened_at)},
             "error": None if self.error is None else self.error.to_dict(),
         }

@@ -41,7 +41,12 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlSink, WriteMode
-from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity, Transactions
+from sinkpipeline.core.manifest.postgresql_source import (
+    PostgresqlSource,
+    ReplicaIdentity,
+    StartingPosition,
+    Transactions,
+)
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
@@ -153,6 +158,7 @@ __all__ = [
     "Spec",
     "StartFrom",
     "StartingOffsets",
+    "StartingPosition",
     "StringMap",
     "SubjectNameStrategy",
     "TableFormat",
