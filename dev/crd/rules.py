@@ -29,7 +29,7 @@ from sinkpipeline.core.manifest.operation import OWNED, SPARK_OPTION
 from sinkpipeline.core.manifest.postgresql import DEFAULT_PROGRESS_SCHEMA, DEFAULT_SCHEMA
 from sinkpipeline.core.manifest.properties import SINK, SOURCE, Values
 from sinkpipeline.core.manifest.redis import RedisMode
-from sinkpipeline.core.manifest.sinks import KINDS, SELECTED, TOPIC_OPTION, listed
+from sinkpipeline.core.manifest.sinks import KINDS, ROLL_BACK, SELECTED, TOPIC_OPTION, listed
 from sinkpipeline.core.topic_pattern import DIALECT, FEW_COUNTED, FEW_GROUPS, MAX_COUNTED, MAX_GROUPS
 
 
@@ -391,6 +391,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.postgresql": (
         Rule(
+            "self.startingPosition != 'Snapshot' || !has(self.slot) || !has(self.slot.create) || self.slot.create",
+            "slot.create is false beside Snapshot, and a slot that is there has no snapshot of the tables any more",
+            ".slot",
+        ),
+        Rule(
             "(has(self.slot) && has(self.slot.name) ? self.slot.name : '') == "
             "(has(oldSelf.slot) && has(oldSelf.slot.name) ? oldSelf.slot.name : '')",
             f"slot.name {_NEVER}, and is neither set nor removed later: it holds what was not read yet",
@@ -564,6 +569,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "!has(self.postgresql) || !has(self.deliveryGuarantee) || self.deliveryGuarantee == 'ExactlyOnce'",
             "a postgresql sink is ExactlyOnce: rows and progress are in one transaction",
             ".deliveryGuarantee",
+        ),
+        Rule(
+            f"!has(self.onRollback) || {' || '.join(f'has(self.{kind})' for kind in ROLL_BACK)}",
+            f"only {' and '.join(ROLL_BACK)} tell that rows and progress went back together",
+            ".onRollback",
         ),
         *_selects(),
         Rule(

@@ -9,6 +9,7 @@ from sinkpipeline.core.documents import (
     MAX_CONDITIONS,
     MAX_PARTITIONS,
     MAX_SINKS,
+    MAX_TABLE,
     MAX_TABLES,
     MAX_TOPICS,
     REASON,
@@ -174,6 +175,13 @@ _SINK = mapping(
     mayBeDuplicated=count(
         "At most this many rows were delivered twice, because a lost progress topic was restored from the status."
     ),
+    rolledBack=count(
+        "This many rows were delivered again, because the sink had lost them with their progress. Until a reset."
+    ),
+    counted=count(
+        "What the sink's store counted of all that was ever written into the target when this was last looked at: "
+        "last_seq of a stream of NATS, entries-added of one of Redis. Absent for other kinds."
+    ),
     proved={
         "description": "Whether it has shown that it delivers, since the driver started or it last had to be tried "
         "again: a batch was committed, or there was nothing to deliver and an executor that would. Absent while no "
@@ -207,6 +215,16 @@ _SOURCE = mapping(
     safeBytes=count("Bytes that it may write until it gives the slot up; absent if it has no limit."),
     timeline=count("The timeline of the database that is read."),
     atRisk=text("Why the slot may be lost soon, or holds too much; absent otherwise.", _MAX_MESSAGE),
+    snapshot=mapping(
+        "How far the tables have been read; absent once that is complete.",
+        phase=one_of("TakingBack: what an attempt before has written is deleted again.", "TakingBack", "Reading"),
+        epoch=count("How often it began anew."),
+        table=text("The table that is read.", MAX_TABLE),
+        tablesDone=count("Tables that were read."),
+        tables=count("Tables in all."),
+        rows=count("Rows that were read."),
+        estimatedRows=count("Rows in all, as the database estimates them."),
+    ),
     circuit=_CIRCUIT,
     error=_ERROR,
 )

@@ -62,6 +62,28 @@ def test_what_a_first_start_would_do(lab: Lab) -> None:
     assert told.startswith("resumes at ")
 
 
+def test_what_a_snapshot_would_do(lab: Lab) -> None:
+    lab.sql(*TABLES[:1], "INSERT INTO orders VALUES (1)", f"CREATE ROLE {lab.name}_cdc LOGIN REPLICATION")
+    there = Database(servers=lab.server.address, database=lab.name, user=f"{lab.name}_cdc")
+    of_role = looked(lab, "public.orders", connection=there, snapshot=True)
+    [statement] = typed(of_role)
+    assert statement == f'GRANT SELECT ON public.orders TO "{lab.name}_cdc"'
+    lab.sql(statement)
+    assert looked(lab, "public.orders", connection=there, snapshot=True).errors == []
+    [told] = looked(lab, "public.orders", snapshot=True).told
+    assert "starts for the first time, with a snapshot of the tables; creates " in told
+    check_nothing_is_made(lab)
+    stage = lab.start("snapshot-before-complete", database={"snapshot": True})
+    stage.wait_at("snapshot-before-complete")
+    stage.kill()
+    [told] = looked(lab, "public.orders", snapshot=True).told
+    assert "a start takes 1 rows back, and begins it anew in epoch 1; drops slot " in told
+    lab.live(database={"snapshot": True})
+    [told] = looked(lab, "public.orders", snapshot=True).told
+    assert told.startswith("resumes at ")
+    lab.sql(f"REVOKE ALL ON orders FROM {lab.name}_cdc", f"DROP ROLE {lab.name}_cdc")
+
+
 def test_each_table_that_tells_no_rows_is_named_with_what_helps(lab: Lab) -> None:
     lab.sql(*TABLES)
     found = looked(lab, "public.orders", "public.keyless", "public.nothing", "public.missing")

@@ -211,15 +211,18 @@ def test_a_table_follows_a_table_of_a_database(lab: Lab, tmp_path: Path) -> None
     assert lab.slot_lsn() <= lsn_of(at[0]), "the slot follows the progress"
 
 
-@pytest.mark.thorough("starts Spark; tests/changes has each reason")
-def test_a_slot_that_is_gone_ends_the_run(lab: Lab, tmp_path: Path) -> None:
-    app = App(tmp_path, following(lab))
+@pytest.mark.thorough("starts Spark; tests/changes has each reason, and each end of a snapshot")
+def test_a_table_from_its_rows_on_until_its_slot_is_gone(lab: Lab, tmp_path: Path) -> None:
+    app = App(tmp_path, following(lab, startingPosition="Snapshot"))
+    lab.sql("INSERT INTO orders (id, name) VALUES (0, 'was there'), (1, 'too')")
     looked = app.call("validate", "-f", str(app.manifest))
     assert looked.returncode == 0, looked.stderr
-    assert f'source: starts for the first time, now; creates CREATE PUBLICATION "{lab.name}"' in looked.stdout
+    begins = "source: starts for the first time, with a snapshot of the tables; creates "
+    assert f'{begins}CREATE PUBLICATION "{lab.name}"' in looked.stdout
     assert f"the stage creates topic {lab.topic} first" in looked.stdout
     app.run_until_idle()
-    lab.sql("INSERT INTO orders (id, name) VALUES (1, 'one')")
+    assert [each[:2] for each in rows(lab, DATABASE, lab.name)] == [("0", "was there"), ("1", "too")]
+    lab.sql("DELETE FROM orders WHERE id = 0", "UPDATE orders SET name = 'one'")
     app.run_until_idle()
     assert [each[:2] for each in rows(lab, DATABASE, lab.name)] == [("1", "one")]
     lab.drop_slot()

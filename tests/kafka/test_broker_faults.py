@@ -119,7 +119,7 @@ def test_a_refusal_is_not_held_up_by_records_behind_it(faulty: FaultyKafka) -> N
 @both_fates
 @both_ways
 @pytest.mark.usefixtures("short_requests")
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("another request that fails: starts and batches are in make test")
 def test_a_partition_is_taken_over_whatever_request_fails(faulty: FaultyKafka, way: Way, fate: Fate) -> None:
     """Each time from a task that died in the middle of a transaction, which the takeover has to abort."""
     deliveries = Deliveries(faulty)
@@ -178,7 +178,7 @@ def leave_open(deliveries: Deliveries) -> None:
 
 @pytest.mark.parametrize("offsets", StartingOffsets)
 @pytest.mark.usefixtures("short_requests")
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("another request that fails: starts and batches are in make test")
 def test_no_offset_is_made_up_where_an_answer_was_lost(faulty: FaultyKafka, offsets: StartingOffsets) -> None:
     """The client gives offset -1001, and no error, for a partition whose leader did not answer."""
     for lost in range(4):
@@ -508,6 +508,7 @@ def test_what_was_read_is_committed_while_the_source_stalls(
     assert (deliveries.verdict(), sink.frontier()) == (EXACTLY_ONCE, {0: 10})
 
 
+@pytest.mark.thorough("another request that fails: starts and batches are in make test")
 @pytest.mark.usefixtures("short_transactions")
 def test_a_transaction_that_times_out_while_the_source_stalls_is_replayed(faulty: FaultyKafka) -> None:
     deliveries = Deliveries(faulty)
@@ -526,7 +527,7 @@ def test_a_transaction_that_times_out_while_the_source_stalls_is_replayed(faulty
 
 @pytest.mark.usefixtures("short_deadlines")
 @pytest.mark.parametrize("guarantee", [True, False], ids=["exactly once", "at least once"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("another request that fails: starts and batches are in make test")
 def test_an_error_at_the_end_of_a_range_is_told(faulty: FaultyKafka, guarantee: bool) -> None:
     """The task has read its input to the end by then, and must not wait for more."""
     deliveries = Deliveries(faulty, exactly_once=guarantee)
@@ -561,7 +562,7 @@ REFUSALS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("guarantee", [True, False], ids=["exactly once", "at least once"])
 @pytest.mark.parametrize("refusal", REFUSALS)
-@pytest.mark.thorough("each variant of one case", after=2)
+@pytest.mark.thorough("another request that fails: starts and batches are in make test")
 def test_a_row_that_only_the_broker_refuses_is_not_delivered_nor_any_behind_it(
     faulty: FaultyKafka, refusal: str, guarantee: bool
 ) -> None:

@@ -196,6 +196,7 @@ def quota(servers: str, rate: float) -> Iterator[None]:
         limit_produce_rate(servers, "rdkafka", None)
 
 
+@pytest.mark.thorough("what an administrator changes meanwhile")
 def test_a_quota_slows_letters_down_and_loses_none(kafka: LocalKafka) -> None:
     count = 150
     source: list[Whole] = [(b"%d " % n + random.Random(n).randbytes(10_000), None, [], AT_MS) for n in range(count)]
@@ -240,7 +241,7 @@ def secured(secure_kafka: SecureKafka, tmp_path: Path) -> Secured:
 
 @both
 @on_failure
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("what an administrator changes meanwhile")
 def test_a_right_that_is_revoked_between_the_look_and_the_commit(
     secured: Secured, exactly_once: bool, drop: bool
 ) -> None:

@@ -222,6 +222,7 @@ def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: 
     assert not (known and receipt.claims > 2), "the brokers are asked about one"
 
 
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 @both
 def test_limits_that_were_widened_since_the_start_are_those_of_now(make: Make, exactly_once: bool) -> None:
     task = make(exactly_once=exactly_once, data_config={**RECENT, "max.message.bytes": "2000"})
@@ -264,6 +265,7 @@ def test_a_driver_looks_at_the_limits_now_and_then(sink: OneSink, monkeypatch: p
         assert (limits.message_bytes, limits.partitions) == (12345, 3)
 
 
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 @both
 def test_a_worker_s_clock_that_is_wrong_sends_nothing_to_the_dead_letters(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, exactly_once: bool
@@ -302,6 +304,7 @@ def test_one_refused_row_among_many_is_found(make: Make) -> None:
     assert receipt.claims <= 2 + 13, "a new producer for each half"
 
 
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 def test_progress_of_a_search_counts_when_it_is_interrupted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make(64)
     topics.alter_topic(task.servers, task.sink.data, RECENT)
@@ -365,6 +368,7 @@ def test_a_zombie_makes_no_second_copy(make: Make) -> None:
     assert task.counts() == (COUNT, COUNT - 2, 2, 0)
 
 
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 def test_a_newer_driver_goes_first(make: Make) -> None:
     task = make()
     older = task.writer()
@@ -461,7 +465,7 @@ def test_a_dead_letter_that_is_too_large(make: Make, exactly_once: bool, drop: b
 
 @both
 @on_failure
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 def test_a_dead_letter_that_only_the_broker_refuses(make: Make, exactly_once: bool, drop: bool) -> None:
     task = make(exactly_once=exactly_once, drop=drop)
     topics.alter_topic(task.servers, task.sink.dead, {"max.message.bytes": "300"})
@@ -520,7 +524,7 @@ def test_a_topic_that_is_deleted_while_running_is_there_after_the_next_start(mak
 
 
 @pytest.mark.parametrize("auto_create", [True, False])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("a fault on the way to a letter; the way is in make test")
 def test_a_topic_that_is_deleted_in_the_middle_of_a_transaction(make: Make, auto_create: bool) -> None:
     """What went into it is gone with it, but nothing that was not committed counts."""
     task = make()

@@ -208,6 +208,7 @@ def test_back_to_the_source_each_record_goes_once_and_as_it_was(task: Dead, call
     assert task.sink.delivered() == []
 
 
+@pytest.mark.thorough("a mistake of a person; the command is in make test")
 def test_a_source_that_is_another_one_gets_nothing_back(task: Dead, call: Call) -> None:
     topics.recreate_topic(task.servers, task.sink.source)
     assert reason(call("redrive", "--to", "source")) is Reason.SOURCE_RECREATED
@@ -230,6 +231,7 @@ def test_where_a_return_would_be_read_by_others_or_twice(task: Dead, tmp_path: P
     assert task.pending() == COUNT
 
 
+@pytest.mark.thorough("a mistake of a person; the command is in make test")
 def test_which_sink_has_to_be_said(task: Dead, tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(yaml.safe_dump(document(task, "out", "other")))

@@ -66,12 +66,14 @@ def test_each_letter_is_delivered_once_also_when_it_is_redriven_twice(task: Dead
     assert task.pending() == 0
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_what_is_dropped_by_where_is_settled_too(task: Dead) -> None:
     assert task.redrive(Repaired(filtered=frozenset({0, 5, COUNT - 1}))) == Summary(delivered=COUNT - 3, filtered=3)
     assert task.redrive() == Summary()
     assert task.judge() == once(*(n for n in range(COUNT) if n not in (0, 5, COUNT - 1)))
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_a_chunk_of_which_nothing_is_left(task: Dead) -> None:
     assert task.redrive(Repaired(filtered=frozenset(range(COUNT)))) == Summary(filtered=COUNT)
     assert task.pending() == 0
@@ -127,6 +129,7 @@ def test_by_filter_and_then_all(kafka: LocalKafka) -> None:
     assert task.judge() == once(*range(COUNT))
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_what_fails_again_in_another_partition_is_of_a_later_redrive_too(kafka: LocalKafka) -> None:
     task = dead(kafka.bootstrap_servers, 40)
     task.write(task.rows(range(20), bad=range(20)), end=20)
@@ -198,7 +201,7 @@ def test_a_row_that_the_broker_refuses_is_found_and_dead_lettered_again(
 
 
 @pytest.mark.parametrize("drop", [False, True], ids=["Stop", "DropAndContinue"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_one_that_fails_again_and_can_be_no_letter_again_is_not_lost(kafka: LocalKafka, drop: bool) -> None:
     task = dead(kafka.bootstrap_servers, COUNT, drop=drop).kill()
     topics.alter_topic(task.servers, task.sink.dead, {"max.message.bytes": "450"})
@@ -217,6 +220,7 @@ def test_one_that_fails_again_and_can_be_no_letter_again_is_not_lost(kafka: Loca
     assert task.judge() == once(*range(COUNT))
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_many_spans_fit_into_a_small_topic(kafka: LocalKafka) -> None:
     """What is settled here and there takes several redrive records."""
     count = 300
@@ -274,6 +278,7 @@ def test_many_killed_twice_at_random(kafka: LocalKafka, tmp_path: Path) -> None:
     assert task.judge() == once(*range(count))
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_one_that_is_only_fenced_goes_on(task: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the broker has timed the transaction out."""
     small_chunks(monkeypatch, 4)
@@ -344,6 +349,7 @@ def test_what_an_open_transaction_of_another_sink_hides_is_waited_for(
     assert task.judge() == once(*range(COUNT))
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
     with topics.open_transaction(task.servers, topics.unique("foreign"), [(task.sink.dead, b"", b"")]):
         with monkeypatch.context() as patch:
@@ -402,6 +408,7 @@ def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -
 # A world that is not as it should be
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_no_topic_an_empty_one_and_a_sink_that_never_ran(kafka: LocalKafka) -> None:
     task = dead(kafka.bootstrap_servers, COUNT, auto_create=False)
     assert task.redriving().survey() is None
@@ -420,7 +427,7 @@ def test_no_topic_an_empty_one_and_a_sink_that_never_ran(kafka: LocalKafka) -> N
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_a_data_topic_that_is_lost_is_not_delivered_into(task: Dead, again: bool) -> None:
     topics.delete_topic(task.servers, task.sink.data)
     if again:
@@ -429,6 +436,7 @@ def test_a_data_topic_that_is_lost_is_not_delivered_into(task: Dead, again: bool
     assert task.pending() == COUNT
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_a_topic_that_is_recreated_in_the_middle_settles_nothing(task: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
     small_chunks(monkeypatch, 4)
     seen: list[object] = []
@@ -442,6 +450,7 @@ def test_a_topic_that_is_recreated_in_the_middle_settles_nothing(task: Dead, mon
     refusal(lambda: task.redrive(transform), Reason.TOPICS_CHANGED)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_what_is_said_of_another_topic_settles_nothing(task: Dead, kafka: LocalKafka) -> None:
     """A copy of a redrive record, with the offsets of the topic that it was copied from."""
     other = dead(kafka.bootstrap_servers, COUNT).kill()

@@ -140,6 +140,7 @@ def test_latest_is_before_what_is_not_committed(delivered: OneSink) -> None:
         assert sink.frontier() == {0: 6}
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_reset_may_be_reset(delivered: OneSink) -> None:
     sink = delivered
     reset(sink, "earliest")
@@ -267,6 +268,7 @@ def test_a_frontier_that_moved_is_not_reset_but_stands_still_from_then_on(delive
     assert sink.frontier() == {0: 0}
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_what_a_late_task_commits_before_it_is_fenced_is_seen(
     delivered: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +290,7 @@ def test_a_newer_driver_goes_first(delivered: OneSink, point: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("point", [*POINTS_OF_STARTING, *POINTS_OF_RESETTING])
-@pytest.mark.thorough("each point of one case", after=1)
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_reset_that_is_fenced_by_nobody_newer_is_tried_again(
     delivered: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +315,7 @@ def test_a_reset_whose_answer_was_lost_is_done_once(
     assert (sink.truth()["meta"]["epoch"], sink.frontier()) == (1, {0: 0})
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_driver_that_goes_on_from_a_reset_in_doubt_is_left_alone(
     delivered: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +340,7 @@ def test_two_resets_that_were_shown_the_same_are_one(delivered: OneSink) -> None
     assert sink.truth()["meta"]["epoch"] == 1
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_of_two_resets_to_different_offsets_the_later_is_refused(delivered: OneSink) -> None:
     sink = delivered
     first, second = resetting(sink), resetting(sink)
@@ -346,6 +350,7 @@ def test_of_two_resets_to_different_offsets_the_later_is_refused(delivered: OneS
     assert sink.frontier() == {0: 0}
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_reset_ends_what_a_dead_task_left_open(delivered: OneSink) -> None:
     sink = delivered
     record = encode_partition(PartitionProgress(epoch=0, next=5))
@@ -370,7 +375,7 @@ def test_progress_that_vanishes_after_it_was_shown(delivered: OneSink) -> None:
 
 
 @pytest.mark.parametrize("change", ["re-created", "retention", "a new partition"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_source_that_changes_after_it_was_shown(delivered: OneSink, change: str) -> None:
     sink = delivered
     one = resetting(sink)
@@ -488,7 +493,7 @@ def test_progress_that_is_not_believed(delivered: OneSink, name: str) -> None:
     ],
     ids=["meta is nonsense", "meta removed", "a key that nobody knows", "another version"],
 )
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_progress_of_nobody_knows_whom_is_left_alone(
     delivered: OneSink, records: dict[str, bytes | None], reason: Reason
 ) -> None:
@@ -497,6 +502,7 @@ def test_progress_of_nobody_knows_whom_is_left_alone(
     refusal(lambda: plan(sink, "earliest"), reason)
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_copied_progress_topic(delivered: OneSink) -> None:
     sink = delivered
     copied = [(record.key, record.value) for record in topics.read_committed(sink.servers, sink.progress)]
@@ -508,6 +514,7 @@ def test_a_copied_progress_topic(delivered: OneSink) -> None:
     assert sink.truth()["meta"]["progress"] == topics.topic_id(sink.servers, sink.progress)
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_status_that_is_ahead(delivered: OneSink) -> None:
     sink = delivered
     memory = remembered(sink.start("run-2"))
@@ -548,6 +555,7 @@ def test_lost_progress_is_reset_by_what_a_status_remembers(lost: tuple[OneSink, 
     assert sink.delivered() == ["0", "1", "2", "0", "1", "2", "3"]
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_lost_progress_and_lost_data(delivered: OneSink) -> None:
     sink = delivered
     memory = remembered(sink.start("run-2"))
@@ -559,6 +567,7 @@ def test_lost_progress_and_lost_data(delivered: OneSink) -> None:
     assert sink.delivered() == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_what_tasks_wrote_into_a_recreated_progress_topic(delivered: OneSink) -> None:
     """The driver died before it noticed: there is progress, and nothing tells whose but the status."""
     sink = delivered
@@ -572,6 +581,7 @@ def test_what_tasks_wrote_into_a_recreated_progress_topic(delivered: OneSink) ->
     assert sink.truth()["meta"]["epoch"] == 1
 
 
+@pytest.mark.thorough("two faults at once: each alone is in make test")
 def test_a_crash_before_lost_progress_is_written_leaves_it_lost(
     lost: tuple[OneSink, Memory], monkeypatch: pytest.MonkeyPatch
 ) -> None:

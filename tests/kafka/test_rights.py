@@ -438,11 +438,7 @@ def test_a_right_that_is_missing_on_one_of_several_topics_is_told(
 
     named = re.match(rf"{operation.name.title().replace('_', '')} on topic (\S+)", refused.message, re.IGNORECASE)
     assert named is not None, refused
-    if (command, operation) == ("run", AclOperation.WRITE):
-        # The client does not say for which topic a transaction was refused: all of them are named.
-        assert missing.name in refused.message, refused
-    else:
-        assert named[1] == missing.name, refused
+    assert named[1] == missing.name, refused
     if creating:
         assert there(secured) == [], "who may not create one of them creates none"
     elif command == "deletionPolicy: Delete":

@@ -342,6 +342,7 @@ def test_late_task_that_was_fenced_writes_nothing(sink: OneSink) -> None:
     assert sink.frontier() == {0: 0}
 
 
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_other_sinks_of_the_progress_topic_are_not_disturbed(sink: OneSink) -> None:
     sink.start()
     other = OneSink(sink.servers)
@@ -421,6 +422,7 @@ def test_lost_progress_is_seeded_from_memory(lost: tuple[OneSink, Memory]) -> No
     assert start_with(sink, remembered(again), "run-5").may_duplicate == 2 + 1
 
 
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_lost_progress_is_seeded_too_where_another_sink_recreated_the_topic(lost: tuple[OneSink, Memory]) -> None:
     sink, memory = lost
     topics.create_topic(sink.servers, sink.progress, config=topics.COMPACTED)
@@ -462,6 +464,7 @@ def test_a_driver_writes_its_frontier_back_while_it_holds_the_sink(sink: OneSink
     again.hold.close()
 
 
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(sink: OneSink) -> None:
     """The progress topic is gone with what would have told it: its transactional id tells."""
     starter, started = started_with_three_rows(sink)
@@ -473,7 +476,7 @@ def test_a_driver_that_was_overtaken_unnoticed_does_not_write_its_frontier_back(
     newer.hold.close()
 
 
-@pytest.mark.thorough("the other moment of the same race, which waits for a transaction's time-out", after=1)
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 @pytest.mark.parametrize("overtaken", ["starting-after-control-init", "starting-before-first-start"])
 def test_a_driver_that_is_overtaken_while_it_writes_its_frontier_back_does_not_write_it_again(
     sink: OneSink, overtaken: str, monkeypatch: pytest.MonkeyPatch
@@ -542,6 +545,7 @@ def test_seed_that_was_interrupted_is_seeded_again(
     assert sink.frontier() == {0: 3}
 
 
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_an_older_announcement_does_not_spoil_the_epoch_of_a_seed(
     lost: tuple[OneSink, Memory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -584,7 +588,7 @@ def test_memory_ahead_of_the_progress_is_refused(sink: OneSink) -> None:
 
 
 @pytest.mark.parametrize("point", ["starting-after-control-init", "starting-after-meta"])
-@pytest.mark.thorough("each point of one case", after=1)
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     sink: OneSink, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -600,6 +604,7 @@ def test_progress_topic_that_is_recreated_on_the_way_is_not_a_first_start(
     assert sink.frontier() == {0: 3}, "what was read before is remembered, and the three rows are not delivered again"
 
 
+@pytest.mark.thorough("two drivers or two losses at once: each alone is in make test")
 def test_a_first_start_whose_progress_topic_vanishes_under_another_that_delivered_is_refused(
     sink: OneSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -713,6 +718,7 @@ def of_many_topics(sink: OneSink, count: int) -> None:
     producer.close()
 
 
+@pytest.mark.thorough("limits that few brokers have")
 def test_a_meta_of_more_than_a_megabyte_is_written(filled: OneSink) -> None:
     filled.start()
     of_many_topics(filled, 30_000)
@@ -723,6 +729,7 @@ def test_a_meta_of_more_than_a_megabyte_is_written(filled: OneSink) -> None:
     assert filled.frontier() == {0: 3}
 
 
+@pytest.mark.thorough("limits that few brokers have")
 def test_a_progress_topic_that_is_too_small_for_a_record_says_how_to_widen_it(filled: OneSink) -> None:
     filled.start()
     of_many_topics(filled, 30_000)

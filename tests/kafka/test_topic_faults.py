@@ -91,7 +91,7 @@ def test_a_data_topic_that_goes_in_a_batch_is_lost(filled: OneSink, point: str, 
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("waits for a topic of before the first row; those with rows are in make test")
 def test_a_data_topic_that_goes_before_the_first_row_is_created_again(filled: OneSink, again: bool) -> None:
     with Driver(filled, data=TopicRequest(name=filled.data, partitions=3)) as driver:
         with pytest.raises(Restart, match="before a row"):

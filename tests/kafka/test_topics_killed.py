@@ -117,6 +117,7 @@ def test_a_kill_while_a_topic_is_added(sink: SeveralTopicsSink, tmp_path: Path, 
         assert kept is None
 
 
+@pytest.mark.thorough("another point; a kill while a topic is added is in make test")
 @pytest.mark.parametrize(
     "point",
     [
@@ -148,6 +149,7 @@ def test_an_added_topic_that_is_lost_after_a_kill(
     assert ("c" in there(sink)) is again, "nothing is created in its place"
 
 
+@pytest.mark.thorough("another point; a kill while a topic is added is in make test")
 @pytest.mark.parametrize(
     ("way", "fate"),
     [
@@ -208,6 +210,7 @@ def test_of_topics_that_can_t_all_be_created_none_is(sink: SeveralTopicsSink) ->
     assert there(sink) == []
 
 
+@pytest.mark.thorough("another point; a kill while a topic is added is in make test")
 def test_what_was_created_before_an_error_is_remembered(
     sink: SeveralTopicsSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +278,7 @@ def test_only_what_was_announced_is_deleted_also_after_a_kill(
     wait_until(lambda: there(sink) == [], "all are gone")
 
 
+@pytest.mark.thorough("another point; a kill while a topic is added is in make test")
 def test_what_somebody_creates_in_place_of_a_deleted_topic_stays(
     sink: SeveralTopicsSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +294,7 @@ def test_what_somebody_creates_in_place_of_a_deleted_topic_stays(
     wait_until(lambda: there(sink) == ["a"], "the others are gone")
 
 
+@pytest.mark.thorough("another point; a kill while a topic is added is in make test")
 @pytest.mark.parametrize(
     "several", [True, pytest.param(False, marks=[pytest.mark.thorough("the same of a sink with one topic")])]
 )

@@ -167,6 +167,7 @@ def test_another_spec_gets_another_driver_once_the_old_one_is_gone(lab: Operator
     assert status["restarts"].get("consecutive", 0) == 0
 
 
+@pytest.mark.thorough("a rare edit; the usual ones are in make test")
 def test_what_is_the_operators_alone_changes_no_driver(lab: OperatorLab, name: str) -> None:
     # As a definition stored it that had defaults in lists; and as it was applied then, and is applied again.
     applied = lab.pipeline(name)
@@ -300,6 +301,7 @@ def test_a_deletion_that_takes_topics_along_is_held_without_kafka_until_it_may_l
     lab.until(lambda: lab.find("sinkpipeline", name) is None, "it is gone")
 
 
+@pytest.mark.thorough("a rare edit; the usual ones are in make test")
 def test_a_stored_spec_that_is_refused_today_can_be_deleted_as_the_status_says(
     lab: OperatorLab, name: str, loosened: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> None:
@@ -361,6 +363,7 @@ def test_deleted_while_it_starts(lab: OperatorLab, name: str) -> None:
     lab.stays(lambda: lab.child(name) is None, "nothing comes back", 2)
 
 
+@pytest.mark.thorough("a rare edit; the usual ones are in make test")
 def test_deleted_and_applied_again_it_is_another_resource(lab: OperatorLab, name: str) -> None:
     ready(lab, name)
     first = uid(lab.resource(name))
@@ -420,6 +423,7 @@ def deep_objects() -> Iterator[None]:
     sys.setrecursionlimit(before)
 
 
+@pytest.mark.thorough("a rare edit; the usual ones are in make test")
 @pytest.mark.usefixtures("deep_objects")
 def test_a_template_that_is_nested_deeply_stops_nobody(lab: OperatorLab, name: str) -> None:
     """Python's JSON reads a thousand levels, and the API server ten thousand, of what anybody may write there."""

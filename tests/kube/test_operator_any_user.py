@@ -25,6 +25,7 @@ def runs_here() -> bool:
     return started.returncode == 0
 
 
+@pytest.mark.thorough("an operator of its own")
 def test_a_user_without_a_name_may_run_it(new_lab: Callable[..., OperatorLab], name: str) -> None:
     if not runs_here():
         pytest.skip("needs root, setpriv, and a Python that other users may run")

@@ -137,6 +137,7 @@ def test_a_driver_pod_that_is_deleted_is_started_again_at_once(lab: OperatorLab,
     assert first_reason_since(lab, running, number) in ("DriverPodTerminating", "Stopped")
 
 
+@pytest.mark.thorough("another object that a person takes away")
 def test_a_driver_pod_that_is_deleted_by_force_is_lost(lab: OperatorLab, running: str) -> None:
     number = len(lab.history("sinkpipeline", running))
     lab.delete("pod", f"{running}-driver", "--force", "--grace-period=0")
@@ -190,7 +191,7 @@ def test_a_resume_document_that_is_edited_is_written_again_for_the_next_driver(l
 
 
 @pytest.mark.parametrize("how", ["deleted", "edited"])
-@pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.thorough("another object that a person takes away")
 def test_a_token_that_is_taken_away_comes_back(lab: OperatorLab, running: str, how: str) -> None:
     name = f"{running}-driver-token"
     before = token_of(lab, name)
@@ -244,6 +245,7 @@ def test_a_missing_secret_is_waited_for_and_a_changed_one_rolls_the_driver(lab: 
     assert first.config == second.config
 
 
+@pytest.mark.thorough("another object that a person takes away")
 def test_a_secret_that_is_deleted_leaves_the_driver_that_has_it(lab: OperatorLab, name: str) -> None:
     user = secret(lab, f"{name}-user", password="one")
     lab.apply(with_password(lab, name, user))

@@ -69,6 +69,7 @@ def test_what_may_pass_is_started_again(
     assert lab.drivers.starts((lab.namespace, name))[0].config_hash == lab.driver(name).config_hash
 
 
+@pytest.mark.thorough("another end; tests/unit/test_operator_decide has them")
 def test_out_of_memory_is_told_as_such_and_only_then(
     lab: OperatorLab, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +264,7 @@ def test_a_submission_that_is_refused_is_tried_again(lab: OperatorLab, name: str
     lab.until_ready(name)
 
 
+@pytest.mark.thorough("another end; tests/unit/test_operator_decide has them")
 def test_one_death_is_counted_once(lab: OperatorLab, name: str) -> None:
     ready(lab, name, failurePolicy={"maxConsecutiveFailures": 3, "backoff": {"initial": "3s", "max": "3s"}})
     began = time.monotonic()

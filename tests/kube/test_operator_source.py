@@ -90,6 +90,13 @@ def test_it_is_told_and_its_password_is_the_drivers_alone(lab: OperatorLab, name
             *("Running", "False SlotAtRisk", "True Running", "False"),
             id="its slot is at risk",
         ),
+        pytest.param(
+            SourceScript(
+                snapshot={"phase": "Reading", "table": "public.orders", "rows": 20_000, "estimatedRows": 31_000}
+            ),
+            *("Running", "True NoErrors", "True Running", "False"),
+            id="it reads the tables",
+        ),
     ],
 )
 @pytest.mark.thorough("each state", after=1)
@@ -100,6 +107,9 @@ def test_each_state_of_a_stage(
     lab.until_ready(name)
     lab.driver(name).change(source=source)
     lab.until_condition(name, "SourceHealthy", *healthy.split())
+    if source.snapshot is not None:
+        lab.until_status(name, lambda seen: seen["source"].get("snapshot") == source.snapshot, "it is told")
+        assert "snapshot   public.orders, 20,000 of about 31,000 rows" in shown_by_the_plugin(lab, name)
     found = {kind: lab.condition(name, kind) for kind in ("Ready", "Stalled", "SinksHealthy")}
     assert f"{found['Ready']['status']} {found['Ready']['reason']}" == ready
     assert (found["Stalled"]["status"], found["SinksHealthy"]["status"]) == (stalled, "True")

@@ -13,21 +13,24 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NoReturn, TypeVar
 from unittest import mock
 
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from model import clients
 from model.broker import Broker
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
-from sinkpipeline.changes.postgresql import reader
-from sinkpipeline.changes.postgresql.wire import Busy
+from sinkpipeline.changes.postgresql import exported, reader
+from sinkpipeline.changes.postgresql.copying import CopiedTable
+from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
 from sinkpipeline.changes.stage import Stage
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.changes.suitable import Facts
 from sinkpipeline.core.cuts import CutPolicy
@@ -60,11 +63,29 @@ class Committed:
     end: int
     changes: int
     number: int
+    removed: tuple[int, ...] = ()
+    """The rows that it deletes; of a transaction that inserts some, none."""
 
     @property
     def positions(self) -> list[tuple[int, int, int]]:
         """Of its changes, with its number: after a failover another one may stand at the same place."""
         return [(self.lsn, index, self.number) for index in range(self.changes)]
+
+    @property
+    def rows(self) -> list[tuple[int, int, str, int]]:
+        """Of its changes, what each does to which row."""
+        if self.removed:
+            return [(self.lsn, index, "d", row) for index, row in enumerate(self.removed)]
+        return [(self.lsn, index, "c", self.number * 100 + index) for index in range(self.changes)]
+
+
+def table_of(log: list[Committed], upto: tuple[int, int]) -> set[int]:
+    """The rows of the table when everything before a position has happened."""
+    found: set[int] = set()
+    for lsn, index, op, row in (each for one in log for each in one.rows):
+        if (lsn, index) < upto:
+            found = found | {row} if op == "c" else found - {row}
+    return found
 
 
 @dataclass
@@ -82,6 +103,8 @@ class Server:
     lost: list[list[Committed]] = field(default_factory=list)
     """The logs of earlier timelines."""
     on_confirm: Callable[[int], None] = lambda _: None
+    snapshots: dict[str, tuple[Wire, int]] = field(default_factory=dict)
+    """By name, who keeps each, and of which moment it is."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     @property
@@ -94,14 +117,22 @@ class Server:
         if changes:
             self.log.append(Committed(lsn, self.end, changes, next(self._numbers)))
 
+    def remove(self, rows: int) -> None:
+        """Deletes the oldest ones."""
+        removed = tuple(sorted(table_of(self.log, (self.end, 0)))[:rows])
+        if removed:
+            self.log.append(Committed(self.end, self.end + 5, len(removed), next(self._numbers), removed))
+            self.end += 5
+
     def end_reader(self) -> None:
         if self.reader is not None:
             self.reader.is_over = True
             self.reader = None
 
     def crash(self) -> None:
-        """A confirmation that was not on the disk is forgotten."""
+        """A confirmation that was not on the disk is forgotten, and all connections end."""
         self.end_reader()
+        self._end_snapshots()
         if self.slot is not None:
             self.slot = min(self.slot, self.saved)
 
@@ -112,6 +143,7 @@ class Server:
     def fail_over(self, behind: int) -> None:
         """A standby with the slot as it was saved takes over, which lacks so many of the last transactions."""
         self.end_reader()
+        self._end_snapshots()
         self.lost.append(list(self.log))
         gone = self.log[len(self.log) - behind :] if behind else []
         self.log = self.log[: len(self.log) - len(gone)]
@@ -121,6 +153,26 @@ class Server:
         self.end = switch
         if self.slot is not None:
             self.slot = min(self.slot, self.saved, switch)
+
+    def _end_snapshots(self) -> None:
+        for wire in Wire.entered:
+            wire.is_over = True
+        Wire.entered.clear()
+        self.snapshots.clear()
+
+    def export(self, wire: Wire) -> tuple[int, str]:
+        if self.slot is not None:
+            raise SqlFault("42710", "the slot exists")
+        # The server writes a record of what runs at the moment.
+        self.end += 5
+        self.slot = self.saved = self.end
+        name = f"snapshot-{next(self._numbers)}"
+        self.snapshots[name] = (wire, self.end)
+        return self.end, name
+
+    def drop(self, state: SlotState) -> None:
+        if self.slot == state.confirmed and self.reader is None:
+            self.slot = None
 
     def begin(self, wire: Wire) -> None:
         if self.slot is None:
@@ -176,6 +228,8 @@ class Wire:
     """In place of the product's: a connection to the server of the run that goes on."""
 
     server: Server
+    entered: list[Wire] = []  # noqa: RUF012 - of the run that goes on
+    """Those that read by a snapshot."""
 
     def __init__(self, _connection: Database, _where: str, *, replication: bool = False) -> None:
         self.is_over = False
@@ -227,8 +281,9 @@ class Wire:
             yield _RELATION
             self._known = True
         for index in range(transaction.changes):
-            text = b"%d" % (transaction.number * 100 + index)
-            yield b"I" + struct.pack(">IcH", _OID, b"N", 1) + b"t" + struct.pack(">I", len(text)) + text
+            text = b"%d" % transaction.rows[index][3]
+            kind, which = (b"D", b"K") if transaction.removed else (b"I", b"N")
+            yield kind + struct.pack(">IcH", _OID, which, 1) + b"t" + struct.pack(">I", len(text)) + text
             if index == transaction.changes // 2:
                 # The origin of what comes; where a server hands out changes it may say this at any time.
                 yield _ORIGIN
@@ -294,9 +349,62 @@ class _Making:
         return SinkPipelineError(Reason.SLOT_BUSY, "busy", "none")
 
 
+class Copying:
+    """In place of what a snapshot asks by SQL: of one table, in chunks of two rows."""
+
+    @staticmethod
+    def tables(_wire: Wire, *_: object) -> list[CopiedTable]:
+        relation = Relation(_OID, "public", "t", "d", (Column("id", True, 23),))
+        table = CopiedTable(relation=relation, key=(0,), is_partitioned=False, only_rows=None, estimate=1)
+        return ask("look", lambda: [table])
+
+    @staticmethod
+    def export_slot(wire: Wire, *_: object) -> tuple[int, str]:
+        return ask("create", lambda: wire.server.export(wire))
+
+    @staticmethod
+    def drop_slot(wire: Wire, _name: str, state: SlotState) -> None:
+        ask("drop", lambda: wire.server.drop(state))
+
+    @staticmethod
+    def enter(wire: Wire, snapshot: str, _tables: object) -> int:
+        def effect() -> None:
+            keeper, lsn = wire.server.snapshots.get(snapshot, (None, 0))
+            if keeper is None or keeper.is_over:
+                raise SqlFault("22023", "invalid snapshot identifier")
+            wire.next_at = lsn
+            Wire.entered.append(wire)
+
+        ask("enter", effect)
+        return 0
+
+    @staticmethod
+    def rewritten(_wire: Wire, _tables: object) -> list[str]:
+        return []
+
+    @staticmethod
+    def rows(wire: Wire) -> set[int]:
+        return table_of(wire.server.log, (wire.next_at, 0))
+
+    @classmethod
+    def lines(cls, wire: Wire, _table: object, after: list[str] | None, most: int, _wait_s: float) -> Iterator[bytes]:
+        def effect() -> list[int]:
+            if wire.is_over:
+                raise _unreachable()
+            first = -1 if after is None else int(after[0])
+            return sorted(row for row in cls.rows(wire) if row > first)[:most]
+
+        for row in ask("copy", effect):
+            yield b"%d\n" % row
+
+
 @contextlib.contextmanager
 def read_from_the_model() -> Iterator[None]:
     with (
+        mock.patch.object(exported, "Wire", Wire),
+        mock.patch.object(exported, "copying", Copying),
+        mock.patch.object(exported, "CHUNK", 2),
+        mock.patch.object(reader, "copying", Copying),
         mock.patch.object(reader, "Wire", Wire),
         mock.patch.object(reader, "look", _Look),
         mock.patch.object(reader, "making", _Making),
@@ -337,7 +445,7 @@ class Driver:
             self.process.over = True
 
     def _one_life(self) -> None:
-        settings = _settings(self._run, takes_over=not self._claimed)
+        settings = _settings(self._run, takes_over=not self._claimed, snapshot=self._world.has_snapshot)
         try:
             Stage(settings, self._say, self.stop).run()  # type: ignore[arg-type]
         except SinkPipelineError as error:
@@ -350,7 +458,7 @@ class Driver:
             self.error = None
 
 
-def _settings(run: str, *, takes_over: bool) -> StageSettings:
+def _settings(run: str, *, takes_over: bool, snapshot: bool) -> StageSettings:
     return StageSettings(
         id=SinkId("i", "changes"),
         owner=Owner(cluster="file", name="model"),
@@ -363,6 +471,7 @@ def _settings(run: str, *, takes_over: bool) -> StageSettings:
             connection=Database(servers="model:5432", database="d", user="r"),
             publication=Publication(name="p"),
             slot=Slot(name=SLOT),
+            snapshot=snapshot,
             idle_advance_s=2.0,
         ),
         cuts=_CUTS,
@@ -374,11 +483,14 @@ def _settings(run: str, *, takes_over: bool) -> StageSettings:
 class ChangesWorld:
     """A broker, a server, drivers, and a judge who reads off the logs without the product's code."""
 
+    has_snapshot = False
+
     def __init__(self) -> None:
         self.broker = Broker(marker_delay_s=0.0)
         self.scheduler = Scheduler(pass_time=self.broker.pass_time, limit=60_000)
         self.server = Server(self.scheduler, on_confirm=self._judge_confirmation)
         Wire.server = self.server
+        Wire.entered = []
         clients.connect(clients.Cluster(self.broker, self.scheduler))
         self.broker.on_commit = self._judge
         self.drivers: list[Driver] = []
@@ -493,6 +605,81 @@ class ChangesWorld:
         )
 
 
+class SnapshotWorld(ChangesWorld):
+    """The same, where stages read the table first. Its judge applies what is in the topic, as whoever reads it does."""
+
+    has_snapshot = True
+
+    def told(self) -> tuple[dict[str, Any] | None, int]:
+        """The newest committed progress, and where the stream began; 0 as long as it has not."""
+        newest, start = None, 0
+        if PROGRESS in self.broker.topics:
+            for record in self.broker.log(PROGRESS, 0).history:
+                if record.is_committed and record.key == b"sinkpipeline/v1/i/changes/p/postgresql/0" and record.value:
+                    newest = json.loads(record.value)
+                    if "snapshot" not in newest:
+                        start = start or _lsn(newest["pos"][0])
+        return newest, start
+
+    def changes(self) -> list[tuple[int, int, str, int]]:
+        found = []
+        if TOPIC in self.broker.topics:
+            for record in self.broker.log(TOPIC, 0).history:
+                if record.is_committed:
+                    document = json.loads(record.value or b"")
+                    lsn, index = document["pos"]
+                    row = (document["after"] or document["before"])["id"]
+                    found.append((_lsn(lsn), index, document["op"], row))
+        return found
+
+    def wrong(self) -> str | None:
+        progress, start = self.told()
+        changes = self.changes()
+        if progress is None:
+            return "changes are in the topic, and no progress" if changes else None
+        if any(one[:2] >= two[:2] for one, two in pairwise(changes)):
+            return f"the topic is out of order: {changes}"
+        rows: set[int] = set()
+        for *_, op, row in changes:
+            if (op == "d") != (row in rows):
+                return f"{op} of row {row}, which is {'' if row in rows else 'not '}there: {changes}"
+            rows ^= {row}
+        stream = [each for each in changes if each[0] % 5 == 0]
+        if not start:
+            return f"the stream has begun: {stream}" if stream else None
+        at = (_lsn(progress["pos"][0]), progress["pos"][1])
+        for log in (self.server.log, *self.server.lost):
+            expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]
+            if stream == expected and rows == table_of(log, at):
+                return None
+        return f"the progress is {at}, and the topic has {changes}, of {self.server.log}"
+
+    @override
+    def _judge(self) -> None:
+        wrong = self.wrong()
+        if wrong is not None:
+            self.fail(wrong)
+
+    @override
+    def _judge_confirmation(self, upto: int) -> None:
+        progress, start = self.told()
+        if progress is None or not start or upto > _lsn(progress["pos"][0]):
+            self.fail(f"the slot was confirmed up to {lsn_text(upto)}, and the progress is {progress}")
+
+    @override
+    def _is_complete(self) -> bool:
+        progress, start = self.told()
+        last = self.server.log[-1].end if self.server.log else 0
+        if progress is None or not start or _lsn(progress["pos"][0]) < last:
+            return False
+        return {row for *_, op, row in self.changes() if op != "d"} >= table_of(self.server.log, (1 << 60, 0))
+
+
+def _lsn(text: str) -> int:
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
 FATES = [Fate.FAILED, Fate.LOST, Fate.LATE, Fate.TIMED_OUT, Fate.LOST_LONG]
 LABELS = [
     "init",
@@ -508,6 +695,7 @@ LABELS = [
     "create",
     "await",
 ]
+SNAPSHOT_LABELS = [*LABELS, "copy", "copy", "commit", "enter", "drop", "offsets"]
 
 
 class Script:
@@ -519,6 +707,8 @@ class Script:
 
     def play(self, steps: int) -> None:
         world = self._world
+        if world.has_snapshot:
+            self._write()
         world.start()
         actions: list[Callable[[], None]] = [
             self._write,
@@ -537,6 +727,8 @@ class Script:
             self._fail_over,
             self._touch_slot,
         ]
+        if world.has_snapshot:
+            actions += [self._kill, self._remove]
         for _ in range(steps):
             self._draw(st.sampled_from(actions))()
             world.check()
@@ -546,12 +738,16 @@ class Script:
         for changes in self._draw(st.lists(st.sampled_from([0, 1, 2, 5, 8]), min_size=1, max_size=4)):
             self._world.server.commit(changes)
 
+    def _remove(self) -> None:
+        self._world.server.remove(self._draw(st.integers(1, 3)))
+
     def _go_on(self) -> None:
         seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
         self._world.run(seconds=seconds, steps=self._draw(st.sampled_from([5, 60, 400])))
 
     def _to(self) -> Thread | None:
-        label, nth = self._draw(st.sampled_from(LABELS)), self._draw(st.integers(1, 3))
+        labels = SNAPSHOT_LABELS if self._world.has_snapshot else LABELS
+        label, nth = self._draw(st.sampled_from(labels)), self._draw(st.integers(1, 3))
         return self._world.scheduler.run_to(lambda thread: thread.label == label, nth=nth)
 
     def _trouble(self) -> None:
@@ -611,10 +807,10 @@ class Script:
             self._world.justified |= {Reason.SOURCE_DATA_LOST}
 
 
-def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12) -> None:
-    """One run."""
+def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12, *, snapshot: bool = False) -> None:
+    """One run; with a `snapshot`, or of the stream alone."""
     with read_from_the_model():
-        world = ChangesWorld()
+        world = SnapshotWorld() if snapshot else ChangesWorld()
         try:
             Script(world, draw).play(steps)
         finally:

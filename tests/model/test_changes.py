@@ -11,26 +11,30 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from model.changes import play
+from model.changes import Copying as ModelCopying
+from model.changes import play, table_of
 from model.exploring import LONGER
 from model.judge import Violation
+from sinkpipeline.changes import snapshot as changes_snapshot
 from sinkpipeline.changes import stage as changes_stage
 from sinkpipeline.changes import start as changes_start
 from sinkpipeline.changes.claim import Claim
 from sinkpipeline.changes.life import Life
 from sinkpipeline.changes.postgresql.reader import Reader, _Stream
+from sinkpipeline.changes.snapshot import Copying, TakingBack
 from sinkpipeline.core.changes import beginning
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.kafka.written import Written
 
 pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))
 
 Patch = contextlib.AbstractContextManager[Any]
 
 
-def explore(runs: int, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+def explore(runs: int, phases: tuple[Phase, ...] = tuple(Phase), *, snapshot: bool = False) -> None:
     """Tries the same runs every time, unless MODEL_LONGER says otherwise."""
 
     @settings(
@@ -44,7 +48,7 @@ def explore(runs: int, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
     )
     @given(st.data())
     def run(data: st.DataObject) -> None:
-        play(data.draw)
+        play(data.draw, snapshot=snapshot)
 
     run()
 
@@ -52,6 +56,11 @@ def explore(runs: int, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
 @pytest.mark.parametrize("runs", [30, pytest.param(1000, marks=pytest.mark.thorough("more of the same runs"))])
 def test_a_stage_keeps_its_word(runs: int) -> None:
     explore(runs)
+
+
+@pytest.mark.parametrize("runs", [20, pytest.param(250, marks=pytest.mark.thorough("more of the same runs"))])
+def test_a_snapshot_keeps_its_word(runs: int) -> None:
+    explore(runs, snapshot=True)
 
 
 def _lsn_alone() -> Patch:
@@ -98,7 +107,7 @@ def _lost_slot_is_made_anew() -> Patch:
             if error.reason is not Reason.SLOT_LOST:
                 raise
             reader.create_slot(150000)
-            return reader.seen().identity, claimed.session.progress
+            return changes_start.Begun(reader.seen().identity, claimed.session.progress, 150000)
 
     return mock.patch.object(changes_stage, "begin", beginning_anew)
 
@@ -182,6 +191,62 @@ MUTATIONS: list[Callable[[], Patch]] = [
     _nothing_is_skipped,
     _slot_is_confirmed_inside,
 ]
+
+
+def _stream_begins_late() -> Patch:
+    """Behind the first transaction that the slot hands out."""
+    return _both(
+        mock.patch.object(changes_snapshot, "stream_start", lambda at: at.lsn + 6),
+        mock.patch.object(changes_snapshot, "check_copied", return_value=None),
+    )
+
+
+def _rows_are_not_taken_back() -> Patch:
+    return mock.patch.object(TakingBack, "_events", return_value=())
+
+
+def _complete_before_the_last_rows() -> Patch:
+    events = Copying._events
+
+    def early(self: Copying) -> Iterator[Any]:
+        *before, last = [*events(self), None]
+        yield from before[:-1]
+        self._complete()
+        yield from [*before[-1:], last]
+
+    return mock.patch.object(Copying, "_events", early)
+
+
+def _rows_are_of_another_moment() -> Patch:
+    """As they are when they are read."""
+    return mock.patch.object(ModelCopying, "rows", lambda wire: table_of(wire.server.log, (wire.server.end, 0)))
+
+
+def _rows_are_taken_back_again() -> Patch:
+    """Those of every epoch, each time."""
+    make = Written.__init__
+
+    def from_the_beginning(self: Written, connection: Any, group: str, topic: Any, _: Any, is_wanted: Any) -> None:
+        make(self, connection, group, topic, (), is_wanted)
+
+    return mock.patch.object(Written, "__init__", from_the_beginning)
+
+
+OF_SNAPSHOTS: list[Callable[[], Patch]] = [
+    _stream_begins_late,
+    _rows_are_not_taken_back,
+    _complete_before_the_last_rows,
+    _rows_are_of_another_moment,
+    _rows_are_taken_back_again,
+]
+
+
+@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
+@pytest.mark.parametrize("mutation", OF_SNAPSHOTS, ids=lambda each: each.__name__.strip("_"))
+def test_the_model_finds_of_snapshots(mutation: Callable[[], Patch]) -> None:
+    with mutation(), pytest.raises(Violation) as found:
+        explore(1500, (Phase.generate,), snapshot=True)
+    assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"
 
 
 @pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -12,12 +14,14 @@ from sinkpipeline.cells.store import Moved
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.rolled_back import RolledBack
 from sinkpipeline.core.targets import parse_targets
 from sinkpipeline.nats import client
+from sinkpipeline.nats.subjects import cell_of
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.reset import SinkReset
 from support.sink.cell_sink import P0, P1
-from support.sink.nats_sink import NatsSink, api
+from support.sink.nats_sink import NatsSink, api, messages
 from support.sink.starts import refusal
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,31 +42,97 @@ def reset(sink: NatsSink) -> None:
     resetting.carry_out(resetting.plan(parse_targets([there])))
 
 
-def test_a_server_that_is_back_without_its_last_commits_is_told_and_a_reset_goes_on(server: LocalNats) -> None:
+def keep(server: LocalNats) -> None:
+    """A copy of what it has."""
+    server.kill()
+    shutil.copytree(server.directory / "store", server.directory / "older")
+    server.start()
+
+
+def go_back(server: LocalNats) -> None:
+    server.kill()
+    shutil.rmtree(server.directory / "store")
+    (server.directory / "older").rename(server.directory / "store")
+    server.start()
+
+
+def test_a_task_that_meets_it_first_leaves_it_to_the_next_start(server: LocalNats) -> None:
+    sink = NatsSink(server.address)
+    driver = sink.driver(remembered=Remembered())
+    keep(server)
+    for _ in range(2):
+        with contextlib.suppress(Restart):
+            driver.batch()
+            break
+        driver.start()
+    writer, offsets = next(driver.writers())
+    go_back(server)
+    told = refusal(lambda: driver.write(writer, offsets), Reason.PROGRESS_REGRESSED)
+    assert isinstance(driver.delivery.explained(told), Restart)
+    driver.delivery.close()
+    driver.start()
+    assert driver.started.rolled_back == RolledBack(rows=8, offsets=8, partitions=2)
+    driver.drain()
+    assert sink.delivered() == sink.once
+    sink.close()
+
+
+def test_a_server_that_is_back_without_its_last_commits_is_told_and_goes_on(server: LocalNats) -> None:
     """As a machine of its own that failed before its disk had all, or a copy that was put back."""
     sink = NatsSink(server.address)
     driver = sink.driver(step=3, remembered=Remembered())
     driver.batch()
-    server.kill()
-    older = server.directory / "older"
-    shutil.copytree(server.directory / "store", older)
-    server.start()
+    keep(server)
     driver.drain()
-    server.kill()
-    shutil.rmtree(server.directory / "store")
-    older.rename(server.directory / "store")
-    server.start()
+    go_back(server)
     with pytest.raises(Restart, match="went back"):
         driver.delivery.check_world()
     driver.delivery.close()
-    told = refusal(driver.start, Reason.PROGRESS_REGRESSED)
-    assert "sinkpipeline reset" in told.remedy
-    assert "it has lost 11 offsets in 2 of 2 partitions" in told.message
     assert sink.delivered().total() == 6
-    reset(sink)
-    sink.driver().drain()
+    sink.changes = {"stops_rolled_back": True}
+    memory = driver.starter.remembered.memory
+    told = refusal(lambda: sink.driver(remembered=Remembered(memory)), Reason.SINK_ROLLED_BACK)
+    assert "11 rows that were delivered, 11 offsets in 2 partitions" in told.message
+    sink.changes = {}
+    driver.start()
+    assert driver.started.rolled_back == RolledBack(rows=11, offsets=11, partitions=2)
+    driver.drain()
     assert sink.delivered() == sink.once
     sink.close()
+
+
+def test_a_stream_that_went_back_to_before_its_first_start_is_left_to_a_person(server: LocalNats) -> None:
+    """What a status remembers is not written back: the rows went with the progress."""
+    sink = NatsSink(server.address)
+    sink.create()
+    keep(server)
+    driver = sink.driver(remembered=Remembered())
+    driver.drain()
+    driver.delivery.close()
+    go_back(server)
+    memory = driver.starter.remembered.memory
+    assert sink.delivered().total() == 0
+    refusal(lambda: sink.driver(remembered=Remembered(memory)), Reason.PROGRESS_LOST)
+    sink.close()
+
+
+def test_progress_that_was_put_back_alone_stays_an_error_and_a_reset_goes_on(sink: NatsSink) -> None:
+    """A person has deleted the newest message of a partition's progress, and not the rows behind it."""
+    driver = sink.driver(remembered=Remembered())
+    driver.batch()
+    driver.batch()
+    driver.delivery.close()
+    subject = cell_of(sink.settings.progress_subject, sink.settings.id.partition_key(P0))
+    newest = [seq for seq, found, _, _ in messages(sink.direct, sink.settings.stream.name) if found == subject][-1:]
+    for each in newest:
+        assert "error" not in api(sink.direct, f"STREAM.MSG.DELETE.{sink.settings.stream.name}", seq=each)
+    told = refusal(driver.start, Reason.PROGRESS_REGRESSED)
+    assert "sinkpipeline reset" in told.remedy
+    assert "does not prove that the 4 rows in between are gone too" in told.message
+    before = sink.delivered()
+    reset(sink)
+    sink.driver().drain()
+    assert sink.delivered() == before + Counter({(0, each): 1 for each in range(4, 12)})
 
 
 def test_all_of_a_stream_purged_under_its_driver_is_left_to_a_person(sink: NatsSink) -> None:

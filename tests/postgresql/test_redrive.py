@@ -157,6 +157,7 @@ def redriven_batch(offsets: Sequence[int], values: Sequence[Sequence[str | None]
 # Letters that are there twice, or do not count
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 @pytest.mark.parametrize("partition", [pytest.param(0, marks=[pytest.mark.thorough("the simpler one")]), 1])
 def test_a_letter_that_a_crash_has_repeated_gives_one_row(sink: RedrivenSql, partition: int) -> None:
     """In another partition too: letters without keys go anywhere, and a topic may have more partitions than before."""
@@ -170,6 +171,7 @@ def test_a_letter_that_a_crash_has_repeated_gives_one_row(sink: RedrivenSql, par
     assert sink.redrive() == Summary()
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_a_letter_whose_commit_never_came_gives_no_second_row(make: Callable[..., RedrivenSql], tmp_path: Path) -> None:
     """Its cause is mended, and the next driver delivers the record itself."""
     sink = make()
@@ -254,6 +256,7 @@ def test_what_a_restore_has_lost_is_pending_again_and_redriven_once(
     assert (sink.redrive(), sink.pending(), sink.letter_cells(), sink.forecast()) == (Summary(), 0, 0, [])
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_an_answer_that_is_lost_after_a_restore_makes_no_second_row(
     sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +324,7 @@ def test_a_commit_whose_answer_is_lost_makes_no_second_row(
     assert sink.times() == ONCE
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 @pytest.mark.parametrize("outcome", ["answer lost", pytest.param("lost", marks=[pytest.mark.thorough("each loss")])])
 def test_a_redrive_record_in_doubt_makes_no_second_row(
     sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch, outcome: str
@@ -331,6 +335,7 @@ def test_a_redrive_record_in_doubt_makes_no_second_row(
     assert (left, sink.times(), sink.pending()) == ([], ONCE, 0)
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_a_newer_redrive_goes_first(sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch) -> None:
     small_chunks(monkeypatch, 2)
     newer: list[Summary] = []
@@ -350,6 +355,7 @@ def test_a_newer_redrive_goes_first(sink: RedrivenSql, monkeypatch: pytest.Monke
     assert sink.times() == ONCE
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_two_that_have_letters_of_one_record_in_two_partitions(sink: RedrivenSql) -> None:
     """No cell of a redrive keeps them apart: the letter's own does."""
     topics.add_partitions(sink.servers, sink.dead, 2)
@@ -381,6 +387,7 @@ def test_many_redrives_at_once(sink: RedrivenSql) -> None:
 # A world that is not as it should be
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_a_table_that_is_made_again_and_a_sink_that_is_removed(
     sink: RedrivenSql,
 ) -> None:
@@ -410,6 +417,7 @@ def test_a_right_that_only_a_redrive_needs_is_missed_before_a_row_is_made(sink: 
     assert sink.redrive() == Summary(delivered=len(BAD))
 
 
+@pytest.mark.thorough("two faults at once: a kill at every point is in make test")
 def test_a_progress_schema_of_another_server_is_not_reached(sink: RedrivenSql) -> None:
     connection = sink.settings.connection
     sink.changes = {"connection": Connection(servers="127.0.0.1:1", database=connection.database, user="nobody")}

@@ -209,6 +209,7 @@ TABLE = TableRow(
 )
 
 
+@pytest.mark.thorough("tests/e2e/test_changes has a whole table")
 def test_a_table_keeps_what_the_log_was_without(spark: SparkSession) -> None:
     plan = plan_of(table=TABLE)
     analyse(spark, plan)

@@ -242,6 +242,9 @@ class MemoryTarget:
     def letter_limits(self) -> TopicLimits | None:
         return None
 
+    def counted(self) -> int | None:
+        return len(self.store.rows)
+
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(TABLE.name, what)
 

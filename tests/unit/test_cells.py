@@ -108,6 +108,23 @@ def test_an_earlier_driver_of_a_store_that_went_back_is_no_newer_one() -> None:
     refusal(driver.start, Reason.PROGRESS_REGRESSED)
 
 
+def test_a_task_that_meets_a_store_that_went_back_leaves_it_to_the_next_start() -> None:
+    """What went back with the progress the task can't tell, and it would be an error for a person."""
+    store = Store()
+    driver = Driver(ports_on(store), ENDS, remembered=Remembered())
+    before = dict(store.cells)
+    driver.batch()
+    writer, offsets = next(driver.writers())
+    went_back(store, before)
+    told = refusal(lambda: driver.write(writer, offsets), Reason.PROGRESS_REGRESSED)
+    assert isinstance(driver.delivery.explained(told), Restart)
+    driver.delivery.close()
+    assert driver.starter.remembered.memory is not None
+    assert driver.starter.remembered.memory.counted == 8
+    # Here the rows are all there.
+    refusal(driver.start, Reason.PROGRESS_REGRESSED)
+
+
 def test_a_newer_driver_is_one_also_on_another_connection() -> None:
     store = Store()
     driver = Driver(ports_on(store), ENDS)

@@ -108,6 +108,7 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     *((("source", name), value) for name in ("index", "changes", "lagBytes") for value in (-1, "1", 2**63, None)),
     *((("source", name), value) for name in ("retainedBytes", "safeBytes", "timeline") for value in (-1, 1.5)),
     (("source", "atRisk"), 5),
+    *((("source", "snapshot"), value) for value in (None, {"phase": "Done"}, {"rows": -1}, {"table": "x" * 257})),
     *((("source", "error"), value) for value in ("boom", {}, {"reason": "no word", "message": "m", "remedy": "r"})),
     (("source", "circuit"), {"openedAt": "yesterday"}),
     (("now",), 1),

@@ -62,6 +62,13 @@ ROWS = {
         *(status(condition("ExactlyOnce", "True")), status(condition("ExactlyOnce", "Unknown", "ProgressRestored"))),
         ["Warning ProgressRestored"],
     ),
+    "rolled back": (
+        *(status(condition("ExactlyOnce", "True")), status(condition("ExactlyOnce", "Unknown", "SinkRolledBack"))),
+        [],
+    ),
+    "rolled back, of a sink": (status(), status(rolledBack=7), ["Warning SinkRolledBack"]),
+    "rolled back once more": (status(rolledBack=7), status(rolledBack=9), ["Warning SinkRolledBack"]),
+    "rolled back before": (status(rolledBack=7), status(rolledBack=7), []),
     "not known yet": ({}, status(condition("ExactlyOnce", "Unknown", "NotYetKnown")), []),
     "the progress topic is another one": (
         *(status(progressTopicId="a"), status(progressTopicId="b")),

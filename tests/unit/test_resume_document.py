@@ -39,6 +39,8 @@ MEMORY = Memory(
     data="id-d",
     progress=None,
     rows=110,
+    rolled_back=3,
+    counted=4711,
 )
 PROGRESS = Progress(
     meta=Meta(
@@ -49,8 +51,10 @@ PROGRESS = Progress(
         source={"a": "id-a"},
         data="id-d",
         progress=None,
+        rolled_back=3,
     ),
     partitions=MEMORY.partitions,
+    counted=4711,
 )
 
 

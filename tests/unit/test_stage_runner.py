@@ -44,6 +44,14 @@ def settings() -> StageSettings:
     return found
 
 
+@pytest.mark.parametrize(("asked", "snapshot"), [("Now", False), ("Snapshot", True)])
+def test_a_stage_is_told_where_it_begins(asked: str, snapshot: bool) -> None:
+    pipeline = parse_manifest(changed(smallest(), (("spec", "source"), of_database(startingPosition=asked))))
+    found = resolve_stage(pipeline, None, Owner(cluster="c", name="n"))
+    assert found is not None
+    assert found.database.snapshot is snapshot
+
+
 class Script:
     """Lives of a stage, one after the other; the last one is lived again and again."""
 
@@ -112,6 +120,20 @@ def test_receipts_are_what_is_known(script: Script) -> None:
     assert runner.report.state is SinkState.SUSPENDED
     assert runner.failure is None
     assert [each.takes_over for each in script.lives] == [True]
+
+
+def test_a_snapshot_is_told_while_it_goes_on(script: Script) -> None:
+    snapshot = {"phase": "Reading", "epoch": 1, "table": "public.a", "tablesDone": 0, "tables": 2, "rows": 3}
+    reading = [{**CLAIMED, "snapshot": {"epoch": 1}}, {**COMMITTED, "snapshot": snapshot}]
+    runner = script.run((reading, WAITS))
+    status = told(runner, lambda each: each.changes == 3).to_status()
+    assert status["snapshot"] == snapshot
+    assert not runner.report.reached("0/20"), "rows that were there before are still to come"
+    runner.stop()
+    runner.join()
+    done = runner.report.heard({**COMMITTED, "snapshot": None})
+    assert "snapshot" not in done.to_status()
+    assert done.reached("0/20")
 
 
 def test_a_stage_that_was_killed_goes_on(script: Script) -> None:

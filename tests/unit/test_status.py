@@ -70,6 +70,11 @@ def restored(rows: int) -> Progress:
     return replace(PROGRESS, meta=replace(PROGRESS.meta, restored=rows))
 
 
+def rolled_back(rows: int, progress: Progress = PROGRESS) -> Progress:
+    assert progress.meta is not None
+    return replace(progress, meta=replace(progress.meta, rolled_back=rows), counted=90)
+
+
 def sink(name: str = "one", state: SinkState = SinkState.RUNNING, **facts: Any) -> SinkReport:
     return SinkReport(**{"name": name, "state": state, "exactly_once": True, "progress": PROGRESS, **facts})
 
@@ -243,6 +248,10 @@ def test_what_is_no_time_is_none(told: object) -> None:
         ([sink(), sink("weak", exactly_once=False)], "False", "AtLeastOnceRequested", "AtLeastOnce for weak"),
         ([sink(progress=restored(7))], "Unknown", "ProgressRestored", "one: at most 7 rows"),
         ([sink(progress=restored(0))], "Unknown", "ProgressRestored", "one: at most 0 rows"),
+        ([sink(progress=rolled_back(7))], "Unknown", "SinkRolledBack", "one: 7 rows were lost by the sink"),
+        ([sink(progress=rolled_back(0))], "Unknown", "SinkRolledBack", "one: 0 rows"),
+        ([sink(progress=rolled_back(7, restored(2)))], "Unknown", "ProgressRestored", "duplicated; one: 7 rows"),
+        ([sink(exactly_once=False, progress=rolled_back(7))], "False", "AtLeastOnceRequested", "AtLeastOnce for one"),
         ([sink(exactly_once=False, progress=restored(7))], "False", "AtLeastOnceRequested", "AtLeastOnce for one"),
     ],
 )
@@ -250,6 +259,15 @@ def test_exactly_once_condition(reports: Sequence[SinkReport], status: str, reas
     found = condition(rendered(*reports), "ExactlyOnce")
     assert (found["status"], found["reason"]) == (status, reason)
     assert fact in found["message"]
+
+
+def test_what_a_sink_has_lost_and_what_its_store_counts_are_remembered() -> None:
+    document = rendered(sink(progress=rolled_back(7)))
+    assert (document["sinks"][0]["rolledBack"], document["sinks"][0]["counted"]) == (7, 90)
+    memory = memory_of(document, IDENTITY, "one")
+    assert memory is not None
+    assert (memory.rolled_back, memory.counted) == (7, 90)
+    assert "rolledBack" not in rendered(sink())["sinks"][0]
 
 
 def test_drift_is_told_and_topics_stay_ready() -> None:

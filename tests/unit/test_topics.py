@@ -10,6 +10,7 @@ import pytest
 
 from sinkpipeline.core.durability import Durability, as_requested, durability, of_topics
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.letter_topics import decide_dead_letters
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.removal import why_kept
@@ -20,7 +21,6 @@ from sinkpipeline.core.topics import (
     TopicRequest,
     check_progress_topic,
     decide,
-    decide_dead_letters,
     drift,
     progress_request,
 )

@@ -45,6 +45,7 @@ _REMOVE_AGAIN_S = 5.0
 _TOLD = (
     "frontier", "rowsDelivered", "deadLettered", "dropped", "lost", "lag", "heldBack", "deadLetters",
     "lastProgressTime", "epoch", "dataTopicId", "dataTopics", "progressTopicId", "mayBeDuplicated",
+    "rolledBack",
 )  # fmt: skip
 
 

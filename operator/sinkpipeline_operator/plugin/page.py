@@ -200,11 +200,21 @@ def _source(scene: Scene) -> Iterator[str]:
         yield f"  its circuit is open for {age(source['circuit']['openedAt'], scene.now_ms)}"
     if source.get("atRisk"):
         yield from indented([f"at risk: {source['atRisk']}"])
+    yield from indented(_snapshot(source.get("snapshot") or {}))
     if "position" in source:
         yield f"  position   {source['position']} index {source.get('index', 0)}"
     for title, key, unit in _OF_A_SOURCE:
         if source.get(key) is not None:
             yield f"  {title:<10} {number(source[key])}{unit}"
+
+
+def _snapshot(snapshot: Document) -> list[str]:
+    if snapshot.get("phase") == "TakingBack":
+        return ["snapshot   what was read before is taken back"]
+    if "table" not in snapshot:
+        return []
+    rows = f"{number(snapshot.get('rows'))} of about {number(snapshot.get('estimatedRows'))} rows"
+    return [f"snapshot   {snapshot['table']}, {rows}"]
 
 
 def _sink(scene: Scene, sink: Document) -> Iterator[str]:
@@ -244,6 +254,8 @@ def _counts(scene: Scene, sink: Document) -> Iterator[str]:
         yield f"lost       {number(sink['lost'])}"
     if sink.get("mayBeDuplicated"):
         yield f"at most {number(sink['mayBeDuplicated'])} rows may be duplicated"
+    if "rolledBack" in sink:
+        yield f"{number(sink['rolledBack'])} rows were lost by the sink, and delivered again"
 
 
 def _driver(scene: Scene) -> list[str]:

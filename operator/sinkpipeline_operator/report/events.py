@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.core.changes.told import SOURCE_HEALTHY
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
 from sinkpipeline.core.texts import shortened
 from sinkpipeline.sinks.removal import KeptTopic
@@ -185,7 +186,9 @@ _ALARMS = {
 
 
 def _of_condition(kind: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[Event]:
-    if new is None or new["status"] != _ALARMS[kind] or new["reason"] == "NotYetKnown":
+    # What a sink has lost is told of each sink, each time.
+    untold = new is not None and new["reason"] in ("NotYetKnown", Reason.SINK_ROLLED_BACK.value)
+    if new is None or new["status"] != _ALARMS[kind] or untold:
         return
     if old is None or (old["status"], old["reason"]) != (new["status"], new["reason"]):
         yield Event(_WARNING, new["reason"], new["message"])
@@ -204,6 +207,10 @@ def _of_sinks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[E
                 _WARNING, SOURCE_TRANSACTION_OPEN, f"{sink['name']}: {hanging['message']} ({hanging['remedy']})"
             )
         ids = known.get("progressTopicId"), sink.get("progressTopicId")
+        lost = (sink.get("rolledBack") or 0) - (known.get("rolledBack") or 0)
+        if "rolledBack" in sink and (lost > 0 or "rolledBack" not in known):
+            words = f"the sink has lost its newest rows with their progress: {lost} rows are delivered again"
+            yield Event(_WARNING, Reason.SINK_ROLLED_BACK.value, f"{sink['name']}: {words}")
         if all(ids) and ids[0] != ids[1]:
             yield Event(_WARNING, TOPIC_RECREATED, f"{sink['name']}: the progress topic was deleted and is there again")
 

@@ -61,6 +61,11 @@ _OF_SINKS = (
         "Rows that may have been delivered twice, where the progress was restored from the status.",
         _number("mayBeDuplicated"),
     ),
+    _OfSink(
+        "rolled_back_rows",
+        "Rows that were delivered again, as the sink had lost them with their progress.",
+        _number("rolledBack"),
+    ),
 )
 _ABOUT = ("kind", "guarantee", "durability")
 _INFO = (*_SINK, *_ABOUT)

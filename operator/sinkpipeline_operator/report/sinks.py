@@ -16,8 +16,9 @@ from sinkpipeline_operator.report.known import Known, cut
 
 _MEMORY = (
     *("deadLetters", "frontier", "epoch", "dataTopicId", "dataTopics", "progressTopicId", "lastProgressTime"),
-    "mayBeDuplicated",
+    *("mayBeDuplicated", "rolledBack", "counted"),
 )
+_UNTIL_A_RESET = {"mayBeDuplicated", "rolledBack"}
 _COUNTS = ("rowsDelivered", "deadLettered", "dropped", "lost")
 _OF_THIS_RUN = ("proved", "stillSince")
 """What only the driver that runs can tell of a sink."""
@@ -61,9 +62,9 @@ def _told(known: Known, name: str) -> dict[str, Any]:
             sink.pop(each, None)
     if known.decision.anew:
         sink.pop("circuit", None)
-    if "frontier" in (seen := known.observed.get(name) or {}) and "mayBeDuplicated" not in seen:
-        # A reset has ended it.
-        sink.pop("mayBeDuplicated", None)
+    if "frontier" in (seen := known.observed.get(name) or {}):
+        for each in _UNTIL_A_RESET - seen.keys():
+            sink.pop(each, None)
     sink["state"] = state_of(known, sink).value
     if sink["state"] in (SinkState.STARTING.value, SinkState.SUSPENDED.value):
         sink.pop("error", None)

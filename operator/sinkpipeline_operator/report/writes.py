@@ -34,6 +34,7 @@ _SINK = (
     "dataTopics",
     "progressTopicId",
     "mayBeDuplicated",
+    "rolledBack",
 )
 
 

@@ -23,6 +23,7 @@ class Given:
     """As which the source is read."""
     refuse_existing_data: bool
     exactly_once: bool
+    stops_rolled_back: bool
     dead_letter: Any
     """Where its dead letters go."""
     tls: Tls | None
@@ -37,4 +38,4 @@ class Given:
     def of_every_kind(self) -> dict[str, Any]:
         """Fields that the settings of each kind have."""
         names = ("id", "owner", "source", "group_id", "refuse_existing_data", "dead_letter", "exactly_once")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "stops_rolled_back")}

@@ -100,6 +100,9 @@ class LetteredTarget:
     def duplicate_window_ms(self) -> int | None:
         return None
 
+    def counted(self) -> int | None:
+        return None
+
     def letter_limits(self) -> TopicLimits | None:
         return None if self.letters is None else self.letters.limits()
 

@@ -22,6 +22,8 @@ class CellSinkSettings:
     dead_letter: LetterService | None = None
     """None where a record that can't be delivered stops the sink."""
     exactly_once: bool = True
+    stops_rolled_back: bool = False
+    """`onRollback: Stop`."""
 
     @property
     def encodings(self) -> tuple[()]:

@@ -57,6 +57,9 @@ class Claimed:
     created: str | None
     """The id of the change topic, where a start of this stage has created it."""
 
+    def close(self) -> None:
+        self.session.close()
+
 
 class Claim:
     """One attempt to take a stage.
@@ -121,7 +124,8 @@ class Claim:
         Args:
             claimed: what was taken.
             source: the identity of the database.
-            first: the progress with which it begins, where it has none: both are written in one step.
+            first: the progress with which it begins, where it has none, or with which a snapshot begins anew: both are
+                written in one step.
         """
         known = claimed.progress
         before = known.meta or Meta(
@@ -131,6 +135,7 @@ class Claim:
         partitions = {self._partition.topic: 1} if known.exists or first is not None else None
         meta = replace(
             before,
+            epoch=before.epoch if first is None else first.epoch,
             run=self._settings.run,
             owner=self._settings.owner,
             partitions=None if partitions is None else MappingProxyType(partitions),

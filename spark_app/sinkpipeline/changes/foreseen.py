@@ -13,12 +13,14 @@ from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.core.changes.beginning import (
     Asked,
     Seen,
+    check_anew,
     check_going_on,
     decide_first,
     identity_of,
     publication_missing,
+    slot_in_the_way,
 )
-from sinkpipeline.core.changes.suitable import Facts, Table, check_suitable, check_tables
+from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import check_progress_topic
@@ -37,6 +39,11 @@ _NAMED = (
 _MISSING = (
     "SELECT name FROM unnest(%s::text[]) AS name WHERE NOT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n"
     " ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = name AND c.relkind IN ('r', 'p'))"
+)
+_UNREADABLE = (
+    "SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid"
+    " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE format('%%I.%%I', n.nspname, c.relname) = %s"
+    " AND a.attnum > 0 AND NOT a.attisdropped AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')"
 )
 _SLOTS = "SELECT count(*), current_setting('max_replication_slots')::int FROM pg_replication_slots"
 
@@ -132,6 +139,12 @@ def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) ->
             check_tables([each], where, require_full=settings.database.require_full)
         except SinkPipelineError as error:
             yield error
+        if settings.database.snapshot:
+            [(columns,)] = wire.rows(_UNREADABLE, (each.name,))
+            try:
+                check_readable({each.name: columns or ()}, facts.role, where)
+            except SinkPipelineError as error:
+                yield error
 
 
 def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | None, where: str) -> None:
@@ -151,7 +164,11 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     # A start that was interrupted has said that the slot is its own.
     announced = progress.meta is not None and progress.meta.partitions is None
     creates = [] if seen.identity.publication else [making.publication_statement(wanted.publication)]
-    start = decide_first(seen, Asked(create=wanted.slot.create, announced=announced), where)
+    start = None
+    if wanted.snapshot:
+        slot_in_the_way(seen, where, announced=announced)
+    else:
+        start = decide_first(seen, Asked(create=wanted.slot.create, announced=announced), where)
     if start is None:
         if used >= most:
             raise SinkPipelineError(
@@ -161,13 +178,23 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
                 f"{most + 4}, and restart the server",
             )
         creates.append(f"slot {wanted.slot.name}")
-    begins = "now" if start is None else f"at {start}"
+    begins = f"at {start}"
+    if start is None:
+        begins = "with a snapshot of the tables" if wanted.snapshot else "now"
     found.told.append(f"starts for the first time, {begins}; creates {' and '.join(creates) or 'nothing'}")
 
 
 def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress, seen: Seen, where: str) -> None:
     state = progress.partitions[settings.database.partition]
     if progress.meta is None or state.pos is None:
+        return
+    if state.snapshot is not None:
+        check_anew(identity_of(progress.meta.source), state.pos, seen, where)
+        slot_in_the_way(seen, where, announced=True)
+        found.told.append(
+            f"the snapshot of the tables is not complete: a start takes {state.snapshot.rows} rows back, and begins it "
+            f"anew in epoch {state.epoch + 1}; drops slot {seen.identity.slot} and creates it again"
+        )
         return
     check_going_on(identity_of(progress.meta.source), state.pos, seen, where)
     found.told.append(f"resumes at {state.pos}, {max(0, seen.flushed - state.pos.lsn)} bytes before the server's end")

@@ -17,9 +17,10 @@ from sinkpipeline.changes.postgresql.reader import Begun, Ended, Event, Heard, R
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.changes.start import at
-from sinkpipeline.core.changes.beginning import Identity, at_risk, retained_bytes
+from sinkpipeline.core.changes.beginning import Identity, SlotState, at_risk, retained_bytes
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.positions import lsn_text
+from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -77,10 +78,15 @@ class Life:
 
     def go_on(self, stop: threading.Event, check: Callable[[], None]) -> None:
         """Until `stop` is set. `check` is called now and then, and raises where this stage must not go on."""
-        reader, course = self._reader, self._course
+        self._go(stop, check)
+        self._say("ended")
+
+    def _go(self, stop: threading.Event, check: Callable[[], None]) -> None:
+        """To the end of what comes, or until `stop` is set."""
+        course = self._course
         self._check = check
         # The server may never have heard, or have forgotten, what counts.
-        reader.confirm(course.confirmable)
+        self._confirm()
         self._tell()
         for event in self._events():
             if isinstance(event, list):
@@ -94,7 +100,20 @@ class Life:
                 break
         if course.is_open and course.may_cut:
             self._commit()
-        self._say("ended")
+
+    def _confirm(self) -> None:
+        self._reader.confirm(self._course.confirmable)
+
+    def _mark(self) -> SnapshotMark | None:
+        """What the progress says of a snapshot."""
+        return None
+
+    def _more(self) -> dict[str, object]:
+        """What else the receipts tell."""
+        return {}
+
+    def _judge(self, slot: SlotState | None) -> None:
+        """Raises where it can't go on with the slot as it is now."""
 
     def _events(self) -> Iterator[Event]:
         return self._reader.read(at(self._state), _WAIT_S)
@@ -232,13 +251,14 @@ class Life:
             by_class=plus(state.by_class, self._counting),
             at=now_ms(),
             pos=course.next,
+            snapshot=self._mark(),
         )
         failpoint("after-rows-before-progress")
         self._session.commit(new)
         failpoint("after-commit")
         self._state = new
         course.has_committed()
-        self._reader.confirm(course.confirmable)
+        self._confirm()
         self._committed = time.monotonic()
         self._receipt()
         self._counting, self._delivered = Counting(), 0
@@ -261,6 +281,7 @@ class Life:
             skipped=self._reader.skipped,
             committedAt=self._committed_at,
             transactions=self._sizes,
+            **self._more(),
         )
 
     def _place(self) -> dict[str, object]:
@@ -272,6 +293,7 @@ class Life:
         self._check()
         slot, flushed = self._reader.slot(), self._reader.flushed()
         self._told_at = time.monotonic()
+        self._judge(slot)
         if slot is None:
             # It can't go while it is read: somebody else's server answers.
             return
@@ -288,4 +310,5 @@ class Life:
             slot=self._identity.slot,
             timeline=self._identity.timeline,
             atRisk=risk,
+            **self._more(),
         )

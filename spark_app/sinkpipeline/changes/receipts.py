@@ -7,6 +7,9 @@
  "timeline":1,"atRisk":null}
 {"event":"failed","error":{"reason":...,"message":...,"remedy":...}}
 {"event":"ended"}
+
+While a snapshot goes on, the first three have "snapshot":{"phase":"Reading","epoch":0,"table":"public.orders",
+"tablesDone":2,"tables":5,"rows":4711,"estimatedRows":81000}; the one that completes it has "snapshot":null.
 """
 
 from __future__ import annotations

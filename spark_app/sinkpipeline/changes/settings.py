@@ -47,11 +47,16 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
-    """A PostgreSQL database whose changes are read: of transactions that commit after the slot was made."""
+    """A PostgreSQL database whose changes are read: of transactions that commit after the slot was made.
+
+    With `snapshot`, the tables are read first, as they were when the slot was made.
+    """
 
     connection: DatabaseConnection
     publication: Publication
     slot: Slot
+    snapshot: bool = False
+    """Whether a first start reads the tables."""
     name: str = "postgresql"
     """Of the source in progress records and in transactional ids."""
     whole_transactions: bool = False

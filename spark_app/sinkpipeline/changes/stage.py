@@ -1,8 +1,9 @@
 """One life of a stage: it takes its source, goes on behind what counts, and leaves at the first trouble.
 
     Kafka's id ──► progress ──► look at the server ──► slot ──► changes, dead letters, progress: one transaction
-                                                         ▲                                          │
-                                                         └─────────── confirm, only then ◄──────────┘
+                                    │ ▲                  ▲                                          │
+                                    ▼ │                  └─────────── confirm, only then ◄──────────┘
+                              a snapshot, if asked for
 
 Nothing is ever undone at the database, and no outcome is guessed: whoever lives next fences, and reads the truth.
 """
@@ -11,16 +12,19 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 from sinkpipeline.changes.claim import Claim
 from sinkpipeline.changes.life import Life
 from sinkpipeline.changes.postgresql.reader import Reader
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.changes.snapshot import Parts, Snapshot
 from sinkpipeline.changes.start import at, begin, check_slot
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
+from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.failpoints import failpoint
 
 
@@ -58,13 +62,10 @@ class Stage:
 
     def _live(self, claim: Claim) -> None:
         began = time.monotonic()
-        claimed = claim.take()
-        try:
-            reader = Reader(self._settings.database)
-            try:
-                identity, state = begin(self._settings, claim, claimed, reader)
-                reader.hold()
-                check_slot(reader, identity, state)
+        with closing(claim.take()) as claimed, closing(Reader(self._settings.database)) as reader:
+            begun = begin(self._settings, claim, claimed, reader)
+
+            def has_claimed(state: PartitionProgress) -> None:
                 self._say(
                     "claimed",
                     run=self._settings.run,
@@ -73,16 +74,25 @@ class Stage:
                     rows=state.rows,
                     dead=state.dead,
                     dropped=state.dropped,
-                    timeline=identity.timeline,
+                    timeline=begun.identity.timeline,
                     seconds=round(time.monotonic() - began, 3),
+                    snapshot=None if state.snapshot is None else {"epoch": state.epoch},
                 )
-                failpoint("stage-after-slot")
-                life = Life(self._settings, claimed, reader, identity, state, self._say)
-                life.go_on(self._stop, lambda: claim.check_topics(claimed))
-            finally:
-                reader.close()
-        finally:
-            claimed.session.close()
+
+            state = begun.streams
+            is_streaming = state is not None
+            if state is None:
+                parts = Parts(self._settings, claim, claimed, reader, self._say)
+                state = Snapshot(parts, begun, has_claimed).run(self._stop)
+                if state is None:
+                    return
+            reader.hold()
+            check_slot(reader, begun.identity, state)
+            if is_streaming:
+                has_claimed(state)
+            failpoint("stage-after-slot")
+            life = Life(self._settings, claimed, reader, begun.identity, state, self._say)
+            life.go_on(self._stop, lambda: claim.check_topics(claimed))
 
     def _refused(self, refusal: RecordRefused) -> SinkPipelineError:
         fact = f"{self._settings.id}: {refusal.topic or 'Kafka'} refuses a record: {refusal.text}"

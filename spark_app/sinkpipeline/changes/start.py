@@ -1,8 +1,18 @@
-"""Where a stage goes on, or begins: by what was read of its progress, and of the server. Announces it."""
+"""Where a stage goes on, or begins: by what was read of its progress, and of the server. Announces it.
+
+    progress                     startingPosition     what begins
+    none                         Now                  a slot, and its stream
+    none                         Snapshot             a snapshot of the tables
+    in the middle of a snapshot  whatever             a snapshot, anew, in another epoch
+    complete                     whatever             its stream goes on
+
+The progress decides: what the manifest says of a first start is for a first start alone.
+"""
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.postgresql.reader import Reader
@@ -11,9 +21,12 @@ from sinkpipeline.core.changes.beginning import (
     Asked,
     Identity,
     Seen,
+    SlotState,
+    check_anew,
     check_going_on,
     decide_first,
     identity_of,
+    slot_in_the_way,
 )
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.suitable import check_tables
@@ -31,9 +44,24 @@ def at(state: PartitionProgress) -> Position:
     return state.pos
 
 
-def begin(
-    settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reader
-) -> tuple[Identity, PartitionProgress]:
+class Begun(NamedTuple):
+    """What a start has found."""
+
+    identity: Identity
+    state: PartitionProgress | None
+    """None where a snapshot is to be made for the first time."""
+    version: int
+    """Of the server."""
+    slot: SlotState | None = None
+    """What is left of a snapshot that was given up."""
+
+    @property
+    def streams(self) -> PartitionProgress | None:
+        """Where the stream goes on; None where a snapshot comes before it."""
+        return None if self.state is None or self.state.snapshot is not None else self.state
+
+
+def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reader) -> Begun:
     """What is read, and where to go on; announces this stage.
 
     Raises:
@@ -43,8 +71,12 @@ def begin(
     seen = reader.seen()
     partition, progress = settings.database.partition, claimed.progress
     if progress.exists and progress.meta is not None:
-        state = progress.partitions[partition]
-        check_going_on(_known(progress.meta), at(state), seen, reader.where)
+        state, known, slot = progress.partitions[partition], _known(progress.meta), None
+        if state.snapshot is None:
+            check_going_on(known, at(state), seen, reader.where)
+        else:
+            check_anew(known, at(state), seen, reader.where)
+            slot = slot_in_the_way(seen, reader.where, announced=True)
         try:
             check_tables(facts.tables, reader.where, require_full=settings.database.require_full)
         except SinkPipelineError as error:
@@ -52,9 +84,17 @@ def begin(
             _LOG.warning("%s", error)
         claim.announce(claimed, seen.identity.to_meta())
         failpoint("stage-after-meta")
-        return seen.identity, state
+        return Begun(seen.identity, state, facts.version, slot)
     seen = reader.prepare(seen)
-    asked = Asked(create=settings.database.slot.create, announced=_is_announced(progress.meta, seen))
+    announced = _is_announced(progress.meta, seen)
+    if settings.database.snapshot:
+        # Before anything is made: what may not be read is told.
+        reader.tables(facts.version)
+        slot = slot_in_the_way(seen, reader.where, announced=announced)
+        claim.announce(claimed, seen.identity.to_meta())
+        failpoint("stage-after-meta")
+        return Begun(seen.identity, None, facts.version, slot)
+    asked = Asked(create=settings.database.slot.create, announced=announced)
     start = decide_first(seen, asked, reader.where)
     claim.announce(claimed, seen.identity.to_meta())
     failpoint("stage-after-meta")
@@ -64,7 +104,7 @@ def begin(
     epoch = 0 if progress.meta is None else progress.meta.epoch
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
     claim.announce(claimed, seen.identity.to_meta(), state)
-    return seen.identity, state
+    return Begun(seen.identity, state, facts.version)
 
 
 def _known(meta: Meta) -> Identity:

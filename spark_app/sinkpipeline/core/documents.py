@@ -31,6 +31,8 @@ LSN = r"^[0-9A-F]{1,8}/[0-9A-F]{1,8}$"
 """A position in PostgreSQL's log."""
 SLOT = r"^[a-z0-9_]{1,63}$"
 """The name of a replication slot."""
+MAX_TABLE = 256
+"""Characters of a table's name with its schema's; PostgreSQL's have at most 63 bytes each."""
 
 _MAX_EXECUTORS = 2**31 - 1
 _TIME = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
@@ -136,6 +138,8 @@ class SinkProgress(TypedDict, total=False):
     dataTopics: Annotated[list[DataTopic], Field(max_length=MAX_SINKS), AfterValidator(_each_once("topic"))]
     progressTopicId: TopicId | None
     mayBeDuplicated: Count
+    rolledBack: Count
+    counted: Count
 
 
 class Sink(SinkProgress):
@@ -182,6 +186,18 @@ class SourcePlace(TypedDict, total=False):
     dropped: Count
 
 
+class Snapshot(TypedDict, total=False):
+    """How far the tables have been read."""
+
+    phase: Literal["TakingBack", "Reading"]
+    epoch: Count
+    table: Annotated[str, Field(max_length=MAX_TABLE)]
+    tablesDone: Count
+    tables: Count
+    rows: Count
+    estimatedRows: Count
+
+
 class Source(SourcePlace):
     """What reads the changes of a database."""
 
@@ -193,6 +209,7 @@ class Source(SourcePlace):
     safeBytes: NotRequired[Count]
     timeline: NotRequired[Count]
     atRisk: NotRequired[Text]
+    snapshot: NotRequired[Snapshot]
     circuit: NotRequired[Circuit]
     error: NotRequired[Error]
 

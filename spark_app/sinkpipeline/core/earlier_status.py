@@ -18,6 +18,8 @@ _OF_PROGRESS = (
     "dataTopics",
     "progressTopicId",
     "mayBeDuplicated",
+    "rolledBack",
+    "counted",
 )
 """What a sink's document has of its progress."""
 

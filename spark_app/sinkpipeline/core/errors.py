@@ -76,6 +76,7 @@ class Reason(str, enum.Enum):
     PROGRESS_CORRUPT = "ProgressCorrupt"
     PROGRESS_REGRESSED = "ProgressRegressed"
     PROGRESS_LOST = "ProgressLost"
+    SINK_ROLLED_BACK = "SinkRolledBack"
     PROGRESS_VERSION_UNKNOWN = "ProgressVersionUnknown"
     NOTHING_TO_RESET = "NothingToReset"
     POSITIONS_REFUSED = "PositionsRefused"

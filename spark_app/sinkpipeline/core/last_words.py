@@ -34,6 +34,8 @@ _SINK_KEYS = (
     "dataTopics",
     "progressTopicId",
     "mayBeDuplicated",
+    "rolledBack",
+    "counted",
     "rowsDelivered",
     "deadLettered",
     "dropped",

@@ -71,7 +71,9 @@ def _memory(found: Mapping[str, Any]) -> Memory:
         data=_data(found),
         progress=None if progress is None else _text(progress),
         rows=_count(found["rowsDelivered"]),
-        restored=None if found.get("mayBeDuplicated") is None else _count(found["mayBeDuplicated"]),
+        restored=_count_or_none(found, "mayBeDuplicated"),
+        rolled_back=_count_or_none(found, "rolledBack"),
+        counted=_count_or_none(found, "counted"),
     )
 
 
@@ -86,6 +88,10 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
+
+
+def _count_or_none(found: Mapping[str, Any], name: str) -> int | None:
+    return None if found.get(name) is None else _count(found[name])
 
 
 def _text(value: object) -> str:

@@ -346,6 +346,9 @@ class Target(Protocol):
     def duplicate_window_ms(self) -> int | None:
         """For so long the target itself knows a row that is sent again; None where it does not, or need not."""
 
+    def counted(self) -> int | None:
+        """As in `Topic`: what is written from now on counts beyond it. None too where it is missing."""
+
     def lost(self, what: str) -> SinkPipelineError:
         """DataTopicLost: why."""
 

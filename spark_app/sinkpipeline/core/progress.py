@@ -16,6 +16,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import between, is_before
@@ -45,6 +46,8 @@ class PartitionProgress:
     """`dead` and `dropped` by error class; less than them where a release has written that knew of no classes."""
     pos: Position | None = None
     """Where a source of changes goes on, which have no offsets: `pos` decides then, and `next` only counts."""
+    snapshot: SnapshotMark | None = None
+    """Of a source of changes whose tables are being read; None where that is complete, or was never asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,8 @@ class Meta:
     """At most so many rows were delivered twice, as progress was restored from what a status remembered; until a reset.
 
     None: it never was, as far as is known; a release that didn't write this may have restored it."""
+    rolled_back: int | None = None
+    """So many rows were delivered again, as the store had lost them with their progress; until a reset. None: none."""
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Of partitions of which one is known: a record shortly before the frontier of that time."""
 
@@ -108,6 +113,9 @@ class Progress:
     partitions: Mapping[SourcePartition, PartitionProgress] = field(default_factory=lambda: MappingProxyType({}))
     end: int = 0
     """Every record of the progress topic below this offset has been seen (from where the read began)."""
+    counted: int | None = field(default=None, compare=False)
+    """What the store of the target counted of all that was ever written into it, at this progress or earlier; None
+    where it does not count, or nobody has asked."""
     removed: frozenset[SourcePartition] = field(default=frozenset(), compare=False)
     """Partitions whose newest record is a tombstone: somebody took their progress away, which is not "no news"."""
     faults: Mapping[str, SinkPipelineError] = field(default_factory=lambda: MappingProxyType({}))
@@ -173,9 +181,10 @@ def is_behind(state: PartitionProgress, known: PartitionProgress | None) -> bool
     return known is not None and state.epoch <= known.epoch and is_before(state.next, known.next)
 
 
-def lost_since(progress: Progress, known: Mapping[SourcePartition, PartitionProgress]) -> str:
+def lost_since(
+    found: Mapping[SourcePartition, PartitionProgress], known: Mapping[SourcePartition, PartitionProgress]
+) -> str:
     """For a person: how much of what is known to be handled is not in this progress of the same epoch."""
-    found = progress.partitions
     lost = {each: between(found[each].next, state.next) for each, state in known.items() if each in found}
     behind = [offsets for offsets in lost.values() if offsets > 0]
     return f"{sum(behind)} offsets in {len(behind)} of {len(known)} partitions"

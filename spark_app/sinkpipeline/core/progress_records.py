@@ -12,6 +12,7 @@ from typing import Any
 
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.positions import from_record as position_from_record
+from sinkpipeline.core.changes.snapshots import SnapshotMark, mark_from_record
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
@@ -47,6 +48,7 @@ def encode_partition(progress: PartitionProgress) -> bytes:
             **({"deadByClass": dead} if dead else {}),
             **({"droppedByClass": dropped} if dropped else {}),
             **({} if progress.pos is None else {"pos": progress.pos.to_record()}),
+            **({} if progress.snapshot is None else {"snapshot": progress.snapshot.to_record()}),
         },
         separators=(",", ":"),
     ).encode()
@@ -67,6 +69,7 @@ def encode_meta(meta: Meta) -> bytes:
             "progress": meta.progress,
             **({} if created is None else {"created": created}),
             **({} if meta.restored is None else {"restored": meta.restored}),
+            **({} if meta.rolled_back is None else {"rolledBack": meta.rolled_back}),
             **({"marks": _encoded(meta.marks)} if meta.marks else {}),
         },
         separators=(",", ":"),
@@ -216,6 +219,7 @@ def decode_partition(value: bytes, where: str) -> PartitionProgress:
         **{name: _count(document, name, where) for name in ("epoch", "next", "rows", "dead", "dropped", "lost", "at")},
         by_class=by_class,
         pos=_position(document, where),
+        snapshot=_snapshot(document, where),
     )
 
 
@@ -226,6 +230,15 @@ def _position(document: Mapping[str, Any], where: str) -> Position | None:
         return position_from_record(document["pos"])
     except ValueError as error:
         raise corrupt(f"{where} has a pos that is none: {error}") from error
+
+
+def _snapshot(document: Mapping[str, Any], where: str) -> SnapshotMark | None:
+    if "snapshot" not in document:
+        return None
+    try:
+        return mark_from_record(document["snapshot"])
+    except ValueError as error:
+        raise corrupt(f"{where} has a snapshot that is none: {error}") from error
 
 
 def decode_meta(value: bytes, where: str) -> Meta:
@@ -262,6 +275,7 @@ def decode_meta(value: bytes, where: str) -> Meta:
         progress=document.get("progress"),
         created=ids["created"],
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
+        rolled_back=_count(document, "rolledBack", where) if document.get("rolledBack") is not None else None,
         marks=MappingProxyType(_marks(document, where)),
     )
 

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.starting import without_leftovers
-from sinkpipeline.core.topics import Memory, remember
+from sinkpipeline.core.topics import Memory, is_older, remember
 
 
 class ControlId(Protocol):
@@ -47,9 +47,10 @@ class Remembered:
         """Only where it is exact: the control id as this driver took it last."""
 
     def read(self, progress: Progress) -> None:
-        """An attempt has read the progress. Nothing of that is news to who is exact."""
-        if self._control is None:
-            self.memory = remember(progress) or self.memory
+        """An attempt has read the progress. Nothing of that is news to who is exact, nor what is of an earlier time."""
+        found = remember(progress)
+        if self._control is None and found is not None and not is_older(found, self.memory):
+            self.memory = found
 
     def is_proved(self) -> bool:
         """Whether it is exact, now; if it was thought to be, and is not, it is doubtful from here on."""

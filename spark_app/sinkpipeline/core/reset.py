@@ -230,6 +230,7 @@ def reset_progress(plan: ResetPlan, meta: Meta, progress_topic_id: str, at: int)
             data=None,
             progress=progress_topic_id,
             restored=None,
+            rolled_back=None,
             marks=MappingProxyType({}),
         ),
         partitions=MappingProxyType(partitions),

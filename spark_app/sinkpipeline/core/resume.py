@@ -144,6 +144,8 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "lost": sum(state.lost for state in states),
         "deadLetters": dead_letters(states),
         **({} if memory.restored is None else {"mayBeDuplicated": memory.restored}),
+        **({} if memory.rolled_back is None else {"rolledBack": memory.rolled_back}),
+        **({} if memory.counted is None else {"counted": memory.counted}),
     }
 
 

@@ -15,6 +15,7 @@ from sinkpipeline.core.documents import DeadLetters, Frontier, SinkProgress
 from sinkpipeline.core.durability import Durability, window
 from sinkpipeline.core.earlier_status import sums
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.guarantees import exactly_once
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.lookups import told as told_tables
@@ -241,6 +242,10 @@ def _progress(progress: Progress) -> SinkProgress:
         document["epoch"], document["progressTopicId"] = meta.epoch, meta.progress
         if meta.restored is not None:
             document["mayBeDuplicated"] = meta.restored
+        if meta.rolled_back is not None:
+            document["rolledBack"] = meta.rolled_back
+    if progress.counted is not None:
+        document["counted"] = progress.counted
     return document
 
 
@@ -301,7 +306,7 @@ def _conditions(
         "Ready": _ready(sinks, rendered, executors, lost=lost),
         "TopicsReady": Condition(*_topics_ready(sinks)),
         "SinksHealthy": _sinks_healthy(sinks, rendered),
-        "ExactlyOnce": Condition(*_exactly_once(sinks)),
+        "ExactlyOnce": Condition(*exactly_once((each.name, each.exactly_once, each.progress) for each in sinks)),
     }
 
 
@@ -385,14 +390,3 @@ def without_errors(sinks: Iterable[Mapping[str, Any]]) -> Condition:
     if not told:
         return Condition("True", "NoErrors", "")
     return Condition("True", told[0][0], "; ".join(text for _, text in told))
-
-
-def _exactly_once(sinks: list[SinkReport]) -> tuple[str, str, str]:
-    restored = [report for report in sinks if report.exactly_once and report.may_duplicate is not None]
-    if restored:
-        facts = "; ".join(f"{each.name}: at most {each.may_duplicate} rows may be duplicated" for each in restored)
-        return "Unknown", "ProgressRestored", f"the progress was restored from an earlier status; {facts}"
-    if all(report.exactly_once for report in sinks):
-        return "True", "Transactional", ""
-    weak = ", ".join(report.name for report in sinks if not report.exactly_once)
-    return "False", "AtLeastOnceRequested", f"deliveryGuarantee is AtLeastOnce for {weak}"

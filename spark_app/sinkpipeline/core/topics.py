@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sinkpipeline.core import rolled_back
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.lost_topics import check_several, data_topic_lost
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.order import is_before
-from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress, lost_since
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.rolled_back import RolledBack
 from sinkpipeline.core.topic_ids import ids_of
 
 
@@ -31,6 +32,8 @@ class Topic:
     """Effective configuration; empty where nobody asked for it."""
     holds_data: bool = False
     """Whether an offset was ever written that is still there."""
+    counted: int | None = None
+    """What its store counts of all that was ever written into it, by anybody; None where it does not count."""
     parts: tuple[Topic, ...] = ()
     """Where a sink has several topics: those that are there. `id` has their ids then (`core/topic_ids.py`)."""
 
@@ -46,6 +49,8 @@ class TopicRequest:
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     progress_beside: bool = False
     """Whether rows and progress are committed in one store: what has lost the progress may have lost rows with it."""
+    stops_rolled_back: bool = False
+    """`onRollback: Stop`."""
     parts: tuple[TopicRequest, ...] = ()
     """Each of the topics, where a sink has several; `name` names all of them then."""
 
@@ -67,7 +72,10 @@ class Memory:
     created: str | None = None
     """As in `meta`; a status doesn't tell."""
     restored: int | None = None
-    """As in `meta`."""
+    rolled_back: int | None = None
+    """Both as in `meta`."""
+    counted: int | None = None
+    """As in `Progress`."""
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Newer than those in `meta`, where a driver has noted them since; a status doesn't tell."""
 
@@ -86,8 +94,17 @@ def remember(progress: Progress) -> Memory | None:
         rows=progress.rows,
         created=meta.created,
         restored=meta.restored,
+        rolled_back=meta.rolled_back,
+        counted=progress.counted,
         marks=meta.marks,
     )
+
+
+def is_older(found: Memory, memory: Memory | None) -> bool:
+    """Whether it is of an earlier time than what is remembered of the same place: that has lost what came since."""
+    if memory is None or found.progress != memory.progress or found.epoch > memory.epoch:
+        return False
+    return found.epoch < memory.epoch or rolled_back.is_behind(found.partitions, memory.partitions)
 
 
 def recall(memory: Memory, owner: Owner) -> Progress:
@@ -104,8 +121,9 @@ def recall(memory: Memory, owner: Owner) -> Progress:
         data=memory.data,
         progress=memory.progress,
         restored=memory.restored,
+        rolled_back=memory.rolled_back,
     )
-    return Progress(meta=meta, partitions=memory.partitions)
+    return Progress(meta=meta, partitions=memory.partitions, counted=memory.counted)
 
 
 class Beginning(enum.Enum):
@@ -124,6 +142,8 @@ class TopicDecision:
     create_data: bool
     drift: tuple[str, ...] = ()
     """What differs between the manifest and the topics; reported, never altered."""
+    rolled_back: RolledBack | None = None
+    """What the target's store has lost of rows and progress together, and what is delivered again."""
 
 
 def progress_request(name: str, replication_factor: int | None) -> TopicRequest:
@@ -160,44 +180,24 @@ def decide(
         refuse_existing_data: `onExistingData: Refuse`.
 
     Raises:
-        SinkPipelineError: DataTopicLost, DataTopicNotEmpty, ProgressTopicInvalid, ProgressLost or ProgressRegressed.
+        SinkPipelineError: DataTopicLost, DataTopicNotEmpty, ProgressTopicInvalid, ProgressLost, ProgressRegressed or
+            SinkRolledBack.
     """
+    back = None
     if progress_topic is not None:
         check_progress_topic(progress_topic)
     if not progress.exists:
         beginning = _without_progress(progress_topic, data_topic, data_request, memory, source, refuse_existing_data)
     else:
-        _with_progress(progress, progress_topic, data_topic, data_request, memory)
+        back = _with_progress(progress, progress_topic, data_topic, data_request, memory)
         beginning = Beginning.RESUME
     return TopicDecision(
         beginning=beginning,
         create_progress=progress_topic is None,
         create_data=data_topic is None or len(data_topic.parts) < len(data_request.parts),
         drift=() if data_topic is None else _drift_of_data(data_request, data_topic),
+        rolled_back=back,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeadLetterDecision:
-    create: bool
-    drift: tuple[str, ...] = ()
-
-
-def decide_dead_letters(topic: Topic | None, request: TopicRequest, *, auto_create: bool) -> DeadLetterDecision:
-    """What a start does about the dead-letter topic: nothing is refused, as no record may ever need it."""
-    if topic is None:
-        return DeadLetterDecision(
-            create=auto_create,
-            drift=() if auto_create else (f"{request.name} does not exist, and autoCreate is false",),
-        )
-    return DeadLetterDecision(create=False, drift=(*drift(request, topic), *_forgets_letters(topic)))
-
-
-def _forgets_letters(topic: Topic) -> tuple[str, ...]:
-    """Of a key a compacted topic keeps only the last record, and it takes none without a key."""
-    if "compact" not in topic.config.get("cleanup.policy", ""):
-        return ()
-    return (f"{topic.name} is compacted: of the dead letters of a key all but the last one are lost",)
 
 
 def check_progress_topic(topic: Topic) -> None:
@@ -287,7 +287,7 @@ def _seed(
         raise SinkPipelineError(
             Reason.PROGRESS_LOST,
             f"this sink's progress is gone, and {memory.rows} rows were delivered into {data_request.called} "
-            f"{data_request.name}, which is in the same database: if that was restored, or a standby took over, rows "
+            f"{data_request.name}, which is in the same store: if that was restored, or another server took over, rows "
             "are gone too",
             "look which rows are there; then say where to go on with `sinkpipeline reset --status-file`",
         )
@@ -307,34 +307,38 @@ def _with_progress(
     data_topic: Topic | None,
     data_request: TopicRequest,
     memory: Memory | None,
-) -> None:
+) -> RolledBack | None:
     meta = progress.meta
     if meta is None or progress_topic is None:
         raise ValueError("progress exists, so it was read from a topic that holds its meta record")
     check_not_copied(meta, progress_topic)
     check_data_topic(progress, data_topic, data_request)
-    if memory is not None:
-        check_remembered(progress, memory, progress_topic)
+    if memory is None:
+        return None
+    back = check_remembered(progress, memory, progress_topic, None if data_topic is None else data_topic.counted)
+    if back is not None and data_request.stops_rolled_back:
+        raise rolled_back.stopped(f"{data_request.called} {data_request.name}", back)
+    return back
 
 
-def check_remembered(progress: Progress, memory: Memory, progress_topic: Topic) -> None:
-    """Refuses progress that is behind what is remembered of the same topic: it lost records.
+def check_remembered(
+    progress: Progress, memory: Memory, progress_topic: Topic, counted: int | None = None
+) -> RolledBack | None:
+    """Refuses progress that is behind what is remembered of the same topic, unless the rows are gone with it.
 
     Raises:
         SinkPipelineError: ProgressRegressed.
     """
     epoch = 0 if progress.meta is None else progress.meta.epoch
     if memory.progress != progress_topic.id or memory.epoch < epoch:
-        return
+        return None
     if memory.epoch > epoch:
-        raise _regressed(f"the status remembers epoch {memory.epoch}, the progress says {epoch}: it lost a reset")
-    for partition, remembered in sorted(memory.partitions.items()):
-        state = progress.partitions.get(partition)
-        if state is None or is_before(state.next, remembered.next):
-            raise _regressed(
-                f"the status remembers {partition} at {remembered.next}, the progress says "
-                f"{'nothing' if state is None else state.next}; it has lost {lost_since(progress, memory.partitions)}"
-            )
+        raise rolled_back.regressed(
+            f"the status remembers epoch {memory.epoch}, the progress says {epoch}: it lost a reset"
+        )
+    return rolled_back.compared(
+        progress.partitions, memory.partitions, counted=counted, remembered_count=memory.counted
+    )
 
 
 def check_data_topic(progress: Progress, data_topic: Topic | None, data_request: TopicRequest) -> None:
@@ -386,12 +390,3 @@ def check_not_copied(meta: Meta, progress_topic: Topic) -> None:
 
 def _lost(request: TopicRequest, fact: str) -> SinkPipelineError:
     return data_topic_lost(request.name, fact, request.called)
-
-
-def _regressed(message: str) -> SinkPipelineError:
-    return SinkPipelineError(
-        Reason.PROGRESS_REGRESSED,
-        message,
-        "find out who changed the progress, or took its server back; then say where to go on with `sinkpipeline reset` "
-        "and this status",
-    )

@@ -367,6 +367,15 @@ def check_not_refused(connection: Connection) -> None:
             raise
 
 
+def barred(connection: Connection, names: Collection[str], operation: str) -> set[str]:
+    """On which of several topics the principal may not do an operation (such as "READ"). None, where nobody says it."""
+    admin = Admin(connection)
+    try:
+        return {name for name in names if admin.denied(name, (operation,))}
+    except SinkPipelineError:
+        return set()
+
+
 class Patience:
     """Of a client that waits for an answer: once, after a while, it is asked whether we are refused."""
 

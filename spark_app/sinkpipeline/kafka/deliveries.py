@@ -37,6 +37,8 @@ class Deliveries:
         self._told: tuple[KafkaError, Message] | None = None
         self.produced = 0
         """Records since the last `begin`."""
+        self.topics: set[str] = set()
+        """Where records went."""
         self._failed = 0
 
     def begin(self) -> None:
@@ -121,6 +123,7 @@ def produce_rows(
         QueueStayedFull: nothing left the queue for `patience_s`.
     """
     given = columns(rows)
+    deliveries.topics.update((topic,) if given.topics is None else given.topics)
     values = iter(given.values)
     no_callback = repeat(None)
     # By position, and without a line of Python for each row: that costs a third and a sixth of the call.

@@ -12,7 +12,7 @@ from sinkpipeline.core.order import between
 from sinkpipeline.core.ports import Settings
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.status import SinkReport, SinkState
-from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide
+from sinkpipeline.core.topics import Memory, Topic, check_progress_topic, decide, is_older, remember
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.data_topics import describe_data
@@ -70,7 +70,9 @@ def _inspect(
     progress = seen.progress
     # Another owner's is not what this sink would go on from, and nothing for its status to remember.
     starting.check_owner(sink.id, progress.meta, sink.owner)
-    if progress.exists:
+    found = remember(progress)
+    # What has lost what came since is no news: by what is remembered the next start knows it.
+    if found is not None and not is_older(found, memory):
         report = replace(report, progress=progress)
     try:
         topics = source_topics(sink.source, source_admin)

@@ -17,7 +17,7 @@ from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.admin import Patience
+from sinkpipeline.kafka.admin import Patience, barred
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import (
     Deliveries,
@@ -104,7 +104,6 @@ class TransactionalProducer:
         self._connection = connection
         self._servers = connection.bootstrap_servers
         self._deliveries = Deliveries()
-        self._topics: set[str] = set()
         self._open = False
         self._unsettled = False
         """Whether records were produced of which nothing is known yet."""
@@ -147,7 +146,6 @@ class TransactionalProducer:
 
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
         """Produces rows into the open transaction, waiting while the queue is full."""
-        self._topics.add(topic)
         try:
             produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
@@ -246,7 +244,7 @@ class TransactionalProducer:
         cause = self._deliveries.error or error
         if is_record_error(cause):
             return RecordRefused(verdict_of(cause), self._deliveries.topic)
-        told = self._translate(cause, f"writing to {' and '.join(sorted(self._topics))}")
+        told = self._translate(cause, f"writing to {' and '.join(sorted(self._deliveries.topics))}")
         if not told.reason.retry:
             return told
         # A commit is asked for only after every record was delivered.
@@ -273,9 +271,15 @@ class TransactionalProducer:
 
     def _translate(self, error: KafkaError, doing: str) -> SinkPipelineError:
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            topics = (self._deliveries.error and self._deliveries.topic) or " or ".join(sorted(self._topics))
+            topics = (self._deliveries.error and self._deliveries.topic) or self._barred()
             return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")
         return translate(error, doing, self._servers, needs=f"Write on transactional id {self.transactional_id}")
+
+    def _barred(self) -> str:
+        """Of a transaction with rows for several topics the broker doesn't say which one has refused it."""
+        return " or ".join(
+            sorted(barred(self._connection, self._deliveries.topics, "WRITE") or self._deliveries.topics)
+        )
 
 
 class PlainProducer:
@@ -300,14 +304,12 @@ class PlainProducer:
         self._connection = connection
         self._servers = connection.bootstrap_servers
         self._deliveries = Deliveries()
-        self._topics: set[str] = set()
         self._proved = not idempotent
         config = plain_config(connection, properties, idempotent=idempotent)
         # Without a delivery callback a refused row is invisible: flush() returns 0 for it too.
         self._producer = made(Producer, {**config, "on_delivery": self._deliveries.report})
 
     def produce_rows(self, topic: str, rows: Iterable[Row]) -> None:
-        self._topics.add(topic)
         try:
             produce_rows(self._producer, topic, rows, self._deliveries, COMMIT_DEADLINE_S)
         except KafkaException as exception:
@@ -361,5 +363,5 @@ class PlainProducer:
     def _failed(self, error: KafkaError) -> Exception:
         if is_record_error(error):
             return RecordRefused(verdict_of(error), self._deliveries.topic)
-        topics = self._deliveries.topic or " or ".join(sorted(self._topics))
+        topics = self._deliveries.topic or " or ".join(sorted(self._deliveries.topics))
         return translate(error, f"writing to {topics}", self._servers, needs=f"Write on topic {topics}")

@@ -12,14 +12,9 @@ from sinkpipeline.core.crossing import Role, Use, check_sinks, check_source
 from sinkpipeline.core.durability import as_requested, durability
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.finding import Finding
+from sinkpipeline.core.letter_topics import DeadLetterDecision, decide_dead_letters
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import (
-    DeadLetterDecision,
-    Topic,
-    TopicRequest,
-    check_progress_topic,
-    decide_dead_letters,
-)
+from sinkpipeline.core.topics import Topic, TopicRequest, check_progress_topic
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection

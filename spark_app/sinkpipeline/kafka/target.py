@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from sinkpipeline.core.crossing import Role
 from sinkpipeline.core.durability import Durability, of_topics
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.letter_topics import decide_dead_letters
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
 from sinkpipeline.core.ports import Creation, Letters
 from sinkpipeline.core.topic_ids import ids_of, joined
-from sinkpipeline.core.topics import Topic, TopicRequest, decide_dead_letters
+from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.data_topics import data_limits_of, describe_data, gathered, read_data_limits, target_id
@@ -118,6 +119,9 @@ class KafkaTarget:
 
     def duplicate_window_ms(self) -> None:
         """A producer that is made again is another one to the brokers."""
+
+    def counted(self) -> None:
+        """A topic that was cut short is no sink that went back: progress is in another one."""
 
     def durability(self) -> Durability | None:
         if not self.settings.exactly_once:

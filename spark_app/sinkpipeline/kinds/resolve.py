@@ -75,6 +75,7 @@ def _resolved(
         group_id=group_id,
         refuse_existing_data=sink.on_existing_data is manifest.OnExistingData.REFUSE,
         exactly_once=sink.delivery_guarantee is manifest.DeliveryGuarantee.EXACTLY_ONCE,
+        stops_rolled_back=sink.on_rollback is manifest.OnRollback.STOP,
         dead_letter=None if wanted is None else KafkaLetters(sink=id_, source=source, group_id=group_id, wanted=wanted),
         tls=None if of.auth is None else kafka.resolve_tls(of.auth.tls, secrets_dir),
         secret_file=lambda ref: secret_file(secrets_dir, ref.name, ref.key),
@@ -122,6 +123,7 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
                 name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
             ),
             slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
+            snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
             whole_transactions=of.transactions is manifest.Transactions.WHOLE,
             idle_advance_s=of.limits.idle_advance.seconds,
             max_retained=of.limits.max_retained_bytes,

@@ -72,6 +72,8 @@ class SinkSettings(CellSinkSettings):
         return TopicRequest(
             name=stream.name,
             called="stream",
+            progress_beside=True,
             replication_factor=stream.replicas,
             config=MappingProxyType(config),
+            stops_rolled_back=self.stops_rolled_back,
         )

@@ -71,6 +71,7 @@ class NatsStream(LetteredTarget):
             replication_factor=int(found.config.get("num_replicas", 1)),
             config=MappingProxyType(self._configuration(found)),
             holds_data=found.messages > sum(cells.values()),
+            counted=self._counted(found),
         )
 
     def _configuration(self, found: StreamInfo) -> dict[str, str]:
@@ -174,6 +175,15 @@ class NatsStream(LetteredTarget):
             return None
         found = self.info()
         return None if found is None else found.window_ms
+
+    @override
+    def counted(self) -> int | None:
+        found = self.info()
+        return None if found is None else self._counted(found)
+
+    def _counted(self, found: StreamInfo) -> int:
+        """A server that was deposed, and does not know it, tells less than the cells that were written since."""
+        return max([found.last_seq, *(int(each.seq) for each in self.client.known.values())])
 
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.name, what, self.settings.data.called)

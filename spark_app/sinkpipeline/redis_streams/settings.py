@@ -95,4 +95,9 @@ class SinkSettings(CellSinkSettings):
     @property
     def data(self) -> TopicRequest:
         """A stream has nothing that could differ from the manifest."""
-        return TopicRequest(name=self.stream.key, called="stream", progress_beside=True)
+        return TopicRequest(
+            name=self.stream.key,
+            called="stream",
+            progress_beside=True,
+            stops_rolled_back=self.stops_rolled_back,
+        )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from sinkpipeline.cells.kind import LetteredTarget
 from sinkpipeline.core.durability import Durability
 from sinkpipeline.core.errors import SinkPipelineError
@@ -70,6 +72,11 @@ class RedisTarget(LetteredTarget):
             return None
         return Durability.AS_HELD_BY_SINK
 
+    @override
+    def counted(self) -> int | None:
+        found = self._look()
+        return found[2] if found else None
+
     def lost(self, what: str) -> SinkPipelineError:
         return data_topic_lost(self.settings.stream.key, what, self.settings.data.called)
 
@@ -95,6 +102,7 @@ class RedisTarget(LetteredTarget):
             partitions=1,
             replication_factor=1,
             holds_data=found[1] > 0,
+            counted=found[2],
         )
 
 

@@ -261,6 +261,9 @@ class SinkDelivery:
 
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
+        if error.reason is Reason.PROGRESS_REGRESSED and self.progress.counted is not None:
+            # Whether rows went back with it, the next start knows.
+            return _WentBack(error.message)
         if error.reason is Reason.SUPERSEDED:
             try:
                 self._observe()
@@ -310,7 +313,7 @@ class SinkDelivery:
         changed = {each: state for each, state in fold_receipts({}, unwritten).items() if state != before[each]}
         if changed:
             self._write(Progress(partitions=MappingProxyType(changed)))
-        self.progress = replace(self.progress, partitions=MappingProxyType(partitions))
+        self.progress = self._world.counted(replace(self.progress, partitions=MappingProxyType(partitions)))
         self.exact = is_certain(receipts, ranges, partitions)
         if not self._told_skew and any(receipt.clock_skew for receipt in receipts):
             self._told_skew = True
@@ -330,7 +333,8 @@ class SinkDelivery:
             # An attempt that was lost may have delivered rows of these: they are fenced and read first.
             raise Restart("a task was tried again, and a partition reported nothing")
         self._write(Progress(partitions=MappingProxyType(rest)))
-        self.progress = replace(self.progress, partitions=MappingProxyType({**self.progress.partitions, **rest}))
+        known = {**self.progress.partitions, **rest}
+        self.progress = self._world.counted(replace(self.progress, partitions=MappingProxyType(known)))
         self._on_progress(self.progress, 0)
 
     def _with_new_partitions(self, ranges: Mapping[SourcePartition, OffsetRange]) -> dict[SourcePartition, OffsetRange]:

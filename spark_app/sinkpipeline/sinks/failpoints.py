@@ -8,8 +8,9 @@ Known names: `starting-after-control-init`, `starting-after-a-data-topic`, `star
 `delivered-progress-before-commit`, `delivered-after-commit`, `reset-before-transaction`, `reset-before-commit`,
 `reset-after-commit`, `removal-after-a-data-topic`, `removal-before-tombstones`, `redrive-after-claim`,
 `redrive-before-commit`, `redrive-before-record`, `redrive-after-commit`, `redis-after-commit`, `redis-before-commit`,
-`sql-after-cell`, `sql-before-commit`, `stage-after-claim`, `stage-after-creation`, `stage-after-meta`,
-`stage-after-slot`.
+`snapshot-after-complete`, `snapshot-after-drop`, `snapshot-after-epoch`, `snapshot-after-opening`,
+`snapshot-before-complete`, `snapshot-taken-back`, `sql-after-cell`, `sql-before-commit`, `stage-after-claim`,
+`stage-after-creation`, `stage-after-meta`, `stage-after-slot`.
 The idea is TiKV's fail crate's, as Materialize uses it.
 """
 

@@ -33,6 +33,7 @@ from sinkpipeline.core.order import between
 from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, is_behind
 from sinkpipeline.core.remembered import Remembered
+from sinkpipeline.core.rolled_back import RolledBack, difference
 from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topic_ids import ids_of, merged
@@ -61,6 +62,8 @@ class StartedSink:
     drift: tuple[str, ...]
     letter_limits: TopicLimits = UNKNOWN
     """Of the dead-letter topic; the brokers' defaults where that is missing."""
+    rolled_back: RolledBack | None = None
+    """What this start found to be lost of rows and progress together."""
 
     @property
     def may_duplicate(self) -> int | None:
@@ -74,6 +77,15 @@ class StartedSink:
                 "%s: ProgressTopicRecreated: the progress topic was missing and has been created and written again",
                 sink,
                 extra={"reason": "ProgressTopicRecreated"},
+            )
+        if self.rolled_back is not None:
+            log.warning(
+                "%s: SinkRolledBack: %s has lost its newest entries, and their progress with them: %s. They are "
+                "delivered again, and whoever has read them reads them twice",
+                sink,
+                self.data_topic.name,
+                self.rolled_back,
+                extra={"reason": Reason.SINK_ROLLED_BACK.value},
             )
         if self.may_duplicate is not None:
             log.warning(
@@ -199,6 +211,7 @@ class SinkStarter(SinkTakeover):
                     lost,
                     extra={"reason": Reason.SOURCE_DATA_LOST.value},
                 )
+            back, told = _rolled_back(decision, progress, memory)
             meta = replace(
                 meta,
                 partitions=MappingProxyType(starting.partition_counts(partitions)),
@@ -206,11 +219,14 @@ class SinkStarter(SinkTakeover):
                 data=data_topic.id,
                 progress=progress_topic.id,
                 marks=MappingProxyType(marks),
+                rolled_back=told,
             )
             if seeding is not None:
                 again = None if exact else _may_duplicate(partitions, view)
                 meta = replace(meta, restored=_sum(seeding.restored, again))
-            progress = Progress(meta=meta, partitions=MappingProxyType(partitions), end=progress.end)
+            progress = Progress(
+                meta=meta, partitions=MappingProxyType(partitions), end=progress.end, counted=data_topic.counted
+            )
             failpoints.failpoint("starting-before-first-start")
             hold.write(progress)
         return StartedSink(
@@ -224,6 +240,7 @@ class SinkStarter(SinkTakeover):
             letter_limits=letters.limits,
             recreated_progress_topic=recreated,
             drift=(*decision.drift, *letters.drift),
+            rolled_back=back,
         )
 
     def _create_data_topic(self, there: Topic | None) -> Topic:
@@ -275,6 +292,8 @@ class SinkStarter(SinkTakeover):
         starting.check_source(progress.meta if progress.exists else None, view.topics)
         self.source.check_visible(progress.meta, view.topics)
         data_topic = self.target.describe(view.topics)
+        if data_topic is not None:
+            self.remembered.read(replace(progress, counted=data_topic.counted))
         decision = decide(
             progress=progress,
             progress_topic=progress_topic,
@@ -332,6 +351,25 @@ def _created(progress: Progress, seeding: Memory | None) -> str | None:
     """The id of the data topic that an earlier start of this sink created; also one that was killed on its way."""
     announced = None if progress.meta is None else progress.meta.created
     return announced if seeding is None else seeding.created or announced
+
+
+def _rolled_back(
+    decision: TopicDecision, progress: Progress, memory: Memory | None
+) -> tuple[RolledBack | None, int | None]:
+    """What is delivered again, and how many rows that are in all since the last reset.
+
+    `progress`: as the fences have left it. What was read before may have been told by a server that was deposed.
+    """
+    told = None if progress.meta is None else progress.meta.rolled_back
+    if decision.beginning is Beginning.SEED and memory is not None:
+        told = memory.rolled_back
+    back = None
+    if decision.rolled_back is not None and memory is not None:
+        back = difference(progress.partitions, memory.partitions)
+    if back is None or memory is None:
+        return None, told
+    # An attempt, or a driver, that has written it and was killed has told the same before.
+    return back, max(told or 0, (memory.rolled_back or 0) + back.rows)
 
 
 def now_ms() -> int:

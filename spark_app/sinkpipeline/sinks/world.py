@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Ports
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.order import is_within
-from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.topic_ids import changed
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.looks import agreed
 from sinkpipeline.sinks.starting import StartedSink
+
+_LOG = logging.getLogger("sinkpipeline.sink")
 
 _NEW_TOPICS_EVERY_S = 5.0
 """How often it is looked whether more topics match a topicPattern."""
@@ -59,6 +63,15 @@ class World:
             low, high = beginnings[partition], ends[partition]
             if not is_within(state.next, low, high):
                 raise Restart(f"the source has offsets {low} to {high} of {partition}, the frontier is {state.next}")
+
+    def counted(self, progress: Progress) -> Progress:
+        """With what the target's store counts by now; what it counted before where it has lost some of that since."""
+        try:
+            now = self._ports.target.counted()
+        except SinkPipelineError as error:
+            _LOG.debug("%s: what its store counts is not known: %s", self._ports.settings.id, error)
+            return progress
+        return progress if now is None else replace(progress, counted=max(now, progress.counted or 0))
 
     def _check_ids(self, *, delivered: bool) -> None:
         found = self._ports.ids(tuple(self._started.source))

@@ -29,8 +29,8 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
-from support.changes.oracle import InTopic, Told, check, decoded, in_topic
-from support.kafka.topics import progress_truth, unique
+from support.changes.oracle import InTopic, Told, check, decoded, folded, in_topic
+from support.kafka.topics import progress_truth, read_committed, unique
 from support.waiting import wait_until
 
 LOGICAL = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
@@ -209,7 +209,8 @@ class Lab:
         def until_caught_up(event: str, **fields: Any) -> None:
             found.say(event, **fields)
             lsn = fields.get("position", ["0/0"])[0]
-            if event != "ended" and (lsn_of(lsn) >= target or patience.is_over()):
+            is_reading_tables = fields.get("snapshot") is not None
+            if event != "ended" and ((lsn_of(lsn) >= target and not is_reading_tables) or patience.is_over()):
                 found.set()
 
         with suppress(Killed):
@@ -242,13 +243,21 @@ class Lab:
         """From here on the oracle's slot has everything; the stage's must not be there yet, or be idle."""
         self.sql(f"SELECT pg_create_logical_replication_slot('{self.name}_oracle', 'test_decoding')")
 
-    def expected(self) -> list[Told]:
-        """What the server says, without taking it away."""
+    def expected(self, behind: int = 0) -> list[Told]:
+        """What the server says, without taking it away; of transactions that were committed behind an LSN."""
         lines = self.sql(
-            f"SELECT data FROM pg_logical_slot_peek_changes('{self.name}_oracle', NULL, NULL, 'include-xids', 'on',"
-            " 'skip-empty-xacts', 'on')"
+            f"SELECT lsn::text, data FROM pg_logical_slot_peek_changes('{self.name}_oracle', NULL, NULL,"
+            " 'include-xids', 'on', 'skip-empty-xacts', 'on')"
         )
-        return decoded([line for (line,) in lines])
+        found: list[str] = []
+        transaction: list[str] = []
+        for lsn, line in lines:
+            transaction.append(line)
+            if line.startswith("COMMIT"):
+                # Its LSN is the end of the commit record.
+                found += transaction if lsn_of(lsn) > behind else []
+                transaction = []
+        return decoded(found)
 
     def found(self) -> list[InTopic]:
         return in_topic(self.servers, self.topic)
@@ -271,6 +280,35 @@ class Lab:
         key = f"sinkpipeline/v1/{self.name}/changes/p/postgresql/0"
         lsn, index = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
         return lsn_of(lsn), index
+
+    def stream_start(self) -> int:
+        """Where the stream began behind the snapshot that was completed, as the progress topic says."""
+        key = f"sinkpipeline/v1/{self.name}/changes/p/postgresql/0".encode()
+        for record in read_committed(self.servers, f"{self.name}-progress"):
+            if record.key == key and "snapshot" not in record.document:
+                return lsn_of(record.document["pos"][0])
+        raise AssertionError("no snapshot is complete")
+
+    def check_copy(self, *tables: str) -> int:
+        """That what the topic says of the tables is what they are, and that the stream is what the server says.
+
+        How many changes the stream has.
+        """
+        start, found = self.stream_start(), self.found()
+        stream = [each for each in found if each.place[0] >= start]
+        before = [each for each in found if each.place[0] < start]
+        assert {each.told.op for each in before} <= {"r", "d"}
+        expected = self.expected(behind=start)
+        check(expected, stream)
+        self.check_slot()
+        copy = folded(found)
+        for table in tables:
+            with self.connected() as session:
+                cursor = session.execute(f"SELECT * FROM {table}".encode())
+                names = [each.name for each in cursor.description or ()]
+                rows = sorted(json.dumps(dict(zip(names, row, strict=True)), sort_keys=True) for row in cursor)
+            assert copy.get(table.replace('"', ""), []) == rows, table
+        return len(stream)
 
     def check_slot(self) -> None:
         """The slot follows the progress, and never leads it."""

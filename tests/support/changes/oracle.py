@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -113,7 +115,7 @@ def _parsed(record: Record) -> InTopic:
     lsn, index, *half = document["pos"]
     high, low = lsn.split("/")
     place = (int(high, 16) << 32 | int(low, 16), index, half[0] if half else 0)
-    row = document["after"] if document["op"] in "cu" else document["before"]
+    row = document["after"] if document["op"] in "rcu" else document["before"]
     told = Told(
         document["op"],
         document["table"],
@@ -123,6 +125,35 @@ def _parsed(record: Record) -> InTopic:
     )
     assert dict(record.headers)["sinkpipeline.source.position"] is not None
     return InTopic(told, place, record)
+
+
+def folded(found: Sequence[InTopic]) -> dict[str, list[str]]:
+    """By table, the rows that whoever applies each change has at the end, as sorted JSON."""
+    tables: dict[str, dict[str, str]] = {}
+    bags: dict[str, Counter[str]] = {}
+    for each in found:
+        document = each.record.document
+        name, before, after = document["table"], document["before"], document["after"]
+        key = json.dumps(json.loads(each.record.key or b"")["key"], sort_keys=True)
+        rows, bag = tables.setdefault(name, {}), bags.setdefault(name, Counter())
+        if document["op"] == "t":
+            rows.clear()
+            bag.clear()
+        elif key == "null":
+            # Nothing tells its rows apart: each is one of those that are alike.
+            if before is not None:
+                bag[json.dumps(before, sort_keys=True)] -= 1
+            if after is not None:
+                bag[json.dumps(after, sort_keys=True)] += 1
+        elif after is None:
+            rows.pop(key, None)
+        else:
+            kept = json.loads(rows.get(key, "{}"))
+            kept = {column: kept[column] for column in document["unchanged"]}
+            rows[key] = json.dumps({**after, **kept}, sort_keys=True)
+    for bag in bags.values():
+        assert all(count >= 0 for count in bag.values()), "no row is deleted that was not there"
+    return {name: sorted([*rows.values(), *bags[name].elements()]) for name, rows in tables.items()}
 
 
 def check(expected: Sequence[Told], found: Sequence[InTopic]) -> None:

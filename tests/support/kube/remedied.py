@@ -57,6 +57,7 @@ IN_WORDS = frozenset(
         Reason.KAFKA_REFUSED,
         Reason.SINK_REFUSED,
         Reason.BROKER_UNREACHABLE,
+        Reason.SINK_ROLLED_BACK,
         Reason.SINK_UNDER_REPLICATED,
         Reason.SINK_UNREACHABLE,
         Reason.SINK_FULL,

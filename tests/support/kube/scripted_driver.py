@@ -178,6 +178,7 @@ class ScriptedDriver:
             safe_bytes=told.safe_bytes,
             timeline=1,
             at_risk=told.at_risk,
+            snapshot=told.snapshot,
             error=None if told.error is None else _error(told.error),
         )
 

@@ -68,6 +68,7 @@ class SourceScript:
     retained_bytes: int | None = 4096
     safe_bytes: int | None = None
     at_risk: str | None = None
+    snapshot: Mapping[str, Any] | None = None
     error: tuple[str, str, str] | None = None
     """Reason, message, remedy."""
 

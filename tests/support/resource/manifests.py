@@ -425,6 +425,8 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     *streams.WRONG,
     *redis.WRONG,
     (SINK, {**table(), "deliveryGuarantee": "AtLeastOnce"}, "spec.sinks[0].deliveryGuarantee", "never is"),
+    (SINK, {**table(), "onRollback": "Stop"}, "spec.sinks[0].onRollback", "has no meaning for a postgresql sink"),
+    (SINK, {**sink("copy", "t"), "onRollback": "Redeliver"}, "spec.sinks[0].onRollback", "for a kafka sink"),
     (SINK, table(select={"value": "id"}), "spec.sinks[0].transform.select.value", "use columns"),
     (SINK, table(select={"columns": {"x": "id"}}), "spec.sinks[0].transform.select.columns.x", "none of the table"),
     (SINK, table(select={"columns": {"id": " "}}), "spec.sinks[0].transform.select.columns.id", "is empty"),
@@ -715,6 +717,12 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "stands beside kafka",
     ),
     (("spec", "source"), of_database(startingPosition="Never"), f"{_DATABASE}.startingPosition", "Now"),
+    (
+        ("spec", "source"),
+        of_database(startingPosition="Snapshot", slot={"create": False}),
+        f"{_DATABASE}.slot.create",
+        "startingPosition: Now",
+    ),
     (("spec", "source"), of_database(slot={"name": "Shop"}), f"{_DATABASE}.slot.name", "name of a slot"),
     (
         ("spec", "source"),

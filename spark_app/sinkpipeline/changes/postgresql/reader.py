@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sinkpipeline.changes.postgresql import look, making
+from sinkpipeline.changes.postgresql import copying, look, making
+from sinkpipeline.changes.postgresql.copying import CopiedTable
+from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Seen, SlotState, publication_missing
@@ -23,7 +25,7 @@ from sinkpipeline.core.changes.pgoutput import (
     parse,
 )
 from sinkpipeline.core.changes.positions import Position
-from sinkpipeline.core.changes.suitable import Facts, check_suitable, check_tables
+from sinkpipeline.core.changes.suitable import Facts, check_readable, check_suitable, check_tables
 from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -164,6 +166,41 @@ class Reader:
             tables = look.tables(self._wire, publication.name)
         check_tables(tables, self.where, require_full=self.settings.require_full)
         return found
+
+    def tables(self, version: int) -> list[CopiedTable]:
+        """Those of the publication, for a snapshot.
+
+        Raises:
+            SinkPipelineError: also SourceUnsuitable.
+        """
+        with self._told():
+            found = copying.tables(self._asking(), self.settings.publication.name, version)
+        check_readable({each.name: each.unreadable for each in found}, self._role, self.where)
+        return found
+
+    def drop_slot(self, state: SlotState) -> None:
+        """Drops what is left of a snapshot that was given up; whoever reads it, or makes it, is ended.
+
+        Raises:
+            SinkPipelineError: also SlotBusy.
+        """
+        name = self.settings.slot.name
+        with self._told():
+            making.free(self._asking(), name, self.where)
+            copying.drop_slot(self._asking(), name, state)
+            left = look.slot_state(self._asking(), name)
+        if left is not None:
+            raise making.busy(self._asking(), name, self.where)
+
+    def export(self, version: int) -> Exported:
+        """Makes the slot, with a snapshot of the tables.
+
+        Raises:
+            SinkPipelineError: also SourceUnsuitable, SlotBusy.
+        """
+        # A server has few walsenders. The stream gets a connection of its own.
+        self._wire.close()
+        return Exported(self.settings, self.where, version)
 
     def create_slot(self, version: int) -> int:
         """Where it begins.

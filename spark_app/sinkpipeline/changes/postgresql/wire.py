@@ -10,7 +10,7 @@ import re
 import select
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -30,7 +30,9 @@ _QUIET_S = 15.0
 _OPTIONS = (
     # What a text means is not for a role's defaults to say.
     "-c datestyle=ISO,MDY -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
-    "-c statement_timeout=0 -c lock_timeout=0"
+    "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
+    # Rows that a policy would hide are no reason for a table that lacks them: it is told.
+    "-c row_security=off"
 )
 _STATUS = struct.Struct(">cQQQqB")
 _KEEPALIVE = struct.Struct(">cQqB")
@@ -116,6 +118,36 @@ class Wire:
             [(result.get_value(row, column) or b"").decode(errors="replace") for column in range(result.nfields)]
             for row in range(result.ntuples)
         ]
+
+    def literal(self, text: str) -> str:
+        """As a statement has it."""
+        return pq.Escaping(self._session.pgconn).escape_literal(text.encode()).decode()
+
+    def copied(self, statement: str, wait_s: float) -> Iterator[bytes | None]:
+        """Each line that a COPY ... TO STDOUT tells; None where nothing has come for so long.
+
+        Raises:
+            SqlFault
+            SinkPipelineError: SourceUnreachable.
+        """
+        self.command(statement)
+        self._heard_at = time.monotonic()
+        get = self._session.pgconn.get_copy_data
+        try:
+            while True:
+                size, data = get(1)
+                if size > 0:
+                    yield bytes(data)
+                elif size == 0:
+                    self.wait(wait_s)
+                    yield None
+                else:
+                    break
+            while (result := self._session.pgconn.get_result()) is not None:
+                if result.status == pq.ExecStatus.FATAL_ERROR:
+                    raise psycopg.errors.error_from_result(result)
+        except psycopg.Error as error:
+            raise self._fault(error) from error
 
     def stream(self, slot: str, publication: str) -> None:
         """Begins to read: from where the slot was confirmed. From then on only `receive` and `tell` may be used.

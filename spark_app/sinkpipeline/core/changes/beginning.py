@@ -124,17 +124,21 @@ def check_slot(slot: SlotState, identity: Identity, where: str) -> None:
     Raises:
         SinkPipelineError: SlotLost, SourceRecreated.
     """
-    if slot.plugin != PLUGIN or slot.database != identity.database:
-        raise SinkPipelineError(
-            Reason.SOURCE_RECREATED,
-            f"slot {identity.slot} of {where} is of plugin {slot.plugin} and of the database with oid {slot.database}",
-            f"name a slot of {PLUGIN} that was made in this database",
-        )
+    _check_kind(slot, identity, where)
     if slot.wal_status == _LOST:
         raise SinkPipelineError(
             Reason.SLOT_LOST,
             f"slot {identity.slot} of {where} was invalidated: the server has removed WAL that was not read yet",
             f"raise max_slot_wal_keep_size of the server, so that it keeps what a slow reader needs; {_ANEW}",
+        )
+
+
+def _check_kind(slot: SlotState, identity: Identity, where: str) -> None:
+    if slot.plugin != PLUGIN or slot.database != identity.database:
+        raise SinkPipelineError(
+            Reason.SOURCE_RECREATED,
+            f"slot {identity.slot} of {where} is of plugin {slot.plugin} and of the database with oid {slot.database}",
+            f"name a slot of {PLUGIN} that was made in this database",
         )
 
 
@@ -211,13 +215,7 @@ def decide_first(seen: Seen, asked: Asked, where: str) -> Position | None:
         return None
     check_slot(seen.slot, seen.identity, where)
     if asked.create and not asked.announced:
-        raise SinkPipelineError(
-            Reason.SOURCE_UNSUITABLE,
-            f"{where} has a replication slot {name} already, and no progress says that it is this stage's: it is "
-            "somebody else's, or the progress was lost",
-            f"name another slot; or, to begin where this one stands, set slot.create: false; or run "
-            f"SELECT pg_drop_replication_slot('{name}')",
-        )
+        raise _not_ours(name, where, "; or, to begin where this one stands, set slot.create: false")
     if seen.slot.confirmed is None:
         raise SinkPipelineError(
             Reason.SOURCE_UNSUITABLE,
@@ -225,6 +223,83 @@ def decide_first(seen: Seen, asked: Asked, where: str) -> Position | None:
             f"wait for that, or run SELECT pg_drop_replication_slot('{name}')",
         )
     return LogPosition(seen.slot.confirmed)
+
+
+def _not_ours(name: str, where: str, way: str = "") -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SOURCE_UNSUITABLE,
+        f"{where} has a replication slot {name} already, and no progress says that it is this stage's: it is "
+        "somebody else's, or the progress was lost",
+        f"name another slot{way}; or run SELECT pg_drop_replication_slot('{name}')",
+    )
+
+
+def slot_in_the_way(seen: Seen, where: str, *, announced: bool) -> SlotState | None:
+    """What is left of a snapshot that was given up: its slot, which has lost its snapshot and is to be dropped.
+
+    Nothing was read by it, so nothing is lost with it, wherever it stands.
+
+    Args:
+        seen: the source as it is now.
+        where: names the source, for people.
+        announced: whether the progress says that a stage of this pipeline makes this slot, or has made it.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable, SourceRecreated.
+    """
+    slot, name = seen.slot, seen.identity.slot
+    if slot is None:
+        return None
+    if not announced:
+        raise _not_ours(name, where)
+    _check_kind(slot, seen.identity, where)
+    return slot
+
+
+def check_anew(known: Identity, at: Position, seen: Seen, where: str) -> None:
+    """That a snapshot which was given up may begin anew: the source is the one of which its rows were read.
+
+    Args:
+        known: of the `meta` that belongs to the position.
+        at: of its last row that counts.
+        seen: the source as it is now.
+        where: names the source, for people.
+
+    Raises:
+        SinkPipelineError: SourceRecreated, PublicationMissing, SourceRolledBack.
+    """
+    _check_same(known, seen.identity, where)
+    _check_history(known, at, seen, where)
+
+
+def check_copied(slot: SlotState | None, identity: Identity, start: int, where: str) -> None:
+    """That the slot of a snapshot which goes on still begins at `start`.
+
+    Raises:
+        SinkPipelineError: SlotLost, SourceDataLost, SourceRecreated.
+    """
+    anew = "then start the pipeline again: the snapshot begins anew"
+    if slot is None:
+        raise SinkPipelineError(
+            Reason.SLOT_LOST,
+            f"slot {identity.slot} of {where} was dropped while the tables were read",
+            f"find out who dropped it; {anew}",
+        )
+    _check_kind(slot, identity, where)
+    if slot.wal_status == _LOST:
+        raise SinkPipelineError(
+            Reason.SLOT_LOST,
+            f"slot {identity.slot} of {where} was invalidated while the tables were read: the server has removed WAL "
+            "that is needed after them",
+            f"raise max_slot_wal_keep_size of the server, so that it keeps what is written meanwhile; {anew}",
+        )
+    if slot.confirmed != start:
+        raise SinkPipelineError(
+            Reason.SOURCE_DATA_LOST,
+            f"slot {identity.slot} of {where} is at {lsn_text(slot.confirmed or 0)} and began at {lsn_text(start)}: "
+            "somebody has advanced it or made it anew while the tables were read",
+            f"find out who reads this slot beside the stage; {anew}",
+        )
 
 
 def at_risk(slot: SlotState, flushed: int, max_retained: int | None) -> str | None:

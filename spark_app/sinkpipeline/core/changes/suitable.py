@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -80,6 +80,21 @@ def check_tables(tables: Iterable[Table], where: str, *, require_full: bool = Fa
                 f"table {table.name} of {where} has no replica identity: once it is published, the server refuses "
                 "its UPDATE and DELETE",
                 f"give it a primary key, or run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
+
+
+def check_readable(unreadable: Mapping[str, Sequence[str]], role: str, where: str) -> None:
+    """That a snapshot may read the tables: `unreadable` are the columns of each that the role may not read.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable.
+    """
+    for table, columns in unreadable.items():
+        if columns:
+            raise _unsuitable(
+                f"role {role} of {where} may not read column {columns[0]} of table {table}, and startingPosition is "
+                "Snapshot",
+                f'run GRANT SELECT ON {table} TO "{role}"',
             )
 
 

@@ -42,6 +42,8 @@ class StageReport:
     safe_bytes: int | None = None
     timeline: int | None = None
     at_risk: str | None = None
+    snapshot: Mapping[str, Any] | None = None
+    """How far the snapshot has come that goes on, as the stage tells it; None where none does."""
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
@@ -54,6 +56,8 @@ class StageReport:
             found = replace(found, position=lsn, index=index)
         if "rows" in told:
             found = replace(found, changes=told["rows"], dead=told["dead"], dropped=told["dropped"])
+        if "snapshot" in told:
+            found = replace(found, snapshot=told["snapshot"])
         if "serverEnd" in told:
             found = replace(found, server_end=told["serverEnd"])
         if told["event"] == "claimed":
@@ -71,6 +75,8 @@ class StageReport:
 
     def reached(self, lsn: str) -> bool:
         """Whether the change topic has everything that the server committed before this LSN."""
+        if self.snapshot is not None:
+            return False
         return self.position is not None and parse_lsn(self.position) >= parse_lsn(lsn)
 
     @property
@@ -91,6 +97,7 @@ class StageReport:
             "safeBytes": self.safe_bytes,
             "timeline": self.timeline,
             "atRisk": self.at_risk,
+            "snapshot": self.snapshot,
             "circuit": None if self.circuit_opened_at is None else {"openedAt": timestamp(self.circuit_opened_at)},
             "error": None if self.error is None else self.error.to_dict(),
         }
@@ -100,7 +107,8 @@ class StageReport:
 
 def place(state: PartitionProgress) -> dict[str, Any]:
     """Of `status.source`, what a stage's progress says."""
-    if state.pos is None:
+    if state.pos is None or state.snapshot is not None:
+        # A snapshot begins anew, wherever it has come.
         return {}
     lsn, index = state.pos.to_record()
     told = {

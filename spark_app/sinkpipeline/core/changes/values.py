@@ -4,8 +4,8 @@
     value  {"op":"u","table":"public.orders","pos":["0/325D0F70",467],"xid":739,"committedAt":1763856000123,
             "before":null,"after":{"id":7,"total":"9.90"},"unchanged":["document"]}
 
-`op`: c(reated), u(pdated), d(eleted), t(runcated). A column in `unchanged` is not in `after`: its value is large, was
-not touched, and is not in the database's log.
+`op`: r(ead by a snapshot, without an xid), c(reated), u(pdated), d(eleted), t(runcated). A column in `unchanged` is not
+in `after`: its value is large, was not touched, and is not in the database's log.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Writer:
         self._begin = begin
         self._index = 0
         self._lsn = lsn_text(begin.lsn)
-        self._tail = f'"xid":{begin.xid},"committedAt":{begin.committed_at},'
+        self._tail = f'"xid":{begin.xid or "null"},"committedAt":{begin.committed_at},'
 
     def end(self) -> None:
         self._begin = None
@@ -221,6 +221,17 @@ class Writer:
                     table = self._table(each)
                     made.append(self._made("t", table, table.no_key))
                     self._index += 1
+        return made
+
+    def read(self, relation: int, row: Values) -> Change:
+        """A row that a snapshot has read: `begin` was told where it stands, with no transaction's number.
+
+        Raises:
+            NotUnderstood
+        """
+        table = self._table(relation, row)
+        made = self._made("r", table, table.key(row), after=row)
+        self._index += 1
         return made
 
     def _updated(self, change: Update) -> list[Change]:
@@ -272,6 +283,39 @@ class Writer:
         if values is not None:
             table.check(values)
         return table
+
+
+_READ: Final = b'{"op":"r",'
+_ROW: Final = b',"before":null,"after":'
+_END: Final = b',"unchanged":[]}'
+
+
+def is_read(value: bytes) -> bool:
+    """Whether a record of a change topic is a row that a snapshot has read."""
+    return value.startswith(_READ)
+
+
+def taken_back(key: bytes, value: bytes, lsn: int, nth: int) -> Change:
+    """The deletion of a row that a snapshot has read, with the whole row before it.
+
+    Args:
+        key: of the record.
+        value: of the record, as `Writer.read` has made it.
+        lsn: where the deletion stands.
+        nth: its index there.
+
+    Raises:
+        NotUnderstood
+    """
+    # In the texts before it a quotation mark is escaped, so the first one is the right one.
+    head, found, row = value.partition(_ROW)
+    if not is_read(value) or not found or not row.endswith(_END):
+        raise NotUnderstood("a record of a snapshot that this program has not written")
+    told = json.loads(head + b"}")
+    place = f'["{lsn_text(lsn)}",{nth}]'
+    start = f'{{"op":"d","table":{_TEXT(told["table"])},"pos":{place},"xid":null,"committedAt":{told["committedAt"]}'
+    whole = b"".join([start.encode(), b',"before":', row.removesuffix(_END), b',"after":null', _END])
+    return Change(lsn, nth, place, "d", told["table"], key, whole, told["committedAt"])
 
 
 def _before(table: _Table, old: Values, *, is_whole: bool) -> str:

@@ -41,7 +41,12 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, PostgresqlSink, WriteMode
-from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity, Transactions
+from sinkpipeline.core.manifest.postgresql_source import (
+    PostgresqlSource,
+    ReplicaIdentity,
+    StartingPosition,
+    Transactions,
+)
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
@@ -63,6 +68,7 @@ from sinkpipeline.core.manifest.sinks import (
     KafkaSink,
     OnExistingData,
     OnFailure,
+    OnRollback,
     Partitioner,
     ProgressTopic,
     Sink,
@@ -123,6 +129,7 @@ __all__ = [
     "OnExistingData",
     "OnFailure",
     "OnNull",
+    "OnRollback",
     "OwnerReference",
     "Partitioner",
     "PostgresqlAuth",
@@ -152,6 +159,7 @@ __all__ = [
     "Spec",
     "StartFrom",
     "StartingOffsets",
+    "StartingPosition",
     "StringMap",
     "SubjectNameStrategy",
     "TableFormat",

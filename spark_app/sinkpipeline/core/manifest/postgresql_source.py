@@ -28,6 +28,7 @@ _DIGEST = 8
 class StartingPosition(str, enum.Enum):
     """Where a first start begins."""
 
+    SNAPSHOT = "Snapshot"
     NOW = "Now"
 
 
@@ -146,7 +147,8 @@ class PostgresqlSource(Part):
     slot: Slot = Slot()
     """By which the database keeps what was not read yet."""
     starting_position: StartingPosition
-    """Where a first start begins. Now: with the transactions that are committed after the slot was created."""
+    """Where a first start begins. Snapshot: with the rows of the tables, as they are when the slot is created, and then
+    with the transactions that are committed after it. Now: with these alone."""
     transactions: Transactions = Transactions.SPLIT
     """Split: a large transaction of the database becomes several of Kafka, so that a reader may see a part of it for a
     while. Whole: each becomes one, and one that takes longer than 40 s stops the stage."""
@@ -157,6 +159,13 @@ class PostgresqlSource(Part):
     """What the slot may cost the database."""
     changes: ChangeTopic
     """Where the changes are written, and read by the sinks."""
+
+    @model_validator(mode="after")
+    def _makes_its_slot(self) -> Self:
+        if self.starting_position is StartingPosition.SNAPSHOT and not self.slot.create:
+            wrong = "is false, and a slot that is there has no snapshot of the tables any more"
+            raise fault_error([Fault("set it to true, or startingPosition: Now", wrong, ("slot", "create"))])
+        return self
 
     def slot_name(self, identity: str) -> str:
         """The manifest's, or one of the identity: no two identities have the same."""

@@ -42,6 +42,13 @@ class OnExistingData(str, enum.Enum):
     REFUSE = "Refuse"
 
 
+class OnRollback(str, enum.Enum):
+    """What a sink means that has lost its newest rows together with their progress."""
+
+    REDELIVER = "Redeliver"
+    STOP = "Stop"
+
+
 class Partitioner(str, enum.Enum):
     MURMUR2 = "murmur2"
     """As the Java clients do, so that a key keeps its partition whoever writes it."""
@@ -187,6 +194,10 @@ class Sink(Part):
     on_existing_data: OnExistingData = OnExistingData.APPEND
     """What a first start does if the topic, stream or table holds data. Append writes behind that data. Refuse does not
     start."""
+    on_rollback: OnRollback | None = None
+    """Only of nats and redis: what happens if the server has lost the newest rows together with their progress, as
+    after a failover. Redeliver, the default, delivers them again, and says how many. Stop stops the sink until a person
+    decides."""
     transform: SinkTransform | None = None
     """What happens to each record for this sink alone. Left out, it is spec.transform."""
     kafka: KafkaSink | None = None
@@ -229,9 +240,7 @@ def _faults(sink: Sink) -> Iterator[Fault]:
     if kind == "postgresql" and sink.delivery_guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
         right = "remove it: rows and progress are in one transaction"
         yield Fault(right, f"is AtLeastOnce, which a {kind} sink never is", ("deliveryGuarantee",))
-    for name in SinkSelect.model_fields if select is not None else ():
-        if getattr(select, name) is not None and name not in SELECTED[kind]:
-            yield Fault(f"use {listed(SELECTED[kind])}", f"has no meaning for a {kind} sink", (*_SELECT, name))
+    yield from _without_meaning(sink, kind)
     if sink.kafka is not None and (select is None or select.topic is None) != (sink.kafka.topics is None):
         yield (
             Fault("give kafka.topics in place of kafka.topic", "has a meaning for topics only", (*_SELECT, "topic"))
@@ -251,6 +260,18 @@ def _faults(sink: Sink) -> Iterator[Fault]:
         yield Fault("give nats.subject, or transform.select.subject", "is missing", ("nats", "subject"))
 
 
+def _without_meaning(sink: Sink, kind: str) -> Iterator[Fault]:
+    if sink.on_rollback is not None and kind not in ROLL_BACK:
+        right = "remove it: only nats and redis tell that rows and progress went back together"
+        yield Fault(right, f"has no meaning for a {kind} sink", ("onRollback",))
+    select = None if sink.transform is None else sink.transform.select
+    for name in SinkSelect.model_fields if select is not None else ():
+        if getattr(select, name) is not None and name not in SELECTED[kind]:
+            yield Fault(f"use {listed(SELECTED[kind])}", f"has no meaning for a {kind} sink", (*_SELECT, name))
+
+
+ROLL_BACK = ("nats", "redis")
+"""The kinds whose stores count by themselves what they were given."""
 _SELECT = ("transform", "select")
 SELECTED = {
     "kafka": ("key", "value", "headers", "timestamp", "partition", "topic"),

@@ -55,7 +55,6 @@ _FIELDS: Mapping[str, str] = {
 }
 
 _VALUES: Mapping[tuple[str, str], str] = {
-    ("spec.source.postgresql.startingPosition", "snapshot"): "use Now: a snapshot of the tables is not read yet",
     **{
         ("spec.decode.format", name): "use json, avro, protobuf, csv, text, raw, debezium or change"
         for name in ("xml",)
