@@ -217,7 +217,7 @@ def test_a_broker_that_is_too_slow_for_large_transactions_gets_smaller_ones(
     real = TransactionalProducer.commit
 
     def commit(producer: TransactionalProducer, *more: float) -> None:
-        if task.sink.data in producer._topics and writer._open.handled > most:
+        if task.sink.data in producer._deliveries.topics and writer._open.handled > most:
             producer.abort()
             raise InDoubt("timed out", aborted=True)
         real(producer, *more)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
@@ -35,6 +36,7 @@ from sinkpipeline.kafka.kind import KafkaKind, KafkaPorts
 from sinkpipeline.kafka.ledger import KafkaLedger
 from sinkpipeline.kafka.session import letters_of
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.target import KafkaTarget
 from sinkpipeline.sinks.contract import BatchPlan
 from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
@@ -51,6 +53,7 @@ class _Before:
     cells: Mapping[str, Cell]
     lengths: Mapping[str, list[int]]
     """Of every log, by topic."""
+    counted: Counter[str]
 
 
 @dataclass
@@ -61,6 +64,8 @@ class Store:
     progress: str
     tears: bool = False
     """Whether cells that are put together are written one after the other, and a failure leaves the first of them."""
+    ends_connections: bool = False
+    """Whether whoever is connected has to connect again as it goes back."""
     refuses: Callable[[Record], bool] = lambda _: False
     on_fence: Callable[[str], None] = lambda _: None
     on_moved: Callable[[str], None] = lambda _: None
@@ -69,6 +74,12 @@ class Store:
     """By the id of the place: what is deleted with it never comes back."""
     _past: list[_Before] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    counted: Counter[str] = field(default_factory=Counter)
+    """By data topic, the rows that were ever written into it, as the store itself counts them."""
+    times: int = 0
+    """How often it went back."""
+    others: bool = False
+    """Whether somebody else has written into one."""
 
     def read(self, keys: Collection[str] | None = None) -> Mapping[str, Cell]:
         cells = self._place()
@@ -99,6 +110,17 @@ class Store:
             raise SinkPipelineError(Reason.TOPICS_CHANGED, "the target was re-created", "the sink starts again")
         self._change({}, records)
 
+    def others_write(self, topic: str, rows: int) -> None:
+        """Into the target, which is not theirs alone. The judge is not interested in what."""
+        self.counted[topic] += rows
+        self.others = True
+
+    def put_back(self, key: str, changes: int) -> None:
+        """Somebody writes a cell as it was so many changes ago, and nothing else."""
+        older = [before.cells[key] for before in self._past[-changes:] if key in before.cells]
+        if older:
+            self._change({key: older[0].value}, [])
+
     def go_back(self, changes: int) -> None:
         """The server has lost its tail, as one that is restored from a backup has: rows and cells together."""
         for _ in range(changes):
@@ -106,6 +128,7 @@ class Store:
             if not self._past or topic is None:
                 return
             before = self._past.pop()
+            self.counted = Counter(before.counted)
             self._cells[topic.id] = dict(before.cells)
             for name, lengths in before.lengths.items():
                 for log, length in zip(self.broker.topics[name].logs, lengths, strict=True):
@@ -113,6 +136,7 @@ class Store:
                     log.history = log.history[:length]
                     log.records = [each for each in log.records if each in kept]
         self.broker.version += 1
+        self.times += self.ends_connections
         self.went_back(changes)
 
     def went_back(self, changes: int) -> None:
@@ -132,7 +156,8 @@ class Store:
     def _change(self, values: Mapping[str, bytes | None], records: Sequence[Record]) -> Mapping[str, Version]:
         cells = self._place()
         lengths = {name: [len(log.history) for log in topic.logs] for name, topic in self._ours()}
-        self._past.append(_Before(dict(cells), lengths))
+        self._past.append(_Before(dict(cells), lengths, Counter(self.counted)))
+        self.counted.update(each.topic for each in records if each.topic.startswith("data-"))
         versions: dict[str, Version] = {}
         mirrored = [*records]
         for key, value in values.items():
@@ -174,8 +199,12 @@ class ModelCells:
         self._target = target
         self.letters: list[Row] = []
         """Those of what is open: this store can take them too."""
-        self.connections = 0
         self.store = ""
+
+    @property
+    def connections(self) -> int:
+        """None outlives a server that goes back, where it ends them."""
+        return self._store.times
 
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
         return self._call("read", lambda: self._store.read(keys), _unread)
@@ -329,6 +358,22 @@ class ModelClaim(CellClaim):
 
 
 @dataclass(frozen=True)
+class _Target(KafkaTarget):
+    """A topic that the store counts, too."""
+
+    store: Store | None = None
+
+    @override
+    def describe(self, source: Mapping[str, str]) -> Topic | None:
+        found = super().describe(source)
+        return None if found is None else replace(found, counted=self.counted())
+
+    @override
+    def counted(self) -> int | None:  # type: ignore[override]  # another kind's
+        return None if self.store is None else self.store.counted[self.settings.data.name]
+
+
+@dataclass(frozen=True)
 class CellKind(KafkaKind):
     """Only rows and progress are the store's."""
 
@@ -362,6 +407,11 @@ class CellPorts(KafkaPorts):
     @override
     def kind(self) -> CellKind:
         return CellKind(self.store)
+
+    @property
+    @override
+    def target(self) -> _Target:
+        return _Target(self.settings, self.source_admin, self.admin, self.claims, self.store)
 
     @property
     @override

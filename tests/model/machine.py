@@ -814,6 +814,47 @@ class CellsLost(Cells):
         self.world.delete_data(self.world.sinks[0], create=create)
 
 
+class CellsRolledBack(Calm):
+    """The store goes back as a whole, which its own counter proves: all is delivered again, without a person."""
+
+    @initialize(shape=shapes, records=records)
+    def begin(self, shape: Shape, records: list[Kind]) -> None:
+        super().begin(replace(shape, cells=True, sinks=1, remembers=True, rolls_back=True), records)
+
+    @rule(changes=st.integers(1, 6), seconds=st.sampled_from([0.1, 1.0, 3.0]))
+    def lose_tail(self, changes: int, seconds: float) -> None:
+        self.world.scheduler.run(seconds=seconds)
+        self.world.lose_tail(changes, proved=True)
+
+    @rule(changes=st.integers(1, 6), kill=st.booleans())
+    def lose_tail_and_start(self, changes: int, *, kill: bool) -> None:
+        """By what the status remembers."""
+        self.world.scheduler.run(seconds=3.0)
+        for driver in self.world.alive():
+            driver.kill() if kill else driver.stop()
+        self.world.scheduler.run(seconds=3.0)
+        self.world.lose_tail(changes, proved=True)
+        self.start_another()
+
+
+class CellsPutBack(CellsRolledBack):
+    """And progress is put back alone, or together with a tail that is lost, and others write into the target."""
+
+    @rule(changes=st.integers(2, 8), lost=st.integers(0, 3), records=records)
+    def put_back(self, changes: int, lost: int, records: list[Kind]) -> None:
+        self.world.produce(0, records)
+        self.world.scheduler.run(seconds=3.0)
+        for driver in self.world.alive():
+            driver.stop()
+        self.world.scheduler.run(seconds=3.0)
+        self.world.put_back(changes, lost)
+        self.start_another()
+
+    @rule(rows=st.integers(1, 4))
+    def others_write(self, rows: int) -> None:
+        self.world.others_write(rows)
+
+
 class Everything(
     Protocol, Deletions, Truncations, Tombstones, ForeignTransactions, Sources, SparkElsewhere, Resets, OldAnswers
 ):

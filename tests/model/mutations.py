@@ -23,6 +23,7 @@ from sinkpipeline.cells.ledger import CellHold
 from sinkpipeline.cells.sending import CellSender
 from sinkpipeline.cells.session import CellClaim, CellSession
 from sinkpipeline.core import reset as core_reset
+from sinkpipeline.core import rolled_back
 from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core import topics as core_topics
 from sinkpipeline.core.batch import Receipt
@@ -869,6 +870,27 @@ def claim_not_renewed_after_a_reconnect() -> list[Patch]:
         self._versions = itertools.count(next(self._versions) - changes)
 
     return [put(Store, "went_back", counts_again)]
+
+
+@mutation("what the store counts is not asked: whatever is behind went back with its rows", machine.CellsPutBack)
+def counter_not_asked() -> list[Patch]:
+    return [put(rolled_back, "_unproved", nothing)]
+
+
+@mutation("a store that counts less has lost all rows in between, however many these are", machine.CellsPutBack)
+def any_smaller_counter_will_do() -> list[Patch]:
+    compared = rolled_back.compared
+
+    def lowered(*args: Any, counted: int | None, remembered_count: int | None) -> Any:
+        is_less = counted is not None and remembered_count is not None and counted < remembered_count
+        return compared(*args, counted=-1_000_000 if is_less else counted, remembered_count=remembered_count)
+
+    return [put(rolled_back, "compared", lowered)]
+
+
+@mutation("what the store counts is not remembered, so that nothing is ever proved", machine.CellsRolledBack)
+def counter_not_remembered() -> list[Patch]:
+    return [put(World, "counted", lambda _, progress: replace(progress, counted=None))]
 
 
 @mutation("`meta` is written before the cells that it lists", machine.TornStarts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,8 @@ class Shape:
     """Whether progress stands in cells, and rows are committed with them."""
     tears: bool = False
     """Whether the store of the cells writes one after the other."""
+    rolls_back: bool = False
+    """Whether the store of the cells ends all connections as it goes back; what has lost the progress has lost rows."""
     topics: str = ""
     """A letter for each data topic that the sinks have at first; none where each has one topic, which no row names."""
 
@@ -178,6 +181,7 @@ class World:
             self.broker,
             PROGRESS,
             tears=self.shape.tears,
+            ends_connections=self.shape.rolls_back,
             refuses=_is_refused,
             on_fence=self._note_init,
             on_moved=self._note_fenced,
@@ -421,14 +425,45 @@ class World:
         for driver in self.alive():
             driver.spark.skips[SourcePartition(SOURCE, 0)] = by
 
-    def lose_tail(self, changes: int) -> None:
-        """The store goes back: what it gives then is what it held once, rows and progress alike."""
+    def lose_tail(self, changes: int, *, proved: bool = False) -> None:
+        """The store goes back: what it gives then is what it held once, rows and progress alike.
+
+        `proved`: nothing stands in the way of its being found out.
+        """
         if self._may_tamper("tail"):
-            self.justified.add(Reason.PROGRESS_REGRESSED)
+            if not proved:
+                self.justified.add(Reason.PROGRESS_REGRESSED)
             self.justified.add(Reason.PROGRESS_CORRUPT)
             self.justified.add(Reason.PROGRESS_LOST)
             self.scheduler.late.clear()
             self.store.go_back(changes)
+
+    def put_back(self, changes: int, lost: int) -> None:
+        """A person writes progress as it was, without the rows: what is remembered knows it, where it is all of it.
+
+        `lost`: so much of its tail the store has lost before. Which rows that were, is known of a stream of one's own.
+        """
+        settings, partition = self.sinks[0], SourcePartition(SOURCE, 0)
+        memory = self.memory(settings.id.sink)
+        if memory is None or not self._is_quiet() or not self._may_tamper("tail"):
+            return
+        key = settings.id.partition_key(partition)
+        there = self.store.read([key])[key].value
+        known = memory.partitions.get(partition)
+        if there is not None and known is not None and json.loads(there).get("next") == known.next:
+            self.justified.add(Reason.PROGRESS_REGRESSED)
+            for judge in self.judges.values():
+                judge.blind = True
+            if lost and not self.store.others:
+                self.scheduler.late.clear()
+                self.store.go_back(lost)
+            self.store.put_back(key, changes)
+
+    def others_write(self, rows: int) -> None:
+        """Then what a store counts proves less."""
+        if PROGRESS in self.broker.topics:
+            self.justified.add(Reason.PROGRESS_REGRESSED)
+            self.store.others_write(self.sinks[0].data.name, rows)
 
     def _may_tamper(self, what: str) -> bool:
         """What some things together call for, nobody could tell."""
@@ -701,7 +736,7 @@ def _settings(number: int, shape: Shape) -> SinkSettings:
         owner=Owner(cluster="file", name="model"),
         source=SourceSettings(connection=_CONNECTION, topics=(SOURCE,), starting_offsets=StartingOffsets.EARLIEST),
         connection=_OTHER_NAME if shape.loops else _CONNECTION,
-        data=_data(SOURCE if shape.loops else name, shape.topics),
+        data=replace(_data(SOURCE if shape.loops else name, shape.topics), progress_beside=shape.rolls_back),
         progress=progress_request(PROGRESS, 1),
         dead_letter=DeadLetterSettings(
             topic=TopicRequest(name=f"dlq-{name}", partitions=1, replication_factor=1, config=MappingProxyType({}))

@@ -18,14 +18,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.remembered import Remembered
-from sinkpipeline.core.targets import Targets
+from sinkpipeline.core.rolled_back import RolledBack
 from sinkpipeline.redis_streams import client as clients
 from sinkpipeline.redis_streams import look
 from sinkpipeline.redis_streams.settings import Acknowledge, Connection
 from sinkpipeline.redis_streams.where import where_of
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.removal import SinkRemoval
-from sinkpipeline.sinks.reset import SinkReset
 from sinkpipeline.sinks.worker import Worker
 from support.sink.cell_sink import P0
 from support.sink.redis_sink import RedisSink
@@ -111,11 +110,9 @@ def test_a_failover_to_a_replica_that_lags() -> None:
     """Rows and progress of the lost commits go together; what is delivered again is in the stream once."""
     remembered = Remembered()
     with after_a_failover(remembered) as sink:
-        told = refusal(lambda: sink.driver(remembered=remembered), Reason.PROGRESS_REGRESSED)
-        assert "it has lost 5 offsets in 2 of 2 partitions" in told.message
-        resetting = SinkReset(ports=sink.ports())
-        resetting.carry_out(resetting.plan(Targets()))
-        sink.driver().drain()
+        driver = sink.driver(remembered=remembered)
+        assert driver.started.rolled_back == RolledBack(rows=5, offsets=5, partitions=2)
+        driver.drain()
         assert sink.delivered() == sink.once
 
 
@@ -198,7 +195,10 @@ def test_a_server_that_went_back_is_noticed_where_no_record_comes() -> None:
         with pytest.raises((Restart, SinkPipelineError)):
             driver.delivery.begin({})
         driver.delivery.close()
-        refusal(driver.start, Reason.PROGRESS_REGRESSED)
+        driver.start()
+        assert driver.started.rolled_back is not None
+        driver.drain()
+        assert sink.delivered() == sink.once
 
 
 def test_a_row_that_is_longer_than_the_server_takes_is_refused_and_not_waited_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,8 @@ LOST, RECREATED, UNREACHABLE = Reason.DATA_TOPIC_LOST, Reason.SOURCE_RECREATED, 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr(looks.time, "sleep", waited.append)
+    # Not `time.sleep` itself: what other tests have left running would wait by it, too.
+    monkeypatch.setattr(looks, "time", SimpleNamespace(sleep=waited.append))
     return waited
 
 

@@ -21,6 +21,7 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, corrupt
 from sinkpipeline.core.records import Row
+from sinkpipeline.core.rolled_back import regressed
 from sinkpipeline.core.starting import check_run
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.letters import SentLetters
@@ -167,6 +168,9 @@ class CellClaim:
             if cell.run != self._run:
                 # Nobody but a start writes another run into it, and ours has written its own.
                 raise Fenced(self.key)
+            if cell.progress is None:
+                # A start has fenced it, and not come further: tasks run once it has, so the store went back to before.
+                raise regressed(f"{self._sink}: the cell of {self._partition} has no progress any more")
             claimed = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=cell.progress))
             try:
                 version = self._cells.put({self.key: (claimed, found.version)})[self.key]
