@@ -310,7 +310,8 @@ class Reconciler:
 
     def _tell_what_stays(self, seen: Seen, removal: Removal) -> None:
         if removal.error is None and is_to_be_removed(seen):
-            for event in events_of_removal(seen.dead_letter_topics.values(), removal.kept):
+            letters = seen.dead_letter_topics.values()
+            for event in events_of_removal(letters, removal.kept, removal.kept_in_database):
                 self._post(seen, event)
 
     def _known(self, seen: Seen, decision: Decision, heard: Heard, memory: Remembered) -> Known:

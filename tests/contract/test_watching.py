@@ -67,8 +67,16 @@ def status(rows: int) -> dict[str, Any]:
         "openTransaction": {"message": "it is open", "remedy": "end it"},
         "mayBeDuplicated": 0,
     }
+    source = {"state": "Running", "slot": "s", "changes": rows, "lagBytes": 1, "retainedBytes": 1, "safeBytes": 1}
+    source["atRisk"] = "it holds much"
     ready = {"type": "Ready", "status": "False"}
-    return {"phase": "Failed", "conditions": [ready], "restarts": {"total": rows}, "sinks": [sink]}
+    return {
+        "phase": "Failed",
+        "conditions": [ready],
+        "restarts": {"total": rows},
+        "source": source,
+        "sinks": [sink],
+    }
 
 
 def observation(rows: int) -> Observation:

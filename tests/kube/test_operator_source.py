@@ -143,7 +143,7 @@ def test_a_stage_that_fails_for_good_needs_a_person(lab: OperatorLab, name: str)
     lost = ("SlotLost", "slot s is gone", "go on under another spec.identity")
     lab.driver(name).change(source=SourceScript(state="Failed", error=lost), end=End(code=3, words=lost))
     told = lab.until_condition(name, "Stalled", "True", "SlotLost")
-    as_typed = "apply it as a new resource, under another metadata.name and spec.identity"
+    as_typed = "go on as a new resource, under another metadata.name and spec.identity"
     assert told["message"] == f"source: slot s is gone ({as_typed})"
     assert lab.status(name)["phase"] == "Failed"
     source = lab.status(name)["source"]

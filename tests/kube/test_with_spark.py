@@ -5,11 +5,17 @@ The operator runs with the rights of its chart, and rows are counted by a consum
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from servers.postgresql import DATABASE, LocalPostgresql
+from servers.local_kafka import LocalKafka
+from servers.postgresql import DATABASE, LocalPostgresql, bin_directory
+from support.changes.lab import LOGICAL, Lab
 from support.kafka import topics
 from support.kube.spark_pipeline import START_S, Pipeline
+from support.runs.keeper import KEEPER
 from support.sink.sql_sink import SqlSink
 
 pytestmark = [pytest.mark.kube, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
@@ -179,6 +185,90 @@ def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline, postgresq
     assert topics.topic_id(pipeline.servers, pipeline.name) is not None
     assert topics.topic_id(pipeline.servers, f"{pipeline.name}-dlq") is not None, "what nobody has looked at stays"
     assert f"{pipeline.name}-dlq stays" in "".join(pipeline.events("DeadLetterTopicKept"))
+    assert pipeline.remembered() == {}
+
+
+@pytest.fixture
+def database(kafka: LocalKafka, tmp_path: Path) -> Iterator[Lab]:
+    """A database of its own whose changes can be read; a role that asks for a password owns its table."""
+    if bin_directory() is None:
+        pytest.skip("no PostgreSQL server: make postgresql")
+    server = KEEPER.get("logical", lambda: LocalPostgresql(settings=LOGICAL))
+    found = Lab(server, kafka.bootstrap_servers, tmp_path)
+    found.sql(
+        "DO $$ BEGIN CREATE ROLE asked; EXCEPTION WHEN duplicate_object THEN END $$",
+        f"CREATE ROLE {found.name} LOGIN REPLICATION PASSWORD 'secret' IN ROLE asked",
+        f"GRANT CREATE ON DATABASE {found.name} TO {found.name}",
+        "CREATE TABLE orders (id bigint PRIMARY KEY)",
+        f"ALTER TABLE orders OWNER TO {found.name}",
+    )
+    yield found
+    found.close()
+
+
+def reads(pipeline: Pipeline, lab: Lab) -> None:
+    """Its source is that database; the topic of its sink gets the changes as they are."""
+    pipeline.kubectl("create", "secret", "generic", f"{pipeline.name}-cdc", "--from-literal=password=secret")
+    pipeline.document["spec"]["source"] = {
+        "postgresql": {
+            "servers": lab.server.address,
+            "database": lab.name,
+            "auth": {
+                "username": lab.name,
+                "passwordSecretRef": {"name": f"{pipeline.name}-cdc", "key": "password"},
+            },
+            "publication": {"name": lab.name, "tables": ["public.orders"]},
+            "slot": {"name": lab.slot},
+            "startingPosition": "Snapshot",
+            "limits": {"idleAdvance": "1s"},
+            "changes": {
+                "bootstrapServers": pipeline.servers,
+                "topic": {"name": lab.topic, "partitions": 3, "replicationFactor": 1},
+                "progressTopic": {"name": pipeline.progress, "replicationFactor": 1},
+            },
+        }
+    }
+    pipeline.document["spec"]["decode"] = {"format": "raw"}
+
+
+@pytest.mark.thorough(
+    "two starts of Spark; test_operator_source has what is told of a stage, tests/changes what it reads and removes"
+)
+def test_a_database_is_read_whatever_happens_to_the_driver_and_its_slot_goes_with_the_pipeline(
+    database: Lab, pipeline: Pipeline
+) -> None:
+    def has(count: int) -> None:
+        def ids() -> list[int]:
+            records = topics.read_committed(pipeline.servers, pipeline.data)
+            return sorted(each.document["after"]["id"] for each in records)
+
+        pipeline.until(lambda: len(ids()) >= count, f"{count} rows are in the topic", START_S)
+        assert ids() == [*range(count)]
+
+    reads(pipeline, database)
+    database.sql("INSERT INTO orders SELECT generate_series(0, 99)")
+    pipeline.apply(deletionPolicy="Delete")
+    pipeline.until_ready()
+    assert pipeline.told("SourceHealthy") == "True NoErrors"
+    database.sql("INSERT INTO orders SELECT generate_series(100, 199)")
+    has(200)
+
+    pipeline.kubernetes.kill_driver(pipeline.name)
+    database.sql("INSERT INTO orders SELECT generate_series(200, 299)")
+    pipeline.until(lambda: pipeline.status["restarts"]["total"] == 1, "the death is noted")
+    pipeline.until_ready()
+    has(300)
+    pipeline.until(lambda: pipeline.status["source"].get("changes") == 300, "the status counts them")
+    assert pipeline.status["source"]["slot"] == database.slot
+
+    pipeline.delete()
+    [(slots, publications)] = database.sql(
+        "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = current_database()),"
+        " (SELECT count(*) FROM pg_publication)"
+    )
+    assert (slots, publications) == (0, 0)
+    assert topics.topic_id(pipeline.servers, database.topic) is None
+    assert f"slot {database.slot} is dropped now" in "".join(pipeline.events("SlotDropped"))
     assert pipeline.remembered() == {}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.sinks.removal import KeptTopic
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
@@ -142,6 +143,17 @@ def test_a_removal_tells_of_a_data_topic_that_stays_and_why() -> None:
     [event] = events_of_removal([], [KeptTopic("orders", "somebody has created it again since")])
     assert event.reason == "DataTopicKept"
     assert event.message.startswith("the data topic orders stays: somebody has created it again since")
+
+
+def test_what_goes_of_a_database_and_what_stays_there_is_told() -> None:
+    told = [(each.reason, each.message) for each in events_of_deletion(["slot s", "publication a b", "orders"])]
+    assert [reason for reason, _ in told] == ["DataTopicDeleted", "PublicationDropped", "SlotDropped"]
+    assert told[1][1].startswith("publication a b is dropped now")
+    kept = [Kept("slot", "s", "it was there before"), Kept("publication", "p", "it was there before")]
+    slot, publication = events_of_removal([], in_database=kept)
+    assert (slot.reason, publication.reason) == ("SlotKept", "PublicationKept")
+    assert "the database keeps its log for it: it was there before" in slot.message
+    assert "run SELECT pg_drop_replication_slot('s')" in slot.message
 
 
 @pytest.mark.parametrize(("code", "kind"), [(0, "Normal"), (1, "Warning"), (None, "Warning")])

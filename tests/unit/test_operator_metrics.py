@@ -48,6 +48,23 @@ def test_a_pipeline_has_one_phase_and_what_is_not_known_is_no_number() -> None:
     assert not [line for line in told if "lag_offsets" in line]
 
 
+def test_a_database_that_is_read_is_told_and_forgotten() -> None:
+    metrics = Metrics()
+    source = {"state": "Running", "slot": "s", "lagBytes": 64, "retainedBytes": 4096, "atRisk": "it holds much"}
+    metrics.show(ORDERS, {**status(), "source": source})
+    assert {
+        f"sinkpipeline_source_lag_bytes{{{OF}}} 64.0",
+        f"sinkpipeline_source_retained_bytes{{{OF}}} 4096.0",
+        f"sinkpipeline_source_at_risk{{{OF}}} 1.0",
+    } <= lines(metrics)
+    metrics.show(ORDERS, {**status(), "source": {"state": "Suspended", "slot": "s"}})
+    assert [line for line in lines(metrics) if "_source_" in line and "_sink_" not in line] == [
+        f"sinkpipeline_source_at_risk{{{OF}}} 0.0"
+    ]
+    metrics.forget(ORDERS)
+    assert not [line for line in lines(metrics) if "_source_" in line and "_sink_" not in line]
+
+
 def test_what_a_person_has_to_decide_is_told() -> None:
     metrics = Metrics()
     at = f'{{{OF},sink="out"}}'

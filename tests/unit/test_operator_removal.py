@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
@@ -99,6 +100,37 @@ def test_a_pipeline_that_came_again_is_not_removed_yet(kafka: Kafka, ask: Asking
     ask.view.forget_removal(REF)
     ask(())
     assert len(kafka.carried_out) == 2
+
+
+def test_a_stage_is_removed_before_the_sinks(kafka: Kafka, ask: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While its database is away nothing is; what stays there is told."""
+    done: list[str] = []
+    kept = Kept("slot", "s", "it was there before")
+
+    def stage(_stage: object, _admin: object, announced: frozenset[str] | None) -> SimpleNamespace:
+        def carry_out() -> None:
+            if away:
+                raise away.pop()
+            done.append(f"stage, and {len(kafka.carried_out)} sinks before; announced: {sorted(announced or ())}")
+
+        return SimpleNamespace(doomed=lambda: ("changes", "slot s"), carry_out=carry_out, kept=[kept])
+
+    away = [SinkPipelineError(Reason.SOURCE_UNREACHABLE, "it is away", "wait")]
+    sink = Mock(spec=KafkaSettings, connection=None)
+    opened = kafka_view.Opened(sinks=[sink], stage=Mock(kafka=None))
+    monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext(opened))
+    monkeypatch.setattr(kafka_view, "stage_removal", stage)
+    monkeypatch.setattr(kafka_view, "_REMOVE_AGAIN_S", 0)
+    ask(None)
+    doomed = ("changes", "slot s", "orders-out")
+    assert ask(None).doomed == doomed
+    ask(doomed)
+    failed = ask(doomed)
+    assert failed.error is not None
+    assert failed.error.reason is Reason.SOURCE_UNREACHABLE
+    assert ask(doomed) == Removal(done=True, kept_in_database=(kept,))
+    assert done == [f"stage, and 0 sinks before; announced: {sorted(doomed)}"]
+    assert kafka.carried_out == [frozenset(doomed)]
 
 
 @pytest.mark.parametrize("whose", ["the source's", "a sink's"])

@@ -179,6 +179,22 @@ def test_health_is_the_supervising_loops(driver: Asker) -> None:
     assert driver.ask("/healthz", token=None)[0] == 200
 
 
+def test_metrics_of_a_stage(driver: Asker) -> None:
+    driver.say(sink())
+    assert not [name for name, _ in driver.metrics() if name.startswith("sinkpipeline_source_")]
+    source = {"state": "Running", "slot": "s", "changes": 7, "lagBytes": 64, "retainedBytes": 4096}
+    status = {**document(sink()), "source": source}
+    driver.vitals.observe(Observation(status=status, counts={}, supervising=True))
+    found = {name: value for (name, labels), value in driver.metrics().items() if "_source_" in name and not labels}
+    assert found == {
+        "sinkpipeline_source_lag_bytes": 64,
+        "sinkpipeline_source_retained_bytes": 4096,
+        "sinkpipeline_source_at_risk": 0,
+        "sinkpipeline_source_changes_total": 7,
+    }, "without what is not known"
+    assert driver.metrics()["sinkpipeline_source_state", (("state", "Running"),)] == 1
+
+
 def test_metrics(driver: Asker) -> None:
     driver.say(
         sink(

@@ -29,7 +29,7 @@ _OPTIONS = (
     ("give --secrets-dir DIR, where", "create the Secret: it is mounted at DIR, where"),
     ("redrive without --to source", "redrive without `to: Source`"),
     # The identity of a resource never changes.
-    ("go on under another spec.identity", "apply it as a new resource, under another metadata.name and spec.identity"),
+    ("under another spec.identity", "as a new resource, under another metadata.name and spec.identity"),
 )
 
 

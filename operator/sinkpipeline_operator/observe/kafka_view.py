@@ -18,6 +18,7 @@ from typing import Any
 from typing_extensions import Self
 
 from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import SinkPipeline
 from sinkpipeline.core.memory import memory_of
@@ -25,6 +26,7 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kinds import opened
+from sinkpipeline.kinds.leaving import stage_removal
 from sinkpipeline.kinds.looking import cluster_of, inspect, place_of_stage
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks, resolve_stage
 from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
@@ -108,6 +110,8 @@ class Removal:
     is_slow: bool = False
     """Whether it has been on its way for longer than brokers that answer take."""
     kept: tuple[KeptTopic, ...] = ()
+    kept_in_database: tuple[Kept, ...] = ()
+    """A slot and a publication that stay."""
 
 
 def wait_of(removal: Removal, pipeline: Ref, servers: str | None) -> Wait:
@@ -230,14 +234,21 @@ class KafkaView:
 
     def _removal(self, settings: Opened, announced: frozenset[str] | None) -> Removal:
         with ExitStack() as stack:
-            sinks = []
+            sinks: list[SinkRemoval] = []
+            stages = []
+            if settings.stage is not None:
+                # First: while its database is away, nothing at all is removed.
+                admin = self._clients.admin(settings.stage.kafka)
+                stages = [stage_removal(settings.stage, admin, announced)]
+                sinks += stages
             for sink in settings.sinks:
                 ports = stack.enter_context(opened(sink, self._clients.admin(cluster_of(sink))))
                 sinks.append(SinkRemoval(ports=ports, announced=announced))
             if announced is None:
                 return Removal(done=False, doomed=tuple(name for each in sinks for name in each.doomed()))
-            kept = (each.carry_out() for each in sinks)
-            return Removal(done=True, kept=tuple(stays for stays in kept if stays is not None))
+            kept = tuple(stays for each in sinks if (stays := each.carry_out()) is not None)
+            in_database = tuple(each for stage in stages for each in stage.kept)
+            return Removal(done=True, kept=kept, kept_in_database=in_database)
 
     @contextmanager
     def opened(self, question: Question) -> Iterator[Opened]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, Kept
 from sinkpipeline.core.changes.told import SOURCE_HEALTHY
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.status import RECORDS_DROPPED, SOURCE_TRANSACTION_OPEN, timestamp
@@ -27,6 +28,8 @@ _REMEMBERED = 10_000
 
 TOPIC_RECREATED = "ProgressTopicRecreated"
 DEAD_LETTERED = "DeadLettered"
+_OF_A_DATABASE = {SLOT: ("Slot", ", and the database keeps its log for it"), PUBLICATION: ("Publication", "")}
+"""In reasons, and what it costs to keep it."""
 _NORMAL, _WARNING = "Normal", "Warning"
 
 
@@ -105,18 +108,25 @@ def _events_of(
         yield _of_dead_letters(first, letters, pipeline)
 
 
-def events_of_removal(letters: Iterable[str], kept: Iterable[KeptTopic] = ()) -> Iterator[Event]:
+def events_of_removal(
+    letters: Iterable[str], kept: Iterable[KeptTopic] = (), in_database: Iterable[Kept] = ()
+) -> Iterator[Event]:
     """What a removal leaves behind.
 
     Args:
         letters: the dead-letter topics of the pipeline.
         kept: its data topics that stay.
+        in_database: its slot and its publication, likewise.
     """
-    for each in kept:
+    for each in in_database:
+        word, costs = _OF_A_DATABASE[each.what]
+        text = f"{each.what} {each.name} stays{costs}: {each.why} (if nobody needs it, run {each.statement})"
+        yield Event(_NORMAL, f"{word}Kept", text)
+    for topic_kept in kept:
         yield Event(
             _NORMAL,
             "DataTopicKept",
-            f"the data topic {each.name} stays: {each.why} (delete it yourself if nobody needs it)",
+            f"the data topic {topic_kept.name} stays: {topic_kept.why} (delete it yourself if nobody needs it)",
         )
     for topic in sorted({*letters}):
         yield Event(
@@ -131,9 +141,14 @@ def events_of_deletion(doomed: Iterable[str]) -> Iterator[Event]:
     """What is said before data topics are deleted.
 
     Args:
-        doomed: their names.
+        doomed: their names; of a database, `slot NAME` and `publication NAME`.
     """
     for topic in sorted({*doomed}):
+        what, _, name = topic.partition(" ")
+        if what in _OF_A_DATABASE and name:
+            text = f"{what} {name} is dropped now: this pipeline created it, and it goes with the pipeline"
+            yield Event(_NORMAL, f"{_OF_A_DATABASE[what][0]}Dropped", text)
+            continue
         yield Event(
             _NORMAL,
             "DataTopicDeleted",

@@ -67,6 +67,16 @@ _OF_SINKS = (
         _number("rolledBack"),
     ),
 )
+_OF_A_SOURCE = (
+    _OfSink("lag_bytes", "Bytes of the database's log, of all tables, that are not read yet.", _number("lagBytes")),
+    _OfSink("retained_bytes", "Bytes of its log that the database keeps for the slot.", _number("retainedBytes")),
+    _OfSink(
+        "at_risk",
+        "1 where the slot may be lost soon, or holds more than limits.maxRetained, else 0.",
+        _flag("atRisk"),
+    ),
+)
+"""Of pipelines that read a database."""
 _ABOUT = ("kind", "guarantee", "durability")
 _INFO = (*_SINK, *_ABOUT)
 _CLASS = (*_SINK, "stage", "class")
@@ -103,6 +113,9 @@ class Metrics:
         )
         self._gauges = {
             each: Gauge(f"sinkpipeline_sink_{each.name}", each.text, _SINK, registry=registry) for each in _OF_SINKS
+        }
+        self._source_gauges = {
+            each: Gauge(f"sinkpipeline_source_{each.name}", each.text, _OF, registry=registry) for each in _OF_A_SOURCE
         }
         self._by_class = {
             key: Gauge(f"sinkpipeline_{name}", text, _CLASS, registry=registry)
@@ -167,6 +180,7 @@ class Metrics:
                     else:
                         # What is not known is no number.
                         gauge.remove_by_labels(dict(zip(_SINK, (*of, sink["name"]), strict=True)))
+            self._show_source(of, status.get("source"))
             self._show_classes(ref, status)
             self._show_infos(ref, status)
 
@@ -177,10 +191,19 @@ class Metrics:
             self._set_phase(ref, None)
             for sink in self._sinks.pop(ref, set()):
                 self._drop_sink(of, sink)
+            self._show_source(of, None)
             self._show_classes(ref, {})
             self._show_infos(ref, {})
             for gauge in (self._ready, self._restarts, self._recreated):
                 gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
+
+    def _show_source(self, of: tuple[str, str], source: Mapping[str, Any] | None) -> None:
+        for each, gauge in self._source_gauges.items():
+            value = None if source is None else each.read(source)
+            if value is None:
+                gauge.remove_by_labels(dict(zip(_OF, of, strict=True)))
+            else:
+                gauge.labels(*of).set(value)
 
     def _show_classes(self, ref: Ref, status: Mapping[str, Any]) -> None:
         of = (ref.namespace, ref.name)

@@ -203,13 +203,9 @@ def _stalled(known: Known, spec: Condition, sinks: list[dict[str, Any]], source:
         return Condition("True", decision.why, _WORDS[NAME_TAKEN])
     if decision.standing in (Standing.GIVEN_UP, Standing.NOT_CONFIGURED):
         return Condition("True", decision.why, cut(_words(known, spec)))
-    of_source = _source_failed(source)
-    if of_source is not None:
-        return of_source
-    failed = [sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")]
-    if failed:
-        error = failed[0]["error"]
-        return Condition("True", error["reason"], cut(f"{failed[0]['name']}: {error['message']} ({error['remedy']})"))
+    failed = _source_failed(source) or _sink_failed(sinks)
+    if failed is not None:
+        return failed
     if spec.status == "False":
         return Condition("True", spec.reason, spec.message)
     wait = known.waits_for
@@ -223,6 +219,14 @@ def _source_failed(source: Mapping[str, Any]) -> Condition | None:
         return None
     found = source_healthy(source)
     return Condition("True", found.reason, cut(found.message))
+
+
+def _sink_failed(sinks: list[dict[str, Any]]) -> Condition | None:
+    failed = next((sink for sink in sinks if sink["state"] == SinkState.FAILED.value and sink.get("error")), None)
+    if failed is None:
+        return None
+    error = failed["error"]
+    return Condition("True", error["reason"], cut(f"{failed['name']}: {error['message']} ({error['remedy']})"))
 
 
 def _phase(known: Known, sinks: list[dict[str, Any]], source: Mapping[str, Any] | None) -> str:

@@ -20,14 +20,15 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from sinkpipeline.changes.claim import Claim, Claimed, sink_settings
+from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.life import Life
 from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.reader import Event, Reader
 from sinkpipeline.changes.receipts import Receipts
-from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.changes.start import Begun, at
 from sinkpipeline.core.changes.beginning import Identity, SlotState, check_copied
+from sinkpipeline.core.changes.dropping import made_of, with_made
 from sinkpipeline.core.changes.snapshots import SnapshotMark, before_stream, stream_start
 from sinkpipeline.core.changes.values import is_read, taken_back
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -114,7 +115,8 @@ class Snapshot:
         else:
             mark = SnapshotMark(since=() if state.snapshot is None else state.snapshot.since)
             new = replace(state, epoch=state.epoch + 1, at=now_ms(), pos=start, snapshot=mark)
-        claim.announce(claimed, begun.identity.to_meta(), new)
+        made = frozenset[str]() if claimed.progress.meta is None else made_of(claimed.progress.meta.source)
+        claim.announce(claimed, with_made(begun.identity.to_meta(), made), new)
         failpoint("snapshot-after-epoch")
         return new
 

@@ -28,6 +28,7 @@ from sinkpipeline.core.changes.beginning import (
     identity_of,
     slot_in_the_way,
 )
+from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.suitable import check_tables
 from sinkpipeline.core.errors import SinkPipelineError
@@ -82,7 +83,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
-        claim.announce(claimed, seen.identity.to_meta())
+        claim.announce(claimed, with_made(seen.identity.to_meta(), made_of(progress.meta.source)))
         failpoint("stage-after-meta")
         return Begun(seen.identity, state, facts.version, slot)
     seen = reader.prepare(seen)
@@ -91,20 +92,36 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         # Before anything is made: what may not be read is told.
         reader.tables(facts.version)
         slot = slot_in_the_way(seen, reader.where, announced=announced)
-        claim.announce(claimed, seen.identity.to_meta())
+        claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True))
         failpoint("stage-after-meta")
         return Begun(seen.identity, None, facts.version, slot)
     asked = Asked(create=settings.database.slot.create, announced=announced)
     start = decide_first(seen, asked, reader.where)
-    claim.announce(claimed, seen.identity.to_meta())
+    source = _source(progress.meta, seen, reader, makes_slot=asked.create)
+    claim.announce(claimed, source)
     failpoint("stage-after-meta")
     if start is None:
         start = LogPosition(reader.create_slot(facts.version))
         failpoint("stage-after-creation")
     epoch = 0 if progress.meta is None else progress.meta.epoch
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
-    claim.announce(claimed, seen.identity.to_meta(), state)
+    claim.announce(claimed, source, state)
     return Begun(seen.identity, state, facts.version)
+
+
+def _source(meta: Meta | None, seen: Seen, reader: Reader, *, makes_slot: bool) -> dict[str, str]:
+    """`meta.source` of a first start: whose changes are read, and what of the database goes with the pipeline.
+
+    A slot is announced before it is made. One that is there already, and was not announced, is refused, or is not ours.
+    """
+    # An attempt before may have created the publication, if it is still that one.
+    is_made = meta is not None and PUBLICATION in made_of(meta.source)
+    is_same = meta is not None and _known(meta).publication == seen.identity.publication
+    made = {
+        SLOT: makes_slot,
+        PUBLICATION: reader.made_publication or (is_made and is_same),
+    }
+    return with_made(seen.identity.to_meta(), (what for what, is_ours in made.items() if is_ours))
 
 
 def _known(meta: Meta) -> Identity:

@@ -31,8 +31,8 @@ def publication_statement(wanted: Publication) -> str:
     return f"CREATE PUBLICATION {quoted(wanted.name)} FOR {of} WITH (publish_via_partition_root = true)"
 
 
-def create_publication(wire: Wire, wanted: Publication, where: str) -> None:
-    """One that is there already is as good.
+def create_publication(wire: Wire, wanted: Publication, where: str) -> bool:
+    """Whether it was created: one that is there already is as good.
 
     Raises:
         SinkPipelineError: SourceUnsuitable.
@@ -42,7 +42,19 @@ def create_publication(wire: Wire, wanted: Publication, where: str) -> None:
         wire.rows(statement)
     except SqlFault as fault:
         if fault.sqlstate == _ALREADY_THERE:
-            return
+            return False
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE, f"{where}: {fault.text}", f"run as a role that may: {statement}"
+        ) from fault
+    return True
+
+
+def drop_publication(wire: Wire, name: str, where: str) -> None:
+    """Raises SinkPipelineError: SourceUnsuitable, SourceUnreachable."""
+    statement = f"DROP PUBLICATION IF EXISTS {quoted(name)}"
+    try:
+        wire.rows(statement)
+    except SqlFault as fault:
         raise SinkPipelineError(
             Reason.SOURCE_UNSUITABLE, f"{where}: {fault.text}", f"run as a role that may: {statement}"
         ) from fault

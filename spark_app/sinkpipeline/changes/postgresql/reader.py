@@ -121,6 +121,8 @@ class Reader:
         self.where = f"PostgreSQL at {connection.servers}, database {connection.database}"
         self.skipped = 0
         """Changes that were read again, and are in the topic."""
+        self.made_publication = False
+        """Whether `prepare` has created it."""
         self.heard = 0
         """The newest LSN that the server has told."""
         self._role = connection.user
@@ -160,7 +162,7 @@ class Reader:
             if not publication.create:
                 raise publication_missing(f"{self.where}: publication {publication.name}")
             with self._told():
-                making.create_publication(self._wire, publication, self.where)
+                self.made_publication = making.create_publication(self._wire, publication, self.where)
             found = self.seen()
         with self._told():
             tables = look.tables(self._wire, publication.name)
@@ -191,6 +193,10 @@ class Reader:
             left = look.slot_state(self._asking(), name)
         if left is not None:
             raise making.busy(self._asking(), name, self.where)
+
+    def drop_publication(self) -> None:
+        """Raises SinkPipelineError: also SourceUnsuitable."""
+        making.drop_publication(self._asking(), self.settings.publication.name, self.where)
 
     def export(self, version: int) -> Exported:
         """Makes the slot, with a snapshot of the tables.

@@ -34,6 +34,24 @@ _BY_CLASS = (
     ("dropped", "sinkpipeline_dropped_records", "Records dropped under onFailure: DropAndContinue, likewise."),
 )
 
+_OF_A_STAGE = (
+    (
+        "lagBytes",
+        "sinkpipeline_source_lag_bytes",
+        "Bytes of the database's log, of all tables, that are not read yet; none if unknown.",
+    ),
+    (
+        "retainedBytes",
+        "sinkpipeline_source_retained_bytes",
+        "Bytes of its log that the database keeps for the slot; none if unknown.",
+    ),
+    (
+        "safeBytes",
+        "sinkpipeline_source_safe_bytes",
+        "Bytes that the database may write until it gives the slot up; none if it has no limit.",
+    ),
+)
+
 
 class Metrics:
     """What `GET /metrics` answers."""
@@ -102,6 +120,28 @@ class _DriverCollector(Collector):
             for reason, count in counts.failures.items():
                 failures.add_metric([name, reason], count)
         yield failures
+        yield from _source(seen.status.get("source"))
+
+
+def _source(source: Mapping[str, Any] | None) -> Iterator[Metric]:
+    """Of the stage that reads a database; nothing where there is none."""
+    if source is None:
+        return
+    for key, name, text in _OF_A_STAGE:
+        if key in source:
+            yield GaugeMetricFamily(name, text, source[key])
+    yield GaugeMetricFamily(
+        "sinkpipeline_source_at_risk",
+        "1 where the slot may be lost soon, or holds more than limits.maxRetained, else 0.",
+        float("atRisk" in source),
+    )
+    if "changes" in source:
+        name = "sinkpipeline_source_changes"
+        yield CounterMetricFamily(name, "Changes in the change topic, by all drivers.", source["changes"])
+    state = GaugeMetricFamily("sinkpipeline_source_state", "1 for the state the stage is in.", None, ["state"])
+    for each in SinkState:
+        state.add_metric([each.value], float(each.value == source["state"]))
+    yield state
 
 
 def _waits(counts: Mapping[str, RunCounts]) -> Metric:

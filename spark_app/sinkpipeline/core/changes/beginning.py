@@ -20,6 +20,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 OPTIONS = "pgoutput proto_version=1 streaming=off messages=off"
 """How the stream is asked for: an index in a transaction means something else with other options."""
 PLUGIN = "pgoutput"
+MADE = "made"
+"""The key of `meta.source`, beside those of the identity, that says what a start has created: `dropping.py`."""
 _LOST = "lost"
 _AT_RISK = 0.2
 
@@ -49,9 +51,9 @@ class Identity:
 
 
 def identity_of(source: Mapping[str, str]) -> Identity:
-    """What `to_meta` was made of; ValueError if it wasn't."""
+    """What `to_meta` was made of, with what a start has created beside it or not; ValueError if it wasn't."""
     names = {each.name for each in fields(Identity)}
-    if source.keys() != names:
+    if source.keys() - {MADE} != names:
         raise ValueError(f"{sorted(source)} are not {sorted(names)}")
     texts = {name: source[name] for name in names - {"timeline"}}
     return Identity(timeline=int(source["timeline"]), **texts)
