@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes.settings import Publication, Slot, StageSettings, sink_settings
+from sinkpipeline.changes.settings import Publication, Slot, StageSettings
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kinds.leaving import stage_removal
 from sinkpipeline.kinds.looking import place_of_stage
 from sinkpipeline.sinks import failpoints
 from support.changes.lab import Killed, Lab
-from support.kafka.topics import progress_truth, topic_id
+from support.kafka.topics import delete_topic, progress_truth, topic_id
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -157,4 +157,7 @@ def test_another_pipelines_stage_is_left_alone(read: Lab) -> None:
             getattr(stage_removal(stranger, Admin(settings.kafka), None), act)()
         assert caught.value.reason is Reason.IDENTITY_IN_USE
     assert left(read) == {"slot", "publication", "topic", "progress"}
-    assert sink_settings(stranger).owner.name == "another"
+    # Without its topic nothing of it is announced either.
+    delete_topic(read.servers, read.topic)
+    with pytest.raises(SinkPipelineError):
+        stage_removal(stranger, Admin(settings.kafka), None).doomed()

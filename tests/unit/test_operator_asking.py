@@ -116,7 +116,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, cluster: LossyCluster, world: World) ->
     """What looks once."""
     monkeypatch.setattr(asking, "AskedReset", patched(world))
     settings = SimpleNamespace(id=SimpleNamespace(sink="copy"))
-    kafka = SimpleNamespace(opened=lambda _: nullcontext([settings]), look_anew=lambda _: None)
+    kafka = SimpleNamespace(opened=lambda _: nullcontext(SimpleNamespace(sinks=[settings])), look_anew=lambda _: None)
     recorder = SimpleNamespace(post=lambda *_: None)
     ours = Asking(
         cluster=cast("Any", cluster),
