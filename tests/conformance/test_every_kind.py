@@ -346,7 +346,15 @@ FILLED = 10
 
 
 @Kinds
-@pytest.mark.parametrize("partitions", [0, 1, pytest.param(1_500, marks=[pytest.mark.thorough("many partitions")])])
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        0,
+        1,
+        pytest.param(300, marks=[pytest.mark.thorough("many partitions")]),
+        pytest.param(1_500, marks=[pytest.mark.long("a minute for each kind; 300 are the same code")]),
+    ],
+)
 def test_none_one_and_many_partitions(world: World, partitions: int) -> None:
     # Of very many only some have records: of the others it matters how they are begun.
     sink = world.sink({each: int(each < FILLED) for each in range(partitions)})

@@ -170,6 +170,11 @@ def test_into_a_table_as_an_action_asks_for_it(table: RedrivenSql, tmp_path: Pat
     done = acted(app, {**order, "do": "carryOut", "resolved": preview["resolved"]})["done"]
     assert done.startswith("redrove: 3 delivered, "), "and the letter that came later is left"
     assert (table.times(), table.pending()) == (Counter(range(ALL_IN_TABLE)), 1)
+    # As the pod after one that failed behind its commit: its words are those that the action shows.
+    again = acted(app, {**order, "do": "carryOut", "resolved": preview["resolved"]})["done"]
+    assert again.startswith("redrove: 0 delivered, ")
+    assert again.endswith("; 3 more letters of the preview were redriven before this pod began")
+    assert table.times() == Counter(range(ALL_IN_TABLE))
 
 
 def acted(app: App, order: dict[str, Any]) -> dict[str, Any]:

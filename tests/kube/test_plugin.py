@@ -245,7 +245,8 @@ def test_dead_letters_are_purged_and_redriven(
         assert len(topics.read_committed(pipeline.sink.servers, pipeline.sink.data)) == 17
         told = kubectl(*redrive, "--class", "MalformedJson", "--yes").stderr
         assert "1 letter" in told
-        assert "redrove: 1 delivered" in told
+        # A pod that failed behind its commit is followed by another one, which says so.
+        assert "redrove: 1 delivered" in told or "; 1 more letters of the preview were redriven before" in told
     rows = topics.texts(topics.read_committed(pipeline.sink.servers, pipeline.sink.data))
     assert sorted(map(int, rows)) == [number for number in range(20) if number not in (3, 5)]
 

@@ -66,9 +66,11 @@ def slot(**changes: object) -> Seen:
         (changed(publication=""), Reason.PUBLICATION_MISSING),
         (changed(slot="t"), Reason.SOURCE_RECREATED),
         (changed(options="streaming=on"), Reason.SOURCE_RECREATED),
-        (replace(SEEN, flushed=1_000), None),
-        (replace(SEEN, flushed=999), Reason.SOURCE_ROLLED_BACK),
-        (replace(changed(timeline=2), forks={1: 1_000}), None),
+        (replace(SEEN, flushed=1_001), None),
+        # The commit record of the transaction that was read in part begins there.
+        (replace(SEEN, flushed=1_000), Reason.SOURCE_ROLLED_BACK),
+        (replace(changed(timeline=2), forks={1: 1_001}), None),
+        (replace(changed(timeline=2), forks={1: 1_000}), Reason.SOURCE_ROLLED_BACK),
         (replace(changed(timeline=3), forks={1: 1_500, 2: 1_600}), None),
         (replace(changed(timeline=2), forks={1: 999}), Reason.SOURCE_ROLLED_BACK),
         (replace(changed(timeline=3), forks={2: 1_600}), Reason.SOURCE_ROLLED_BACK),
@@ -81,11 +83,19 @@ def test_a_start_that_goes_on(seen: Seen, reason: Reason | None) -> None:
     assert refusal(seen) is reason
 
 
+def test_behind_a_transaction_nothing_of_the_next_one_was_read() -> None:
+    behind = LogPosition(1_000)
+    assert refusal(replace(SEEN, flushed=1_000), behind) is None
+    assert refusal(replace(changed(timeline=2), forks={1: 1_000}), behind) is None
+    assert refusal(replace(SEEN, flushed=999), behind) is Reason.SOURCE_ROLLED_BACK
+    assert refusal(replace(changed(timeline=2), forks={1: 999}), behind) is Reason.SOURCE_ROLLED_BACK
+
+
 @given(st.integers(0, 50), st.integers(0, 3), st.integers(0, 50), st.integers(0, 50))
 def test_it_goes_on_only_where_nothing_can_be_missing(lsn: int, index: int, confirmed: int, flushed: int) -> None:
     seen = replace(SEEN, flushed=flushed, slot=replace(SLOT, confirmed=confirmed))
     goes_on = refusal(seen, LogPosition(lsn, index)) is None
-    assert goes_on == (confirmed <= lsn <= flushed)
+    assert goes_on == (confirmed <= lsn and lsn + (index > 0) <= flushed)
 
 
 def test_an_identity_goes_through_the_meta_record() -> None:

@@ -184,7 +184,8 @@ class _Redrive:
             if redrive.stop.is_set():
                 fact = f"stopped by a signal: {_counts(done.summary)}"
                 raise SinkPipelineError(Reason.BATCH_FAILED, fact, "the next pod goes on where this one ended")
-        return f"redrove: {_counts(done.summary)}"
+        before = self.order.resolved["pending"] - survey.pending
+        return f"redrove: {_counts(done.summary)}{redriven_before(before)}"
 
     def _go(self, redrive: Redrive, survey: Survey, ends: Sequence[int], done: Done) -> None:
         if self._to_source:
@@ -280,6 +281,13 @@ def _counts(summary: Summary) -> str:
         f"{summary.dead_lettered} dead-lettered again, {summary.repeated} repeated, {summary.kept} kept, "
         f"{summary.uncounted} uncounted, {summary.pending} pending"
     )
+
+
+def redriven_before(letters: int) -> str:
+    """Of letters that were pending in the preview, and were not when this pod began: an earlier one may have failed."""
+    if letters <= 0:
+        return ""
+    return f"; {letters} more letters of the preview were redriven before this pod began"
 
 
 def _show(summary: Summary) -> None:

@@ -174,14 +174,16 @@ def publication_missing(where: str) -> SinkPipelineError:
 
 def _check_history(known: Identity, at: Position, seen: Seen, where: str) -> None:
     now, before = seen.identity.timeline, known.timeline
+    # Inside a transaction the position has the LSN at which its commit record begins: that record was read too.
+    needed = at.lsn + (at.index > 0)
     fact = None
     if now < before:
         fact = f"is on timeline {now}, and was read on timeline {before}"
     elif now > before and (left := seen.forks.get(before)) is None:
         fact = f"is on timeline {now}, whose history does not come from timeline {before}, on which it was read"
-    elif now > before and left is not None and left < at.lsn:
+    elif now > before and left is not None and left < needed:
         fact = f"has left timeline {before} at {lsn_text(left)}, and was read on it up to {at}"
-    elif at.lsn > seen.flushed:
+    elif needed > seen.flushed:
         fact = f"ends at {lsn_text(seen.flushed)}, and was read up to {at}"
     if fact is not None:
         raise SinkPipelineError(
