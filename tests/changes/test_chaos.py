@@ -141,8 +141,7 @@ def test_a_large_transaction(own: Lab) -> None:
     for _ in range(2):
         stage = own.start("after-commit", cuts=large)
         stage.wait_at("after-commit")
-        stage.release("after-commit")
-        wait_until(lambda stage=stage: len(stage.of("committed")) >= 2, "it is inside the transaction")
+        stage.release_until_again("after-commit")
         stage.kill()
         assert own.progress()[1] > 0
     own.live(cuts=large)

@@ -110,6 +110,12 @@ class StageProcess:
     def release(self, failpoint: str) -> None:
         (self.directory / f"{failpoint}.{self.pid}").unlink()
 
+    def release_until_again(self, failpoint: str) -> None:
+        """Until it is there the next time."""
+        (self.directory / failpoint).touch()
+        self.release(failpoint)
+        wait_until(lambda: self._running() and not (self.directory / failpoint).exists(), f"it is at {failpoint} again")
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
