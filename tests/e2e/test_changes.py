@@ -233,7 +233,7 @@ def test_the_change_topic_is_enough(lab: Lab, tmp_path: Path) -> None:
     places = [each.place for each in lab.found()]
     assert len(places) == len(set(places)) == load.changes
     status = app.status()
-    assert (status["sinks"], status["phase"], status["source"]["changes"]) == ([], "Suspended", load.changes)
+    assert (status["sinks"], status["phase"], status["source"]["changes"]) == ([], "Completed", load.changes)
     assert load.changes > 20
     for arguments in (
         ("dlq", "list"),
