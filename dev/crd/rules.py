@@ -376,12 +376,25 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".sinks",
         ),
         Rule(
-            "self.sinks.exists(s, !has(s.required) || s.required)",
+            "size(self.sinks) == 0 || self.sinks.exists(s, !has(s.required) || s.required)",
             "required is false for every sink: leave it out of at least one sink, or set it to true",
             ".sinks",
         ),
         Rule(
-            "!has(self.transform) || !has(self.transform.select) || self.sinks.exists(s, has(s.kafka))",
+            "has(self.source.postgresql) || size(self.sinks) > 0",
+            "give at least one sink: only the changes of a database go somewhere without",
+            ".sinks",
+        ),
+        Rule(
+            "size(self.sinks) > 0 || !has(self.transform) || "
+            "!(has(self.transform.where) || has(self.transform.select) || has(self.transform.explode) || "
+            "has(self.transform.lookups))",
+            "leave transform out, or give a sink: it is for sinks, and there is none",
+            ".transform",
+        ),
+        Rule(
+            "!has(self.transform) || !has(self.transform.select) || size(self.sinks) == 0 || "
+            "self.sinks.exists(s, has(s.kafka))",
             "transform.select is for kafka sinks, and there is none: give each sink transform.select.columns",
             ".transform.select",
         ),

@@ -12,6 +12,7 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
+from sinkpipeline.core.status import condition_of
 from support.app.command import BY_TASKS, App
 from support.changes.lab import LOGICAL, Lab, lsn_of
 from support.kafka.topics import progress_truth
@@ -209,6 +210,39 @@ def test_a_table_follows_a_table_of_a_database(lab: Lab, tmp_path: Path) -> None
     key = f"sinkpipeline/v1/test.{lab.name.replace('_', '-')}/source.postgresql/p/postgresql/0"
     at = progress_truth(lab.servers, f"{lab.name}-progress")[key]["pos"]
     assert lab.slot_lsn() <= lsn_of(at[0]), "the slot follows the progress"
+
+
+def test_the_change_topic_is_enough(lab: Lab, tmp_path: Path) -> None:
+    """In `make test`: it needs no Spark, and has the command, its stage and its status on the real servers."""
+    document = following(lab)
+    document["spec"] |= {"sinks": [], "decode": {"format": "raw"}}
+    app, load = App(tmp_path, document), Load(lab, seed=20)
+    lab.sql(f"CREATE PUBLICATION {lab.name} FOR TABLE orders, others")
+    looked = app.call("validate", "-f", str(app.manifest))
+    assert looked.returncode == 0, looked.stderr
+    assert "source: starts for the first time" in looked.stdout
+    with app.start() as driver:
+        driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
+        assert condition_of(app.status(), "Ready")["status"] == "True"
+        load.run(10)
+        driver.eventually(lambda: app.status()["source"].get("changes", 0) >= load.changes, "all is read")
+        assert not driver.jvm(), "there is no Spark"
+        driver.kill()
+    load.run(10)
+    app.run_until_idle()
+    places = [each.place for each in lab.found()]
+    assert len(places) == len(set(places)) == load.changes
+    status = app.status()
+    assert (status["sinks"], status["phase"], status["source"]["changes"]) == ([], "Completed", load.changes)
+    assert load.changes > 20
+    for arguments in (
+        ("dlq", "list"),
+        ("progress",),
+        ("preview",),
+        ("reset", "--sink", "a", "--to", "earliest", "--yes"),
+    ):
+        refused = app.call(*arguments, "-f", str(app.manifest))
+        assert (refused.returncode, "UsageInvalid: " in refused.stderr) == (2, True), refused.stderr
 
 
 @pytest.mark.thorough("starts Spark; tests/changes has each reason, and each end of a snapshot")

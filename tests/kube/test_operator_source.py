@@ -72,6 +72,27 @@ def test_it_is_told_and_its_password_is_the_drivers_alone(lab: OperatorLab, name
     lab.until_ready(name)
 
 
+def test_the_change_topic_is_enough(lab: OperatorLab, name: str) -> None:
+    """A pipeline without sinks is what its stage is."""
+    applied(lab, name, sinks=[])
+    lab.until_ready(name)
+    status = lab.status(name)
+    assert (status["phase"], status["totals"]["sinksReady"], status["sinks"]) == ("Running", "0/0", [])
+    assert "lag" not in status["totals"]
+    for kind in ("SinksHealthy", "TopicsReady", "ExactlyOnce", "SourceHealthy"):
+        assert lab.condition(name, kind)["status"] == "True", kind
+    lab.driver(name).change(source=SourceScript(state="Retrying", error=error("SourceUnreachable")))
+    lab.until_condition(name, "Ready", "False", "SourceUnreachable")
+    assert lab.status(name)["phase"] == "Degraded"
+    lab.driver(name).change(source=SourceScript(state="Starting", position=None))
+    lab.until_condition(name, "Ready", "False", "SourceStarting")
+    assert lab.status(name)["phase"] == "Starting"
+    lab.driver(name).change(source=SourceScript())
+    lab.until_ready(name)
+    lab.patch(name, {"suspend": True})
+    lab.until_phase(name, "Suspended")
+
+
 @pytest.mark.parametrize(
     ("source", "phase", "healthy", "ready", "stalled"),
     [

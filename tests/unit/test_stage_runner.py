@@ -197,6 +197,22 @@ def document(report: StageReport, previous: dict[str, Any] | None = None, now_ms
     return with_source(rendered, report, previous, now_ms)
 
 
+def test_without_sinks_a_stage_is_all_that_there_is() -> None:
+    rendered = render([], identity="i", generation=1, previous=None, now_ms=1_000)
+    assert rendered["totals"] == {"sinksReady": "0/0", "rowsDelivered": 0, "deadLettered": 0, "dropped": 0, "lost": 0}
+    for state, phase, status in (
+        (SinkState.STARTING, "Starting", "False"),
+        (SinkState.RUNNING, "Running", "True"),
+        (SinkState.SUSPENDED, "Suspended", "False"),
+        (SinkState.RETRYING, "Degraded", "False"),
+        (SinkState.FAILED, "Failed", "False"),
+    ):
+        error = error_of(failed(Reason.SLOT_BUSY)) if state in (SinkState.RETRYING, SinkState.FAILED) else None
+        found = with_source(rendered, StageReport(slot="s", state=state, error=error), None, 1_000)
+        assert (found["phase"], condition_of(found, "Ready")["status"]) == (phase, status), state
+        assert [each["type"] for each in found["conditions"]].count("Ready") == 1
+
+
 def test_sinks_are_not_well_where_nothing_comes_any_more() -> None:
     report = StageReport(slot="s", state=SinkState.RUNNING)
     found = document(report)

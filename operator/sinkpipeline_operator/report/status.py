@@ -249,12 +249,12 @@ def _phase_of_parts(known: Known, sinks: list[dict[str, Any]], source: str | Non
         return "Failed"
     broken = states & {SinkState.FAILED.value, SinkState.RETRYING.value} or known.problems or known.rejected
     required = [sink for sink in sinks if is_required(sink)]
-    all_run = {sink["state"] for sink in required} == {SinkState.RUNNING.value}
+    all_run = {sink["state"] for sink in required} <= {SinkState.RUNNING.value}
     short = known.shortage is not None and known.shortage.none_runs
     if broken or (all_run and (known.unresponsive or short)):
         return "Degraded"
     # One that is being suspended delivers until its driver has stopped.
-    proved = source != SinkState.STARTING.value and all(sink.get("proved") is not False for sink in required)
+    proved = source in (None, SinkState.RUNNING.value) and all(sink.get("proved") is not False for sink in required)
     if all_run and proved and (standing is Standing.RUNNING or known.suspended):
         return "Running"
     return "Starting" if known.child else "Pending"

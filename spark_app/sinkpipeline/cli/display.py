@@ -1,4 +1,4 @@
-"""What `run` shows: a live line per sink on a terminal, plain log lines elsewhere."""
+"""What `run` shows: a live line per sink, and of a database that is read, on a terminal; plain log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ Show = Callable[[Observation], None]
 
 _LOG = logging.getLogger("sinkpipeline.run")
 _LOG_EVERY_S = 10.0
+_SOURCE = "(source)"
+"""No sink has such a name."""
 _ROOMY = 80
 """Columns of a terminal; on a narrower one a line has less in it, rather than parts of everything."""
 
@@ -73,6 +75,19 @@ def _live(sinks: Sequence[str], console: Console) -> Iterator[Show]:
     }
 
     def show(seen: Observation) -> None:
+        source = seen.status.get("source")
+        if source is not None:
+            if _SOURCE not in tasks:
+                tasks[_SOURCE] = columns.add_task(_SOURCE, total=None, state="", lag="?", rate="0", undelivered="")
+            speed = columns.tasks[tasks[_SOURCE]].speed or 0
+            columns.update(
+                tasks[_SOURCE],
+                completed=source.get("changes", 0),
+                state=source["state"],
+                lag=f"{source['lagBytes']:,} bytes" if "lagBytes" in source else "?",
+                rate=f"{speed:,.0f}",
+                undelivered=_undelivered(source),
+            )
         for sink in seen.status["sinks"]:
             task = tasks[sink["name"]]
             speed = columns.tasks[task].speed or 0
@@ -96,7 +111,7 @@ def _undelivered(sink: Mapping[str, Any]) -> str:
 
 
 class Lines:
-    """A log line per sink when its state changes, and every ten seconds while it handles records."""
+    """A log line per sink when its state changes, and every ten seconds while it handles records; so of a source."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
@@ -106,6 +121,8 @@ class Lines:
 
     def __call__(self, seen: Observation) -> None:
         now = time.monotonic()
+        if "source" in seen.status:
+            self._tell_source(seen.status["source"], now)
         for sink in seen.status["sinks"]:
             name, state, count = sink["name"], sink["state"], seen.counts[sink["name"]].rows
             since = now - self._at.get(name, 0.0)
@@ -118,3 +135,15 @@ class Lines:
                     _LOG.info("%s: %s, %d rows, %.0f rows/s, lag %s%s", name, state, count, rate, lag, more)
                 self._states[name], self._rows[name], self._at[name] = state, count, now
                 self._undelivered[name] = undelivered
+
+    def _tell_source(self, source: Mapping[str, Any], now: float) -> None:
+        state, count, undelivered = source["state"], source.get("changes", 0), _undelivered(source)
+        busy = count != self._rows.get(_SOURCE, 0) or undelivered != self._undelivered.get(_SOURCE)
+        if state == self._states.get(_SOURCE) and not (busy and now - self._at.get(_SOURCE, 0.0) >= _LOG_EVERY_S):
+            return
+        position = f", at {source['position']}" if "position" in source else ""
+        lag = f", {source['lagBytes']} bytes of WAL behind" if "lagBytes" in source else ""
+        more = f", {undelivered}" if undelivered else ""
+        _LOG.info("source: %s, %d changes%s%s%s", state, count, position, lag, more)
+        self._states[_SOURCE], self._rows[_SOURCE], self._at[_SOURCE] = state, count, now
+        self._undelivered[_SOURCE] = undelivered

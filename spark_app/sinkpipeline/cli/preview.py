@@ -10,7 +10,7 @@ from typing import Any
 
 from sinkpipeline.cli.dlq.showing import base64_of, content_lines, position_of
 from sinkpipeline.cli.manifest_file import read_manifest
-from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.cli.reset import find_sink, some_sinks
 from sinkpipeline.cli.say import say
 from sinkpipeline.core.batch import count_offsets
 from sinkpipeline.core.printable import printable
@@ -84,7 +84,7 @@ def preview(asked: Request) -> None:
 def _the_sink(sinks: Sequence[SinkSettings], name: str | None) -> SinkSettings:
     if name is not None:
         return find_sink(sinks, name)
-    if len(sinks) > 1:
+    if len(some_sinks(sinks)) > 1:
         names = ", ".join(each.id.sink for each in sinks)
         raise usage_invalid("the manifest has several sinks", f"give --sink with one of {names}")
     return sinks[0]

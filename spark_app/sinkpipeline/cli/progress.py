@@ -14,7 +14,7 @@ import click
 from pydantic.alias_generators import to_camel
 
 from sinkpipeline.cli.manifest_file import read_manifest
-from sinkpipeline.cli.reset import find_sink
+from sinkpipeline.cli.reset import find_sink, some_sinks
 from sinkpipeline.cli.say import say
 from sinkpipeline.cli.status_file import Here, read_status, who_writes
 from sinkpipeline.cli.tables import table, terminal_width
@@ -71,7 +71,7 @@ def progress(
     """`only`: of one sink. `watch`: again and again, until somebody ends it."""
     if status_file is not None and (writer := who_writes(read_status(status_file), status_file, Here.and_now())):
         say(writer, err=True)
-    sinks = resolve_sinks(read_manifest(manifest), secrets_dir)
+    sinks = some_sinks(resolve_sinks(read_manifest(manifest), secrets_dir))
     if only is not None:
         sinks = [find_sink(sinks, only)]
     preflight(sinks)

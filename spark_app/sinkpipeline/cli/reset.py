@@ -97,8 +97,18 @@ def _carry_out(asked: Request, settings: SinkSettings, resetting: SinkReset, tar
     say(f"sink {asked.sink} was reset and is in epoch {plan.epoch}; its next run goes on from there", err=True)
 
 
+def some_sinks(sinks: Iterable[SinkSettings]) -> list[SinkSettings]:
+    """Raises SinkPipelineError: UsageInvalid where there is none: what a stage has done is in the status alone."""
+    found = list(sinks)
+    if not found:
+        fact = "the manifest has no sinks: a stage writes the change topic, and nobody reads it here"
+        raise usage_invalid(fact, "look at `source` in the status, of `sinkpipeline run --status-file FILE`")
+    return found
+
+
 def find_sink(sinks: Iterable[SinkSettings], name: str) -> SinkSettings:
-    found = {settings.id.sink: settings for settings in sinks}
+    """Raises SinkPipelineError: UsageInvalid."""
+    found = {settings.id.sink: settings for settings in some_sinks(sinks)}
     if name not in found:
         raise usage_invalid(f"the manifest has no sink {name}", f"name one of {', '.join(sorted(found))}")
     return found[name]

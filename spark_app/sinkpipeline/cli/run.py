@@ -20,7 +20,8 @@ from sinkpipeline.core.resume import Resume, from_status
 from sinkpipeline.core.served import Observation
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
-from sinkpipeline.kinds.resolve import resolve_sinks, resolve_stage
+from sinkpipeline.kinds.no_sinks import NoSinks
+from sinkpipeline.kinds.resolve import file_owner, resolve_sinks, resolve_stage
 from sinkpipeline.spark.driver import Driver
 from sinkpipeline.spark.reading import Reading
 
@@ -46,12 +47,12 @@ def run(
     resume = Resume(identity=identity) if earlier is None else from_status(earlier, identity)
     document = None if status_file is None else StatusFile(status_file)
     sinks = resolve_sinks(pipeline, secrets_dir)
-    stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
+    stage = resolve_stage(pipeline, secrets_dir, file_owner(pipeline))
     warnings = preflight(sinks)
     log_file = writable_log(log_file, pipeline.identity)
     with display([sink.id.sink for sink in sinks], log_file) as show:
         logger = logging.getLogger("sinkpipeline")
-        logger.info("running %s; Spark logs to %s", pipeline.identity, log_file)
+        logger.info("running %s; %s logs to %s", pipeline.identity, "Spark" if sinks else "it", log_file)
         for warning in warnings:
             logger.warning("%s", warning)
 
@@ -60,16 +61,20 @@ def run(
                 document.write(seen.status)
             show(seen)
 
-        driver = Driver(
-            pipeline=pipeline,
-            sinks=sinks,
-            resume=resume,
-            observe=observe,
-            master=master,
-            log_file=log_file,
-            until_idle=until_idle,
-            jars=jars,
-        )
+        driver: Driver | NoSinks
+        if stage is not None and not sinks:
+            driver = NoSinks(pipeline=pipeline, observe=observe, until_idle=until_idle)
+        else:
+            driver = Driver(
+                pipeline=pipeline,
+                sinks=sinks,
+                resume=resume,
+                observe=observe,
+                master=master,
+                log_file=log_file,
+                until_idle=until_idle,
+                jars=jars,
+            )
 
         def at_once() -> None:
             if document is not None:

@@ -19,7 +19,7 @@ from sinkpipeline.core.manifest.clear_text import credentials_in_clear
 from sinkpipeline.core.rowplan import row_plan, rows_of_all
 from sinkpipeline.kinds.given import OPTION, read_given
 from sinkpipeline.kinds.looking import foresee_stage, purify
-from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks, resolve_stage
+from sinkpipeline.kinds.resolve import SinkSettings, file_owner, resolve_sinks, resolve_stage
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.brief_session import brief_session
 from sinkpipeline.spark.encoder import Encoder, EncodingRefused
@@ -65,7 +65,7 @@ def _validate(
     if not offline:
         try:
             sinks = resolve_sinks(pipeline, secrets_dir)
-            stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
+            stage = resolve_stage(pipeline, secrets_dir, file_owner(pipeline))
             if stage is not None:
                 errors += _tell_stage(foresee_stage(stage))
             for finding in _findings(sinks, stage):
@@ -143,7 +143,7 @@ def _validate_for_programs(
         if not offline:
             try:
                 sinks = resolve_sinks(pipeline, secrets_dir)
-                stage = resolve_stage(pipeline, secrets_dir, sinks[0].owner)
+                stage = resolve_stage(pipeline, secrets_dir, file_owner(pipeline))
                 if stage is not None:
                     foreseen = foresee_stage(stage)
                     errors += [(_SOURCE, each) for each in foreseen.errors]
@@ -226,6 +226,8 @@ def _check_expressions(
         refused: is given what a run of a sink would be refused for the schemas that it writes with.
         tell: is given what they are.
     """
+    if not pipeline.spec.sinks:
+        return None
     registry = sinks[0].source.registry if sinks else None
     if registry is None and pipeline.spec.decode.asks_registry:
         return "not checked: their columns are in the schema registry"

@@ -125,7 +125,11 @@ def render(
             "sinksReady": f"{sum(report.ready for report in sinks)}/{len(sinks)}",
             **sums(rendered),
             # A lag that is not known of every sink is none.
-            **({"lag": sum(sink["lag"] for sink in rendered)} if all("lag" in sink for sink in rendered) else {}),
+            **(
+                {"lag": sum(sink["lag"] for sink in rendered)}
+                if sinks and all("lag" in sink for sink in rendered)
+                else {}
+            ),
         },
         **({} if executors is None else {"executors": told_executors(executors)}),
         **({} if reader is None else {"readerSchema": reader}),
@@ -135,13 +139,16 @@ def render(
 
 
 def phase(reports: Iterable[SinkReport], *, without_executors: bool = False) -> Phase:
-    """Of all sinks: one that is not required degrades the pipeline too, but only required ones are waited for."""
+    """Of all sinks: one that is not required degrades the pipeline too, but only required ones are waited for.
+
+    Where there is none, the source decides: `core.changes.told`.
+    """
     sinks = list(reports)
     states = {report.state for report in sinks}
     if states & {SinkState.FAILED, SinkState.RETRYING}:
         return Phase.FAILED if states == {SinkState.FAILED} else Phase.DEGRADED
     required = _required(sinks)
-    if {report.state for report in required} == {SinkState.RUNNING}:
+    if {report.state for report in required} <= {SinkState.RUNNING}:
         if without_executors:
             return Phase.DEGRADED
         return Phase.RUNNING if all(report.ready for report in required) else Phase.STARTING

@@ -35,6 +35,8 @@ def preflight(sinks: Sequence[SinkSettings]) -> tuple[str, ...]:
         SinkPipelineError: BrokerUnreachable within seconds, AuthenticationFailed: of the source, or of every sink;
             ManifestInvalid.
     """
+    if not sinks:
+        return ()
     topics = [each for each in sinks if isinstance(each, KafkaSettings)]
     found = kafka.preflight(sinks[0].source.connection, topics)
     unreached = dict(found.unreached)

@@ -39,6 +39,11 @@ FILE_CLUSTER = "file"
 """The cluster that owns what is run from a manifest file."""
 
 
+def file_owner(pipeline: manifest.SinkPipeline) -> Owner:
+    """Whose progress it is, of a run from a file."""
+    return Owner(cluster=FILE_CLUSTER, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
+
+
 def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> list[SinkSettings]:
     """The settings of every sink, for a run from a file.
 
@@ -46,9 +51,8 @@ def resolve_sinks(pipeline: manifest.SinkPipeline, secrets_dir: Path | None) -> 
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
     source = kafka.resolve_source(pipeline, secrets_dir)
-    owner = Owner(cluster=FILE_CLUSTER, name=f"{pipeline.metadata.namespace}/{pipeline.metadata.name}")
     return [
-        _resolved(pipeline, sink, f"sinks[{index}]", owner, source, secrets_dir)
+        _resolved(pipeline, sink, f"sinks[{index}]", file_owner(pipeline), source, secrets_dir)
         for index, sink in enumerate(pipeline.spec.sinks)
     ]
 

@@ -18,6 +18,7 @@ from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
 from sinkpipeline.core.served import Observation
 from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kinds.no_sinks import NoSinks
 from sinkpipeline.kinds.stage import StageRunner
 from sinkpipeline.sinks.starting import now_ms
 from sinkpipeline.spark.driver import Driver
@@ -31,8 +32,8 @@ _LOOK_EVERY_S = 2.0
 class Reading:
     """One run of such a pipeline."""
 
-    def __init__(self, driver: Driver, settings: StageSettings) -> None:
-        """`driver`: of the sinks; it does not run yet."""
+    def __init__(self, driver: Driver | NoSinks, settings: StageSettings) -> None:
+        """`driver`: of the sinks, if there are any; it does not run yet."""
         self._driver = driver
         self._settings = settings
         self._observe, driver.observe = driver.observe, self._told

@@ -258,6 +258,10 @@ _POSTGRESQL = "spec.sinks[0].postgresql"
 ALLOWED: list[tuple[Steps, Any]] = [
     (SINK, topics_of("a", "b", deadLetter={"topic": {"name": "c"}})),
     (("spec", "sinks", 1), {**sink("more", "orders-more"), "required": False}),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database(), "decode": {"format": "change", "schema": "a INT"}, "sinks": []},
+    ),
     *streams.ALLOWED,
     *redis.ALLOWED,
     (SINK, table()),
@@ -1008,7 +1012,19 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
     (("spec", "trigger"), {"maxOffsetsPerTrigger": True}, "spec.trigger.maxOffsetsPerTrigger", "not a whole number"),
     # sinks
     (("spec", "sinks"), REMOVE, "spec.sinks", "is missing"),
-    (("spec", "sinks"), [], "spec.sinks", "is empty"),
+    (("spec", "sinks"), [], "spec.sinks", "only the changes of a database go somewhere without"),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database(), "sinks": [], "transform": {"where": "true"}},
+        "spec.transform",
+        "is for sinks, and there is none",
+    ),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_database({"bootstrapServers": REMOVE}), "sinks": []},
+        "spec.source.postgresql.changes.bootstrapServers",
+        "name the brokers of the change topic",
+    ),
     (("spec", "sinks"), {}, "spec.sinks", "is a mapping, not a list"),
     (("spec", "sinks"), [sink(f"s{index}", f"t{index}") for index in range(33)], "spec.sinks", "at most 32"),
     (("spec", "sinks", 1), sink("copy", "other"), "spec.sinks[1].name", 'repeats "copy"'),

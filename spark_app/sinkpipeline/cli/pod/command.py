@@ -32,12 +32,14 @@ from sinkpipeline.core.resume import Resume, parse
 from sinkpipeline.core.served import DriverInfo, Observation
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.looking import preflight
+from sinkpipeline.kinds.no_sinks import NoSinks
 from sinkpipeline.kinds.resolve import resolve_sinks, resolve_stage
 from sinkpipeline.spark.driver import Driver
 from sinkpipeline.spark.reading import Reading
 
 _LOG = logging.getLogger("sinkpipeline.driver")
 
+_CLOSING = "change the spec or spec.restartNonce"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -127,6 +129,10 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
         vitals.observe(seen)
         lines(seen)
 
+    if stage is not None:
+        stage = replace(stage, adopt=resume.adopt)
+        if not sinks:
+            return Reading(NoSinks(pipeline=pipeline, observe=observe, closing=_CLOSING, stop=stop), stage)
     driver = Driver(
         pipeline=pipeline,
         sinks=sinks,
@@ -135,11 +141,11 @@ def _driver(given: _Options, vitals: Vitals, stop: threading.Event) -> Driver | 
         master=given.master,
         log_file=None,
         config_hash=given.config_hash,
-        closing="change the spec or spec.restartNonce",
+        closing=_CLOSING,
         stop=stop,
     )
     # Where no sink would run, nobody needs what a stage reads.
-    return driver if stage is None or not closed else Reading(driver, replace(stage, adopt=resume.adopt))
+    return driver if stage is None or not closed else Reading(driver, stage)
 
 
 def read_resume(path: Path, identity: str) -> Resume:

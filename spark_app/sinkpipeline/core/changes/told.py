@@ -15,6 +15,8 @@ SOURCE_HEALTHY = "SourceHealthy"
 """The type of the condition that is about a stage."""
 SLOT_AT_RISK = "SlotAtRisk"
 SOURCE_STARTING = "SourceStarting"
+_ALONE = {SinkState.STARTING: Phase.STARTING, SinkState.SUSPENDED: Phase.SUSPENDED}
+"""Of a pipeline without sinks, by the state of its stage."""
 _CATCH_UP = (
     "let the pipeline run until it has caught up, or find out what slows it down; if nobody needs it any more, drop "
     "the slot: docs/changes.md"
@@ -138,10 +140,17 @@ def source_healthy(source: Mapping[str, Any]) -> Condition:
 def with_source(
     document: Mapping[str, Any], report: StageReport, previous: Mapping[str, Any] | None, now_ms: int
 ) -> dict[str, Any]:
-    """A status document with its source: sinks that have all that is there are not well, if nothing comes any more."""
+    """A status document with its source: sinks that have all that is there are not well, if nothing comes any more.
+
+    Where there are no sinks, the stage is all that there is.
+    """
     source = report.to_status()
+    healthy = source_healthy(source)
     found = {**document, "source": source}
-    own = {SOURCE_HEALTHY: source_healthy(source)}
+    own = {SOURCE_HEALTHY: healthy}
+    if not report.is_in_trouble and not document["sinks"] and report.state is not SinkState.RUNNING:
+        found["phase"] = _ALONE[report.state].value
+        own["Ready"] = Condition("False", found["phase"], healthy.message)
     if report.is_in_trouble:
         ready = condition_of(document, "Ready")
         also = ready["message"] if ready["status"] == "False" else ""
@@ -153,7 +162,9 @@ def with_source(
     found["conditions"] = [entries.get(each["type"], each) for each in document["conditions"]] + rest
     if not report.is_in_trouble:
         return found
-    if found["phase"] in (Phase.RUNNING.value, Phase.STARTING.value):
+    if not document["sinks"] and report.state is SinkState.FAILED:
+        found["phase"] = Phase.FAILED.value
+    elif found["phase"] in (Phase.RUNNING.value, Phase.STARTING.value):
         found["phase"] = Phase.DEGRADED.value
     return found
 

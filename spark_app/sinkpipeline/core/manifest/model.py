@@ -71,11 +71,12 @@ class Spec(Part):
     """When a micro-batch begins and how large it gets."""
     sinks: Annotated[
         tuple[Sink, ...],
-        Field(min_length=1, max_length=MAX_SINKS),
+        Field(max_length=MAX_SINKS),
         AfterValidator(distinct_names),
         AfterValidator(some_required),
     ]
-    """Where records go. Each sink has its own progress; no sink waits for another."""
+    """Where records go. Each sink has its own progress; no sink waits for another. Of a database there may be none: the
+    change topic is all that is delivered then, without Spark."""
     failure_policy: FailurePolicy = FailurePolicy()
     """How often failures of each sink's batches, and deaths of the driver, are tried again."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
@@ -97,7 +98,7 @@ class Spec(Part):
 
     @model_validator(mode="after")
     def _routes(self) -> Self:
-        if faults := [*reading_faults(self.source, self.sinks, self.decode)]:
+        if faults := [*_sinkless_faults(self), *reading_faults(self.source, self.sinks, self.decode)]:
             raise fault_error(faults)
         faults = [
             *routing_faults(self.reads, self.sinks),
@@ -108,6 +109,18 @@ class Spec(Part):
         if faults:
             raise fault_error(faults)
         return self
+
+
+def _sinkless_faults(spec: Spec) -> Iterator[Fault]:
+    if spec.sinks:
+        return
+    if spec.source.postgresql is None:
+        yield Fault(
+            "give at least one sink", "is empty, and only the changes of a database go somewhere without", ("sinks",)
+        )
+    elif spec.transform != Transform():
+        wrong = "is for sinks, and there is none: the change topic has all that the publication has"
+        yield Fault("leave it out, or give a sink", wrong, ("transform",))
 
 
 def _subject_faults(source: KafkaSource, decode: Decode) -> Iterator[Fault]:
@@ -128,7 +141,7 @@ def _encode_faults(spec: Spec) -> Iterator[Fault]:
 
 
 def _select_faults(transform: Transform, sinks: tuple[Sink, ...]) -> Iterator[Fault]:
-    if transform.select is not None and all(sink.kafka is None for sink in sinks):
+    if transform.select is not None and sinks and all(sink.kafka is None for sink in sinks):
         wrong = "is for kafka sinks, and there is none"
         yield Fault("give each sink a transform.select of its own", wrong, ("transform", "select"))
 

@@ -294,7 +294,7 @@ def distinct_names(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
 
 def some_required(sinks: tuple[Sink, ...]) -> tuple[Sink, ...]:
     """Refuses a pipeline that would be ready whatever its sinks do."""
-    if not any(sink.required for sink in sinks):
+    if sinks and not any(sink.required for sink in sinks):
         right = "leave required out of at least one sink, or set it to true"
         raise fault_error([Fault(right, "is false, as it is for every sink", (0, "required"))])
     return sinks
