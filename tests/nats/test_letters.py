@@ -20,7 +20,7 @@ from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import resolve_sinks
-from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.contract import Restart, RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
 from support.app.command import manifest
 from support.kafka import topics
@@ -106,6 +106,27 @@ def test_a_row_that_is_there_already_is_not_stored_again_by_a_redrive(
     assert sink.delivered() == sink.once
     assert sorted(ids(sink)) == sorted(f"0:{each}" for each in range(COUNT))
     assert redrive(sink.settings, NatsRepaired())[1] == Summary()
+
+
+@pytest.mark.thorough("tests/nats/test_expiry has it of the progress alone")
+def test_letters_count_also_where_messages_expire_since(sink: LetteredNats) -> None:
+    """What says so was written before a message could say that it stays; the start after that writes it anew."""
+
+    def of_letters() -> list[str | None]:
+        return [each[2].get("Nats-TTL") for each in messages(sink.direct, sink.stream) if ".d." in each[1]]
+
+    sink.create(allow_msg_ttl=False)
+    driver = sink.driver(COUNT, rows(sink, (1, 2, 7)))
+    driver.drain()
+    assert of_letters() == [None] * 3
+    sink.update(allow_msg_ttl=True, max_age=86_400 * 10**9)
+    with pytest.raises(Restart):
+        driver.delivery.check_world()
+    driver.delivery.close()
+    driver.start()
+    assert of_letters()[-3:] == ["never"] * 3
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary(delivered=3)
+    assert sink.delivered() == sink.once
 
 
 @pytest.mark.thorough("many of them")

@@ -27,7 +27,7 @@ from sinkpipeline.nats.client import ApiError, Client, Message, Stored, answered
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.publishing import NatsPublisher
 from sinkpipeline.nats.rows import RowPlace
-from sinkpipeline.nats.stream import counted, info, reading
+from sinkpipeline.nats.stream import NEVER, TTL, counted, info, reading
 from sinkpipeline.nats.subjects import cell_of, cells_of, key_of, metas_of
 from sinkpipeline.nats.torn import Torn, look_at_rows
 from sinkpipeline.sinks.failpoints import failpoint
@@ -264,7 +264,7 @@ class NatsCells:
             self._check_version(key, subject, version)
             headers = {_EXPECTED: str(version or 0), "Nats-Expected-Stream": self._stream}
             if self._keeps_cells:
-                headers["Nats-TTL"] = "never"
+                headers[TTL] = NEVER
             found.append(Message(subject, value or b"", headers))
         return found
 
