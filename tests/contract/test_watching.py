@@ -66,6 +66,7 @@ def status(rows: int) -> dict[str, Any]:
         "circuit": {"openedAt": "2026-01-01T00:00:00Z"},
         "openTransaction": {"message": "it is open", "remedy": "end it"},
         "mayBeDuplicated": 0,
+        "rolledBack": rows,
     }
     source = {"state": "Running", "slot": "s", "changes": rows, "lagBytes": 1, "retainedBytes": 1, "safeBytes": 1}
     source["atRisk"] = "it holds much"

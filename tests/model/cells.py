@@ -231,7 +231,15 @@ class ModelCells:
         alike = ((key, cell.version) for key, cell in found.items() if key.startswith(prefix))
         return dict(itertools.islice(alike, most))
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),  # noqa: ARG002 - a redrive's
+    ) -> Version:
         records = [*self._records(self._settings.data.name, rows)]
         records += self._records(letters_of(self._settings).topic.name, self.letters)
         self._call("send", lambda: None, _lost(aborted=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,19 @@ from servers.nats import LocalNats
 from sinkpipeline.cli.main import cli
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.manifest import parse_manifest
-from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.looking import inspect, preflight, purify
 from sinkpipeline.kinds.resolve import resolve_sinks
-from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.contract import Restart, RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
 from support.app.command import manifest
 from support.kafka import topics
 from support.resource.streams import stream
-from support.sink.cell_sink import COUNT, deliver_rest, redrive
+from support.sink.cell_sink import COUNT, deliver_rest, handled_but_not_noted, redrive
+from support.sink.nats_redrives import NatsRepaired, of_a_stream
 from support.sink.nats_sink import LetteredNats, api, batch, messages, of_offsets
+from support.sink.redrives import RedriveProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 BAD = "a.subject.of.nobody"
@@ -40,15 +40,6 @@ def sink(kafka: LocalKafka, nats: LocalNats) -> Iterator[LetteredNats]:
     found.produce()
     yield found
     found.close()
-
-
-@dataclass(frozen=True)
-class Repaired:
-    """A transform; it pickles, as a class of a module."""
-
-    def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
-        values = [b"0:%d redriven" % each.letter.record.offset for each in letters]
-        return batch([each.id.offset for each in letters], values)
 
 
 def rows(sink: LetteredNats, bad: Sequence[int]) -> Any:
@@ -71,12 +62,71 @@ def test_letters_are_redriven_once(sink: LetteredNats, exactly_once: bool) -> No
     assert [each.record.offset for each in sink.letters()] == [1, 2, 7]
     assert {each.verdict.error_class for each in sink.letters()} == {ErrorClass.SUBJECT_INVALID}
     assert sink.delivered().total() == COUNT - 3
-    assert redrive(sink.settings, Repaired()) == ([], Summary(delivered=3))
-    assert redrive(sink.settings, Repaired()) == ([], Summary())
+    assert redrive(sink.settings, NatsRepaired()) == ([], Summary(delivered=3))
+    assert redrive(sink.settings, NatsRepaired()) == ([], Summary())
     assert sink.delivered() == sink.once
     cells = [each[1] for each in messages(sink.direct, sink.stream) if each[1].startswith("_sinkpipeline.")]
     assert not [each for each in cells if ".d." in each], "the cells of letters are gone, and leave nothing"
     assert driver.dead == 3
+
+
+def ids(sink: LetteredNats) -> list[str]:
+    """In the stream's order, without what they begin with: the epoch, and the offset."""
+    found = [headers["Nats-Msg-Id"] for _, headers, _ in sink.rows()]
+    assert all(each.startswith(f"i.1/{sink.name}/") and f"/{sink.at.topic}/0/" in each for each in found)
+    return [f"{each.split('/')[2]}:{each.rpartition('/')[2]}" for each in found]
+
+
+def test_a_redriven_row_has_the_id_that_its_record_would_have_had(sink: LetteredNats) -> None:
+    sink.changes = {"exactly_once": False}
+    sink.driver(COUNT, rows(sink, (1, 2, 7))).drain()
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary(delivered=3)
+    assert ids(sink) == [f"0:{each}" for each in (0, 3, 4, 5, 6, 8, 9, 10, 11, 1, 2, 7)]
+
+
+@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.thorough("and a kill"))])
+def test_a_row_that_is_there_already_is_not_stored_again_by_a_redrive(
+    sink: LetteredNats, tmp_path: Path, is_killed: bool
+) -> None:
+    """A letter counts before its record's progress is written: after a crash the record may be delivered, too.
+
+    Of a batch with such a row the server stores nothing.
+    """
+    sink.changes = {"exactly_once": False}
+    handled_but_not_noted(sink.driver(COUNT, rows(sink, (1, 2, 7))))
+    assert sink.delivered().total() == COUNT - 3
+    sink.driver(COUNT, rows(sink, (7,))).drain()
+    assert [each.record.offset for each in sink.letters()] == [1, 2, 7, 7], "what was wrong with two of them was mended"
+    if is_killed:
+        with RedriveProcess(tmp_path / "killed", sink.settings, run=of_a_stream) as killed:
+            killed.arm("nats-rows-published")
+            killed.until_held("nats-rows-published")
+        assert sink.delivered() == sink.once, "the rows are there, and no letter is settled yet"
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary(delivered=3, repeated=1)
+    assert sink.delivered() == sink.once
+    assert sorted(ids(sink)) == sorted(f"0:{each}" for each in range(COUNT))
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary()
+
+
+@pytest.mark.thorough("tests/nats/test_expiry has it of the progress alone")
+def test_letters_count_also_where_messages_expire_since(sink: LetteredNats) -> None:
+    """What says so was written before a message could say that it stays; the start after that writes it anew."""
+
+    def of_letters() -> list[str | None]:
+        return [each[2].get("Nats-TTL") for each in messages(sink.direct, sink.stream) if ".d." in each[1]]
+
+    sink.create(allow_msg_ttl=False)
+    driver = sink.driver(COUNT, rows(sink, (1, 2, 7)))
+    driver.drain()
+    assert of_letters() == [None] * 3
+    sink.update(allow_msg_ttl=True, max_age=86_400 * 10**9)
+    with pytest.raises(Restart):
+        driver.delivery.check_world()
+    driver.delivery.close()
+    driver.start()
+    assert of_letters()[-3:] == ["never"] * 3
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary(delivered=3)
+    assert sink.delivered() == sink.once
 
 
 @pytest.mark.thorough("many of them")
@@ -86,7 +136,7 @@ def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats) ->
     many.produce()
     many.driver(600, rows(many, range(600))).drain()
     assert (len(many.letters()), many.delivered().total()) == (600, 0)
-    _, done = redrive(many.settings, Repaired())
+    _, done = redrive(many.settings, NatsRepaired())
     assert done == Summary(delivered=600)
     assert many.delivered() == many.once
     many.close()

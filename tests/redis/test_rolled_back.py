@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -38,10 +37,7 @@ def sink(server: LocalRedis) -> Iterator[RedisSink]:
 
 def go_back(server: LocalRedis, driver: Driver, batches: int) -> None:
     """To what it holds now, after so many batches more."""
-    server.kill()
-    older = server.directory / "older"
-    shutil.copytree(server.directory / "appendonlydir", older)
-    server.start()
+    server.keep_files()
     left = batches
     while left:
         try:
@@ -49,10 +45,7 @@ def go_back(server: LocalRedis, driver: Driver, batches: int) -> None:
             left -= 1
         except Restart:
             driver.start()
-    server.kill()
-    shutil.rmtree(server.directory / "appendonlydir")
-    older.rename(server.directory / "appendonlydir")
-    server.start()
+    server.put_files_back()
 
 
 def exactly_once(driver: Driver, sink: RedisSink) -> tuple[str, str]:

@@ -81,7 +81,15 @@ class Store:
         alike = ((key, cell.version) for key, cell in self.cells.items() if key.startswith(prefix))
         return dict(itertools.islice(alike, most))
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),  # noqa: ARG002 - a redrive's
+    ) -> Version:
         rows = list(rows)
 
         def effect() -> Version:

@@ -74,12 +74,15 @@ def test_what_a_person_has_to_decide_is_told() -> None:
         f"sinkpipeline_sink_source_transaction_open{at} 0.0",
         f"sinkpipeline_sink_last_progress_timestamp_seconds{at} 1.76722561e+09",
     } <= lines(metrics)
-    assert not [line for line in lines(metrics) if "may_be_duplicated" in line], "it was never restored"
-    metrics.show(ORDERS, status(circuit={"openedAt": "x"}, openTransaction={"message": "x"}, mayBeDuplicated=0))
+    absent = ("may_be_duplicated", "rolled_back_rows")
+    assert not [line for line in lines(metrics) if any(each in line for each in absent)], "nothing was lost"
+    told = {"circuit": {"openedAt": "x"}, "openTransaction": {"message": "x"}, "mayBeDuplicated": 0, "rolledBack": 9}
+    metrics.show(ORDERS, status(**told))
     assert {
         f"sinkpipeline_sink_circuit_open{at} 1.0",
         f"sinkpipeline_sink_source_transaction_open{at} 1.0",
         f"sinkpipeline_sink_may_be_duplicated{at} 0.0",
+        f"sinkpipeline_sink_rolled_back_rows{at} 9.0",
     } <= lines(metrics)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sinkpipeline.cells.letters import counted, key_of
+from sinkpipeline.cells.letters import Count, counted, key_of
 from sinkpipeline.cells.records import decode_cell
 from sinkpipeline.cells.store import NO_CELL, Cell, Cells, Version
 from sinkpipeline.core.naming import SinkId
@@ -23,11 +23,20 @@ from sinkpipeline.core.redrive import MOST_LETTERS, Ledger, Letter, LetterId
 
 
 @dataclass(frozen=True)
+class Counting:
+    """The cell that says that a letter counts."""
+
+    key: str
+    version: Version
+    epoch: int | None
+    """As of `Count`."""
+
+
+@dataclass(frozen=True)
 class Fates:
     """What is to become of letters."""
 
-    counting: Mapping[LetterId, Version]
-    """With the versions of their cells."""
+    counting: Mapping[LetterId, Counting]
     repeated: frozenset[LetterId]
     uncounted: frozenset[LetterId]
 
@@ -65,6 +74,7 @@ class LetteredRecords:
         self._alike.setdefault(key, []).append(found.id)
 
     def key(self, letter: LetterId) -> str:
+        """Of its cell."""
         return self._known[letter].key
 
     def fates(self, cells: Cells, letters: Sequence[LetterId]) -> Fates:
@@ -76,13 +86,13 @@ class LetteredRecords:
         known = {each: self._known[each] for each in letters}
         keys = {each.key for each in known.values()} | {each.source for each in known.values()}
         found = cells.read(list(keys)) if keys else {}
-        counting: dict[LetterId, Version] = {}
+        counting: dict[LetterId, Counting] = {}
         repeated, uncounted = set[LetterId](), set[LetterId]()
         for id_, each in known.items():
             cell = found.get(each.key, NO_CELL)
             named = counted(cell)
-            if named == each.redrives:
-                counting[id_] = cell.version
+            if named is not None and named.redrives == each.redrives:
+                counting[id_] = Counting(each.key, cell.version, named.epoch)
             elif self._repeats(id_, named) and _is_handled(each, found.get(each.source, NO_CELL)):
                 repeated.add(id_)
             else:
@@ -103,21 +113,25 @@ class LetteredRecords:
         for begin in range(0, len(keys), MOST_LETTERS):
             for key, cell in cells.read(keys[begin : begin + MOST_LETTERS]).items():
                 named = counted(cell)
-                alike = sorted(each for each in self._alike[key] if self._known[each].redrives == named)
+                alike = sorted(self._counted(key, named))
                 if alike and all(map(self._is_settled, alike)):
                     self._known[alike[0]].ledger.reopen(self.sink, alike[0].offset)
                     reopened.append(alike[0])
         return reopened
 
-    def _repeats(self, id_: LetterId, named: int | None) -> bool:
-        """`named`: how often the letter that counts was redriven.
+    def _counted(self, key: str, named: Count | None) -> list[LetterId]:
+        """The letters of this cell of which any may be the one that it names."""
+        return [each for each in self._alike[key] if named is not None and self._known[each].redrives == named.redrives]
+
+    def _repeats(self, id_: LetterId, named: Count | None) -> bool:
+        """`named`: the letter that counts.
 
         A cell that counts a settled letter is of a store that went back: the row that came of it is gone.
         """
-        others = [each for each in self._alike[self.key(id_)] if each != id_]
+        key = self.key(id_)
         if named is None:
-            return any(map(self._is_settled, others))
-        return any(self._known[each].redrives == named and not self._is_settled(each) for each in others)
+            return any(self._is_settled(each) for each in self._alike[key] if each != id_)
+        return any(each != id_ and not self._is_settled(each) for each in self._counted(key, named))
 
     def _is_settled(self, id_: LetterId) -> bool:
         return self._known[id_].ledger.outcome(self.sink, id_.offset) is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sinkpipeline.cells.store import Cell, Cells, Puts
 from sinkpipeline.core.deadletter import DeadLetter, parse
@@ -28,13 +29,22 @@ def key_of(letter: DeadLetter) -> str:
     return letter.sink.letter_key(record.partition, record.offset, digest.hexdigest()[:16])
 
 
-def encode_count(redrives: int) -> bytes:
+@dataclass(frozen=True)
+class Count:
+    """What the cell of a letter says."""
+
+    redrives: int
     """Of several letters of one record the one that was redriven so often counts."""
-    return json.dumps({"redrives": redrives}, separators=(",", ":")).encode()
+    epoch: int | None
+    """Of the progress under which the record became a letter; None if an earlier release wrote the cell."""
+
+    def encode(self) -> bytes:
+        document = {"redrives": self.redrives} if self.epoch is None else vars(self)
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
-def counted(cell: Cell) -> int | None:
-    """How often the letter that counts was redriven, None where none counts.
+def counted(cell: Cell) -> Count | None:
+    """Which letter counts, None where none does.
 
     Raises:
         SinkPipelineError: ProgressCorrupt.
@@ -42,8 +52,10 @@ def counted(cell: Cell) -> int | None:
     if cell.value is None:
         return None
     try:
-        return int(parse_json(cell.value.decode())["redrives"])
-    except (ValueError, KeyError, TypeError) as error:
+        document = parse_json(cell.value.decode())
+        epoch = document.get("epoch")
+        return Count(int(document["redrives"]), None if epoch is None else int(epoch))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise corrupt(f"the cell of a dead letter is none of ours: {error}") from error
 
 
@@ -56,9 +68,12 @@ def sent(letters: SentLetters | None, rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def counting(cells: Cells, rows: Iterable[Row]) -> Puts:
-    """The cells of dead letters, as they are about to be sent; one may be there already, from before a reset."""
+def counting(cells: Cells, rows: Iterable[Row], epoch: int) -> Puts:
+    """The cells of dead letters, as they are about to be sent; one may be there already, from before a reset.
+
+    `epoch`: of the progress with which their records are handled.
+    """
     found = [parse(value, key, headers) for value, key, _, _, headers in rows]
-    new = {key_of(each): encode_count(each.redrives) for each in found}
+    new = {key_of(each): Count(each.redrives, epoch).encode() for each in found}
     there = cells.read(list(new)) if new else {}
     return {key: (value, there[key].version) for key, value in new.items()}

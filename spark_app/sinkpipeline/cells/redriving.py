@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from sinkpipeline.cells.session import CLAIM_ATTEMPTS, CellSession, passing_outages
 from sinkpipeline.cells.store import Cell, Cells, Moved, Puts, Version
@@ -20,6 +22,7 @@ from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.ports import Fenced
 from sinkpipeline.core.progress import corrupt
+from sinkpipeline.core.records import Columns, Row
 from sinkpipeline.core.redrive import Span, redrive_of
 from sinkpipeline.sinks.letters import SentLetters
 
@@ -67,6 +70,17 @@ class RedriveSession(CellSession):
 
     found: Settled | None = None
     """What an earlier redrive has settled last."""
+    ids_of: Callable[[Sequence[int]], Iterable[str | None]] | None = None
+    """By the offsets of its letter, by what each row is known again; None where that need not be."""
+
+    @override
+    def send(self, rows: Iterable[Row]) -> None:
+        super().send(rows)
+        if self.ids_of is None:
+            return
+        if not isinstance(rows, Columns) or rows.sources is None:
+            raise TypeError("rows of a store of cells come with the offsets of their letters")
+        self._ids.extend(self.ids_of(rows.sources()))
 
     def settle(self, settled: Settled, letters: Puts) -> None:
         """What was sent counts, with what becomes of the cells of its letters.

@@ -9,8 +9,10 @@ store, or who reads it, tells that it has them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from sinkpipeline.cells.letters import counting, sent
@@ -46,6 +48,15 @@ class Publisher(Protocol[M]):
         """
 
 
+def numbered(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """For each row the offset of its record, and its number within that record. The rows of a record stand together."""
+    before, number = None, 0
+    for offset in offsets:
+        number = number + 1 if offset == before else 0
+        before = offset
+        yield offset, number
+
+
 @dataclass(frozen=True)
 class RowIds:
     """What a row is told by: the record that it was made of, and the epoch, as a reset asks for rows once more."""
@@ -56,12 +67,17 @@ class RowIds:
 
     def of(self, offsets: Sequence[int]) -> Iterator[str]:
         """For each row the id, by the offset of its record. The rows of a record stand together."""
-        place = f"{self.sink.identity}/{self.sink.sink}/{self.epoch}/{self.partition.topic}/{self.partition.partition}"
-        before, number = None, 0
-        for offset in offsets:
-            number = number + 1 if offset == before else 0
-            before = offset
-            yield f"{place}/{offset}/{number}" if number else f"{place}/{offset}"
+        return itertools.starmap(self.one, numbered(offsets))
+
+    def one(self, offset: int, number: int) -> str:
+        """Of one row, by its number within its record."""
+        place = f"{self._place}/{offset}"
+        return f"{place}/{number}" if number else place
+
+    @cached_property
+    def _place(self) -> str:
+        sink, source = self.sink, self.partition
+        return f"{sink.identity}/{sink.sink}/{self.epoch}/{source.topic}/{source.partition}"
 
 
 class CellSender(Generic[M]):
@@ -141,7 +157,7 @@ class CellSender(Generic[M]):
         if not self._dead:
             return
         with passing_outages():
-            cells = counting(self._cells, self._dead)
+            cells = counting(self._cells, self._dead, self._ids.epoch)
         try:
             self._cells.put(cells)
         except Moved as moved:

@@ -47,6 +47,8 @@ class CellSession:
         self._run = run
         self._version = version
         self._rows: list[Row] = []
+        self._ids: list[str | None] = []
+        """By what each row is known again, of a sink that says so; of no row otherwise."""
         self._dead: list[Row] = []
         self.progress = progress
         self.verified: int | None = None
@@ -58,7 +60,7 @@ class CellSession:
         return self._key
 
     def begin(self) -> None:
-        self._rows, self._dead, self.is_open = [], [], True
+        self._rows, self._ids, self._dead, self.is_open = [], [], [], True
 
     def send(self, rows: Iterable[Row]) -> None:
         self._rows.extend(rows)
@@ -70,7 +72,7 @@ class CellSession:
         """Letters first: what counts has a letter, and the store waits for nobody while it holds a cell."""
         self._flush()
         with passing_outages():
-            beside = counting(self._cells, self._dead)
+            beside = counting(self._cells, self._dead, new.epoch)
         value = encode_cell(PartitionCell(run=self._run, claim=str(uuid.uuid4()), progress=new))
         failpoint("after-progress-before-commit")
         self._commit(value, beside)
@@ -83,7 +85,7 @@ class CellSession:
     def _commit(self, value: bytes, beside: Puts) -> None:
         self.in_doubt = True
         try:
-            self._version = self._cells.commit(self._key, value, self._version, self._rows, beside)
+            self._version = self._cells.commit(self._key, value, self._version, self._rows, beside, self._ids)
         except Moved as moved:
             self.in_doubt = False
             raise Fenced(moved.key) from moved

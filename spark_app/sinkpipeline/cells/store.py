@@ -77,8 +77,19 @@ class Cells(Protocol):
     def find(self, prefix: str, most: int) -> Mapping[str, Version]:
         """Some of the cells whose keys begin so, at most so many; none only where there is none."""
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),
+    ) -> Version:
         """Rows and a cell, and those beside it, at once: all of it, or nothing.
+
+        `ids`: of each row by what its readers know it again, as of rows of `AtLeastOnce`; none where they need not. A
+        store that knows ids itself takes a row that it has for written, and may write the others before the cells.
 
         Raises:
             Moved: a cell has another version.

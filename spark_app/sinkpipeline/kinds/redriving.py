@@ -19,9 +19,10 @@ from typing import Any
 from typing_extensions import override
 
 from sinkpipeline.cells.kind import CellPorts
-from sinkpipeline.cells.lettered import Fates, LetteredRecords
-from sinkpipeline.cells.letters import encode_count
+from sinkpipeline.cells.lettered import Counting, Fates, LetteredRecords
+from sinkpipeline.cells.letters import Count
 from sinkpipeline.cells.redriving import RedriveSession, Settled, take
+from sinkpipeline.cells.sending import RowIds, numbered
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
 from sinkpipeline.core.limits import UNKNOWN
@@ -218,7 +219,7 @@ class _Writer(RedriveWriter):
         self._redrive = redrive
         self._cells = cells
         self._producer: TransactionalProducer | None = None
-        self._versions: dict[int, tuple[str, Version]] = {}
+        self._counting: dict[int, Counting] = {}
         """Of each letter of the chunk that counts, the cell that says so."""
         self._repeated: frozenset[int] = frozenset()
         super().__init__(
@@ -242,7 +243,7 @@ class _Writer(RedriveWriter):
 
         self._guard(look)
         fates = found[-1]
-        self._versions = {each.offset: (self._redrive.key(each), version) for each, version in fates.counting.items()}
+        self._counting = {each.offset: cell for each, cell in fates.counting.items()}
         self._repeated = frozenset(each.offset for each in fates.repeated)
         self.tally[UNCOUNTED] += len(fates.uncounted)
         return (
@@ -272,12 +273,21 @@ class _Writer(RedriveWriter):
     def _cells_of(self, outcomes: Mapping[int, Outcome]) -> Puts:
         """What becomes of the cells of letters: of one that failed again the newer letter counts."""
         found: dict[str, tuple[bytes | None, Version]] = {}
-        for offset in outcomes.keys() & self._versions.keys():
-            key, version = self._versions[offset]
+        for offset in outcomes.keys() & self._counting.keys():
+            cell = self._counting[offset]
             again = outcomes[offset] is Outcome.DEAD_LETTERED
             redrives = self.letter_at(offset).letter.redrives + 1
-            found[key] = (encode_count(redrives) if again else None), version
+            found[cell.key] = (Count(redrives, cell.epoch).encode() if again else None), cell.version
         return found
+
+    def _ids_of(self, offsets: Sequence[int]) -> Iterator[str | None]:
+        """Those that the rows would have had if their records had been no letters.
+
+        Of a letter that an earlier release has counted nobody knows the epoch: another record may have that id.
+        """
+        for offset, number in numbered(offsets):
+            record, epoch = self.letter_at(offset).letter.record, self._counting[offset].epoch
+            yield None if epoch is None else RowIds(self._sink, record.partition, epoch).one(record.offset, number)
 
     def _record(self, outcomes: Mapping[str, Iterable[Span]]) -> None:
         """Says in the topic what the store has committed."""
@@ -308,6 +318,9 @@ class _Writer(RedriveWriter):
             raise TypeError("a store of cells holds no dead letters")
         letters = elsewhere.letters_of(self._plan, self._partition, self._worker)
         session = take(self._cells, self._sink, self._partition, self._mine({}), letters)
+        if not self._plan.settings.exactly_once:
+            # Its readers, or the server, tell rows that come twice by their ids: so also one that a run delivers too.
+            session.ids_of = self._ids_of
         self._session = session
         found = session.found
         if found is None or found.topic != self._topic.id:

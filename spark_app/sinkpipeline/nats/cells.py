@@ -10,6 +10,7 @@ may give a sequence twice.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,8 +25,9 @@ from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
 from sinkpipeline.nats.client import ApiError, Client, Message, Stored, answered
 from sinkpipeline.nats.codes import Meaning
+from sinkpipeline.nats.publishing import NatsPublisher
 from sinkpipeline.nats.rows import RowPlace
-from sinkpipeline.nats.stream import counted, info, reading
+from sinkpipeline.nats.stream import NEVER, TTL, counted, info, reading
 from sinkpipeline.nats.subjects import cell_of, cells_of, key_of, metas_of
 from sinkpipeline.nats.torn import Torn, look_at_rows
 from sinkpipeline.sinks.failpoints import failpoint
@@ -50,6 +52,10 @@ class _Known:
     value: bytes | None
     leftover: tuple[int, ...] = ()
     """Rows of a torn commit that count for nothing, and go before anybody goes on from this cell."""
+
+
+class _Repeated(Exception):
+    """The stream has a row of the batch already; nothing of the batch was stored."""
 
 
 class NatsCells:
@@ -201,7 +207,15 @@ class NatsCells:
             raise self._why(why, {key: cells[key]}, None, 1) from why
         return found
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),
+    ) -> Version:
         if self._rows is None:
             raise ValueError("these cells have no rows")
         puts = {key: (value, version), **beside}
@@ -209,16 +223,24 @@ class NatsCells:
             text = f"its {len(rows)} rows don't fit into one batch, which takes {MOST_MESSAGES - len(puts)}"
             raise RecordRefused(Verdict(ErrorClass.TOO_MANY_ROWS, text))
         made, self._made = self._made, {}
+        publisher = NatsPublisher(self._client, self._rows)
         of_rows = [
-            made[id(row)][1] if id(row) in made else _taken(self._rows.message(row), index)
-            for index, row in enumerate(rows)
+            made[id(row)][1] if id(row) in made else _taken(publisher.made(row, row_id), index)
+            for index, (row, row_id) in enumerate(zip(rows, ids or itertools.repeat(None), strict=False))
         ]
         with self._on_one_connection():
             first, *others = self._messages(puts)
             behind = len(of_rows) + len(others)
             if behind:
                 first = replace(first, headers={**first.headers, **self._of_commit(key, behind)})
-            last = self._store(puts, [first, *of_rows, *others], self._rows)
+            try:
+                last = self._store(puts, [first, *of_rows, *others], self._rows)
+            except _Repeated:
+                # Of the rows by themselves it stores those that it has not, and only then do the cells say so.
+                publisher.publish(of_rows)
+                failpoint("nats-rows-published")
+                behind = len(others)
+                last = self._store(puts, [first, *others])
         new = self._written({key: puts[key]}, last - behind)
         new |= self._written(beside, last - len(others) + 1)
         self._tidy({each: new[each] for each, (put, _) in beside.items() if put is None})
@@ -242,7 +264,7 @@ class NatsCells:
             self._check_version(key, subject, version)
             headers = {_EXPECTED: str(version or 0), "Nats-Expected-Stream": self._stream}
             if self._keeps_cells:
-                headers["Nats-TTL"] = "never"
+                headers[TTL] = NEVER
             found.append(Message(subject, value or b"", headers))
         return found
 
@@ -307,6 +329,8 @@ class NatsCells:
         match error.meaning:
             case Meaning.MOVED:
                 return self._who_moved(error, cells)
+            case Meaning.REPEATED if rows is not None:
+                return _Repeated()
             case Meaning.INCOMPLETE if rows is not None:
                 there = info(self._client, self._stream)
                 if there is not None and (there.config, there.id) != (rows.stream.config, rows.stream.id):

@@ -17,6 +17,8 @@ class Meaning(enum.Enum):
     """The same may come through when it is tried again."""
     INCOMPLETE = "incomplete"
     """A message of a batch was refused, or got lost on its way: the server does not say which."""
+    REPEATED = "repeated"
+    """Of a message of a batch the server knows the id: the server does not say which."""
     OUTAGE = "outage"
     FULL = "full"
     """It has no room: it may have when somebody has made some."""
@@ -34,6 +36,7 @@ _CODES = {
     10071: Meaning.MOVED,  # wrong last sequence: N
     10164: Meaning.MOVED,  # wrong last sequence
     10176: Meaning.INCOMPLETE,
+    10201: Meaning.REPEATED,  # also where two of the batch have one
     10175: Meaning.AGAIN,  # a sequence of the batch is missing
     10210: Meaning.AGAIN,  # too many batches are open
     10211: Meaning.AGAIN,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from typing_extensions import override
 
@@ -18,9 +19,9 @@ from sinkpipeline.nats.ledger import NatsLedger
 from sinkpipeline.nats.publishing import NatsPublisher
 from sinkpipeline.nats.session import NatsClaim, cells_of_sink, read_row_place
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import check_atomic, check_stream
+from sinkpipeline.nats.stream import check_atomic, check_stream, would_expire
 from sinkpipeline.nats.target import STREAM_LIMITS, NatsStream
-from sinkpipeline.sinks.contract import BatchPlan
+from sinkpipeline.sinks.contract import BatchPlan, Restart
 from sinkpipeline.sinks.settings import settings_of
 from sinkpipeline.sinks.worker import Worker
 
@@ -68,6 +69,9 @@ NATS = NatsKind()
 class NatsPorts(CellPorts[SinkSettings, Client]):
     """One NATS sink; of one thread at a time."""
 
+    _stays_with: Mapping[str, Any] | None = None
+    """The configuration of the stream under which the progress was seen to stay."""
+
     @property
     @override
     def kind(self) -> NatsKind:
@@ -107,9 +111,16 @@ class NatsPorts(CellPorts[SinkSettings, Client]):
 
     @override
     def ids(self, topics: Collection[str]) -> Ids:
-        """A limit that takes progress away, and that somebody has set since, is refused before it does."""
+        """A limit that takes progress away, and that somebody has set since, is refused before it does.
+
+        Raises:
+            Restart: the progress would expire; a start writes all of it anew, so that it does not.
+        """
         found = self.target.info()
         if found is not None:
             check_stream(found, self.settings)
+            if found.config != self._stays_with and would_expire(self.client, found, self.settings):
+                raise Restart(f"messages of stream {found.name} expire by now, and the progress is not marked to stay")
+            self._stays_with = found.config
         there = None if found is None else found.id
         return Ids(self.source_ids(topics), there, there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 from sinkpipeline.core.progress import Progress
@@ -9,7 +10,7 @@ from sinkpipeline.core.topics import Topic
 from sinkpipeline.nats.client import Client
 from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import check_server, check_stream, check_writes, reading
+from sinkpipeline.nats.stream import StreamInfo, check_server, check_stream, check_writes, reading, would_expire
 
 
 def check_reached(sink: SinkSettings) -> None:
@@ -54,8 +55,19 @@ def check_rights(ports: NatsPorts, _data: Topic | None = None, _place: Topic | N
 def fears(ports: NatsPorts) -> tuple[str, ...]:
     """What is to be feared for rows that the servers have acknowledged."""
     found = ports.target.info()
-    if found is None or int(found.config.get("num_replicas", 1)) > 1:
-        return ()
+    return () if found is None else (*_of_limits(ports, found), *_of_replicas(found))
+
+
+def _of_limits(ports: NatsPorts, found: StreamInfo) -> Iterator[str]:
+    if would_expire(ports.client, found, ports.settings):
+        fact = f"the progress in stream {found.name} was written before its messages could be kept from expiring"
+        hours = int(found.config["max_age"]) / 3.6e12
+        yield f"{fact}: it goes {hours:g} hours after it was written; run the pipeline before: it is written anew then"
+
+
+def _of_replicas(found: StreamInfo) -> Iterator[str]:
+    if int(found.config.get("num_replicas", 1)) > 1:
+        return
     fear = "where its machine fails, rows that were acknowledged within the server's sync_interval are lost"
     remedy = "use 3 replicas, or sync_interval: always"
-    return (f"stream {found.name} has 1 replica: {fear}, with their progress; {remedy}",)
+    yield f"stream {found.name} has 1 replica: {fear}, with their progress; {remedy}"

@@ -22,9 +22,10 @@ class NatsPublisher:
     client: Client
     place: RowPlace
 
-    def made(self, row: Row, row_id: str) -> Message | Verdict:
-        found = self.place.message(row, more=len(row_id.encode()))
-        if isinstance(found, Verdict):
+    def made(self, row: Row, row_id: str | None) -> Message | Verdict:
+        """Without an id the server stores it however often it comes."""
+        found = self.place.message(row, more=len((row_id or "").encode()))
+        if isinstance(found, Verdict) or row_id is None:
             return found
         own = {MSG_ID: row_id, "Nats-Expected-Stream": self.place.stream.name}
         return replace(found, headers={**found.headers, **own})

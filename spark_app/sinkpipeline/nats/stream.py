@@ -17,6 +17,8 @@ from sinkpipeline.nats.subjects import cell_of, matches
 API_LEVEL = 2
 """Of the first servers that have atomic batches: 2.12."""
 _PAGE = 100_000
+TTL, NEVER = "Nats-TTL", "never"
+"""On a message: that it does not expire, in a stream that allows that."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class StreamInfo:
     def keeps_cells(self) -> bool:
         """Whether a message may say that it does not expire."""
         return bool(self.config.get("allow_msg_ttl"))
+
+    @property
+    def expires(self) -> bool:
+        """Whether messages go that do not say so."""
+        return int(self.config.get("max_age", 0)) > 0
 
     @property
     def window_ms(self) -> int:
@@ -184,7 +191,7 @@ def _strange(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _forgetful(found: StreamInfo) -> Iterator[tuple[str, str]]:
     """Limits by which the progress of a partition goes that gets no new records."""
     config, edit = found.config, f"nats stream edit {found.name}"
-    if int(config.get("max_age", 0)) > 0 and not found.keeps_cells:
+    if found.expires and not found.keeps_cells:
         fact = "has max_age, and messages that don't expire are not allowed (allow_msg_ttl is off)"
         yield f"{fact}: the progress of a partition without new records would expire", f"{edit} --allow-msg-ttl"
     if config.get("discard") != "new" and any(int(config.get(each, -1)) > 0 for each in ("max_msgs", "max_bytes")):
@@ -195,7 +202,22 @@ def _forgetful(found: StreamInfo) -> Iterator[tuple[str, str]]:
         yield "discards new messages of a subject, and the progress is written to one again and again", _ANOTHER
 
 
-_NEVER = str(2**63 - 1)
+def would_expire(client: Client, found: StreamInfo, settings: SinkSettings) -> bool:
+    """Whether the progress is of a start before messages might say that they stay, and they expire by now.
+
+    A start marks either all of its cells or none, and `meta` among them.
+
+    Raises:
+        SinkPipelineError: SinkUnreachable, ...
+    """
+    if not found.expires:
+        return False
+    with reading(client):
+        meta = client.message(found.name, last_by_subj=cell_of(settings.progress_subject, settings.id.meta_key))
+    return meta is not None and meta.headers.get(TTL) != NEVER
+
+
+_NO_SEQUENCE = str(2**63 - 1)
 
 
 def check_writes(client: Client, settings: SinkSettings) -> None:
@@ -209,7 +231,7 @@ def check_writes(client: Client, settings: SinkSettings) -> None:
             continue
         with reading(client):
             try:
-                client.publish([Message(subject, b"", {"Nats-Expected-Last-Subject-Sequence": _NEVER})])
+                client.publish([Message(subject, b"", {"Nats-Expected-Last-Subject-Sequence": _NO_SEQUENCE})])
             except ApiError as error:
                 if error.meaning is not Meaning.MOVED:
                     raise

@@ -19,7 +19,16 @@ from sinkpipeline.core.topics import Topic
 from sinkpipeline.nats.client import ApiError, Client
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.settings import SinkSettings
-from sinkpipeline.nats.stream import StreamInfo, check_server, check_stream, check_writes, counted, info, reading
+from sinkpipeline.nats.stream import (
+    StreamInfo,
+    check_server,
+    check_stream,
+    check_writes,
+    counted,
+    info,
+    reading,
+    would_expire,
+)
 from sinkpipeline.nats.subjects import matches
 
 _ANY_BYTES = 1_000_000_000
@@ -158,6 +167,11 @@ class NatsStream(LetteredTarget):
             raise _again(f"stream {self.name} was deleted or re-created")
         check_stream(found, self.settings)
         check_writes(self.client, self.settings)
+
+    def would_expire(self) -> bool:
+        """Whether the progress that is there is not marked to stay, and messages expire by now."""
+        found = self.info()
+        return found is not None and would_expire(self.client, found, self.settings)
 
     def limits_of(self, target: Topic) -> TopicLimits:  # noqa: ARG002 - compared as a message is made
         return STREAM_LIMITS

@@ -83,7 +83,15 @@ class PostgresqlCells:
         with self._client.reading() as work:
             return dict(work.rows(self._cells.find, (prefix, most)))
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),  # noqa: ARG002 - a table has AtLeastOnce of nobody
+    ) -> Version:
         if self._rows is None:
             raise ValueError("these cells have no rows")
         with self._transaction() as work:

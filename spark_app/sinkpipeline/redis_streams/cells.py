@@ -69,10 +69,18 @@ class RedisCells:
             found[key] = _cell(value).version
         return found
 
-    def commit(self, key: str, value: bytes, version: Version, rows: Sequence[Row], beside: Puts = NOTHING) -> Version:
+    def commit(
+        self,
+        key: str,
+        value: bytes,
+        version: Version,
+        rows: Sequence[Row],
+        beside: Puts = NOTHING,
+        ids: Sequence[str | None] = (),
+    ) -> Version:
         if self._target is None and rows:
             raise ValueError("these cells have no rows")
-        entries = arguments(rows)
+        entries = arguments(rows, ids)
         failpoint("redis-before-commit")
         new = self._write({key: (value, version), **beside}, entries)[key]
         failpoint("redis-after-commit")

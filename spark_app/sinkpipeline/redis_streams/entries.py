@@ -5,7 +5,8 @@ What the server would refuse in the middle of a commit is refused here: a script
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.ports import RecordRefused
@@ -50,16 +51,16 @@ def words_of(row: Row, row_id: str | None = None) -> Words:
     return words if row_id is None else [IDEMPOTENCY_KEY, row_id, *words]
 
 
-def arguments(rows: Iterable[Row]) -> Words:
-    """Of the script: for each row how many words it has, and those.
+def arguments(rows: Iterable[Row], ids: Sequence[str | None] = ()) -> Words:
+    """Of the script: for each row how many words it has, and those; `ids`: of each row, or of none.
 
     Raises:
         RecordRefused: `index` counts the rows.
     """
     found: Words = []
-    for index, row in enumerate(rows):
+    for index, (row, row_id) in enumerate(zip(rows, ids or itertools.repeat(None), strict=False)):
         try:
-            words = words_of(row)
+            words = words_of(row, row_id)
         except ValueError as error:
             raise RecordRefused(Verdict(ErrorClass.RECORD_REFUSED, str(error)), index=index) from error
         found.append(str(len(words)))

@@ -168,6 +168,13 @@ def redriving(
     return found
 
 
+def handled_but_not_noted(driver: Driver) -> None:
+    """A batch of `AtLeastOnce` whose driver dies before it writes the progress: rows and letters are there already."""
+    for writer, offsets in driver.writers():
+        writer.write(driver.make(writer._partition, offsets))
+        writer.finish()
+
+
 def redrive(settings: SinkSettings, transform: Any) -> tuple[list[str], Summary]:
     """What it says before, and what it did."""
     with closing(redriving(settings, transform)) as found:

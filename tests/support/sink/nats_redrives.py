@@ -1,0 +1,30 @@
+"""Redrives into a stream of NATS without Spark: rows as a repaired pipeline makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from sinkpipeline.core.redrive import Letter
+from sinkpipeline.nats.settings import SinkSettings
+from sinkpipeline.sinks.contract import RowBatch
+from support.sink.cell_sink import redriving
+from support.sink.nats_sink import batch
+
+
+@dataclass(frozen=True)
+class NatsRepaired:
+    """A transform; it pickles, as a class of a module."""
+
+    def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
+        values = [b"0:%d redriven" % each.letter.record.offset for each in letters]
+        return batch([each.id.offset for each in letters], values)
+
+
+def of_a_stream(settings: SinkSettings, rate: float | None) -> None:
+    """In a process of its own."""
+    with closing(redriving(settings, NatsRepaired(), rate=rate)) as redrive:
+        survey = redrive.survey()
+        if survey is not None:
+            redrive.carry_out(survey)
