@@ -123,14 +123,15 @@ e2e: install helm ## All of it as users run it, on that cluster: installed as th
 	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
 	  exit $$((first | two | $$?))'
 
-# SINK=postgresql: into a table, SINK=nats, SINK=redis: into a stream; its server is killed too.
-demo: servers $(filter postgresql,$(SINK)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
-	PYTHONPATH=dev $(RUN) -m demo $(SINK)
+# SINK=postgresql: into a table, SINK=nats, SINK=redis: into a stream, SOURCE=postgresql: the changes of a database; its server is killed too.
+demo: servers $(filter postgresql,$(SINK) $(SOURCE)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
+	PYTHONPATH=dev $(RUN) -m demo $(SINK)$(SOURCE:%=source-%)
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 # KIND=postgresql: into tables, KIND=nats, KIND=redis: into streams, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
-soak: install $(if $(filter postgresql debezium,$(KIND)),postgresql) ## Kill and cut at random, for as long as one likes, and count what was delivered
-	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND) $(SOAK)
+# SOURCE=postgresql: the changes of a database, whose stage and server are killed.
+soak: install $(if $(filter postgresql debezium,$(KIND) $(SOURCE)),postgresql) ## Kill and cut at random, for as long as one likes, and count what was delivered
+	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND)$(SOURCE:%=source-%) $(SOAK)
 
 # What was up already stays up. It breaks the node that it runs on.
 chaos: install helm ## Break a real node in every way, for ten minutes or longer, and count after each: build/chaos/report.md

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -33,11 +33,18 @@ class Audit:
     duplicates: int
     missing: int
     wrong: int
-    """Rows that nobody expected, or whose key or value is not the expected one."""
+    """Rows that nobody expected, whose key or value is not the expected one, or that are not in their order."""
 
     @property
     def exactly_once(self) -> bool:
         return self.delivered == self.expected and not (self.duplicates or self.missing or self.wrong)
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
 
 
 class Broker:
@@ -77,10 +84,10 @@ class Broker:
         """Reads the whole topic and compares it with what should be in it, row by row."""
         seen: Counter[int] = Counter()
         wrong = 0
-        for key, value in self._committed(topic):
-            row = json.loads(value or b"{}")
+        for record in self.committed(topic):
+            row = json.loads(record.value or b"{}")
             seen[row["id"]] += 1
-            wrong += expected.get(row["id"]) != ((key or b"").decode(), row)
+            wrong += expected.get(row["id"]) != ((record.key or b"").decode(), row)
         return Audit(
             expected=len(expected),
             delivered=seen.total(),
@@ -91,9 +98,10 @@ class Broker:
 
     def values(self, topic: str) -> list[bytes | None]:
         """All that is committed."""
-        return [value for _, value in self._committed(topic)]
+        return [record.value for record in self.committed(topic)]
 
-    def _committed(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+    def committed(self, topic: str) -> Iterator[Record]:
+        """All that is committed, in each partition in its order."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -115,7 +123,8 @@ class Broker:
                 for message in consumer.consume(10_000, 0.05):
                     error = message.error()
                     if error is None:
-                        yield message.key(), message.value()
+                        partition, offset = message.partition() or 0, message.offset() or 0
+                        yield Record(partition, offset, message.key(), message.value())
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                         unread.discard(message.partition())
                     else:

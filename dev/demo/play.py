@@ -25,7 +25,8 @@ from typing_extensions import override
 
 from demo import data
 from demo.audit import Broker
-from demo.stage import DELIVERY_S, REACTION_S, START_S, Stage
+from demo.changes import changes_demo
+from demo.stage import DELIVERY_S, REACTION_S, START_S, FlightsStage, Stage
 from demo.story import Story
 from demo.streams import EXAMPLES, stream_demo
 from demo.table import table_demo
@@ -34,6 +35,8 @@ from servers.local_kafka import LocalKafka
 
 COMMAND: Final = Path(sys.executable).with_name("sinkpipeline")
 EXAMPLE: Final = ROOT / "examples" / "flights.yaml"
+_SOURCE: Final = "source-"
+"""Before the name of a kind that is a source."""
 APPENDED: Final = 20_000
 MIDDLE: Final = (0.1, 0.9)
 
@@ -42,7 +45,7 @@ FAST_POLL_S: Final = 0.002
 SLOW_POLL_S: Final = 1.5
 
 
-class Demo(Stage):
+class Demo(FlightsStage):
     def __init__(self, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> None:
         super().__init__(story, broker, kubernetes, directory, yaml.safe_load(EXAMPLE.read_text()))
         [sink] = self._document["spec"]["sinks"]
@@ -199,7 +202,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _play(story: Story, directory: Path, sink: str) -> None:
+def _play(story: Story, directory: Path, kind: str) -> None:
     story.step("Starting a Kafka broker")
     with LocalKafka() as kafka:
         story.say(f"it listens on {kafka.bootstrap_servers}")
@@ -208,7 +211,7 @@ def _play(story: Story, directory: Path, sink: str) -> None:
         with Kubernetes(directory, namespace) as kubernetes:
             story.say("they run")
             broker = Broker(kafka.bootstrap_servers)
-            with _SINKS[sink](story, broker, kubernetes, directory) as demo:
+            with _DEMOS[kind](story, broker, kubernetes, directory) as demo:
                 try:
                     demo.play()
                 except Exception:
@@ -216,22 +219,30 @@ def _play(story: Story, directory: Path, sink: str) -> None:
                     raise
 
 
-_SINKS: Mapping[str, Callable[[Story, Broker, Kubernetes, Path], AbstractContextManager[Stage]]] = {
+_DEMOS: Mapping[str, Callable[[Story, Broker, Kubernetes, Path], AbstractContextManager[Stage]]] = {
     "kafka": lambda *of: nullcontext(Demo(*of)),
     "postgresql": table_demo,
     **{kind: partial(stream_demo, kind) for kind in EXAMPLES},
+    f"{_SOURCE}postgresql": changes_demo,
 }
 
 
-def main(sink: str = "kafka") -> int:
+def _asked(kind: str) -> str:
+    """As a person asks for it."""
+    source = kind.removeprefix(_SOURCE)
+    return f"SINK={kind}" if source == kind else f"SOURCE={source}"
+
+
+def main(kind: str = "kafka") -> int:
+    """`kind`: what `SINK` says, or `source-` and what `SOURCE` says."""
     story = Story()
-    if sink not in _SINKS:
-        story.problems.append(f"there is no demo with SINK={sink}: write one of {', '.join(_SINKS)}")
+    if kind not in _DEMOS:
+        story.problems.append(f"there is no demo with {_asked(kind)}: write one of {', '.join(map(_asked, _DEMOS))}")
         return story.end()
     with _interruptible():
         try:
             with tempfile.TemporaryDirectory(prefix="sinkpipeline-demo-") as directory:
-                _play(story, Path(directory), sink)
+                _play(story, Path(directory), kind)
         except KeyboardInterrupt as interrupt:
             story.problems.append(f"it was interrupted ({interrupt})")
         except Exception as error:  # noqa: BLE001 - whatever it is, the demo has failed, and says so in its last line

@@ -13,7 +13,7 @@ from typing_extensions import override
 from demo import data
 from demo.audit import Audit, Broker
 from demo.data import Row
-from demo.stage import DELIVERY_S, REACTION_S, START_S, Stage
+from demo.stage import DELIVERY_S, REACTION_S, START_S, FlightsStage
 from demo.story import Story
 from deployed.cluster import Kubernetes
 from servers.local_server import LocalServer
@@ -22,7 +22,7 @@ APPENDED: Final = 20_000
 _POLL_S: Final = 1.0
 
 
-class ServerDemo(Stage):
+class ServerDemo(FlightsStage):
     """A subclass knows what stands on the server, by a client of that server."""
 
     place: str

@@ -1,4 +1,4 @@
-"""What every demo has: a broker with flights, a pipeline on an API server, and what a person sees of it."""
+"""What every demo has: a broker, a pipeline on an API server, and what a person sees of it; and most have flights."""
 
 from __future__ import annotations
 
@@ -34,30 +34,13 @@ class Stage(abc.ABC):
         self._broker = broker
         self._kubernetes = kubernetes
         self._document = document
-        kafka = document["spec"]["source"]["kafka"]
-        kafka["bootstrapServers"] = broker.bootstrap_servers
         self.name: str = document["metadata"]["name"]
-        self._source: str = kafka["topics"][0]
         self._manifest = directory / f"{self.name}.yaml"
         self._manifest.write_text(yaml.safe_dump(document, sort_keys=False))
-        self._expected: dict[int, Row] = {}
         self._audits: dict[str, Audit] = {}
 
     @abc.abstractmethod
     def play(self) -> None: ...
-
-    def load(self) -> pd.DataFrame:
-        self._story.step(f"Loading flights into the topic {self._source}")
-        flights = data.flights()
-        self._broker.create(self._source, PARTITIONS)
-        data.produce(flights, self._broker.bootstrap_servers, self._source)
-        self._expected = data.expected_rows(flights)
-        loaded = self._broker.records(self._source)
-        self._story.check(
-            f"{loaded:,} records in {PARTITIONS} partitions; by pandas, {len(self._expected):,} are late departures",
-            holds=loaded == len(flights) and bool(self._expected),
-        )
-        return flights
 
     def apply(self) -> None:
         story, kubernetes = self._story, self._kubernetes
@@ -106,3 +89,29 @@ class Stage(abc.ABC):
             f"{audit.missing:,} missing, {audit.wrong:,} wrong",
             holds=audit.exactly_once,
         )
+
+
+class FlightsStage(Stage):
+    """One whose source is a topic of flights."""
+
+    def __init__(
+        self, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path, document: dict[str, Any]
+    ) -> None:
+        kafka = document["spec"]["source"]["kafka"]
+        kafka["bootstrapServers"] = broker.bootstrap_servers
+        super().__init__(story, broker, kubernetes, directory, document)
+        self._source: str = kafka["topics"][0]
+        self._expected: dict[int, Row] = {}
+
+    def load(self) -> pd.DataFrame:
+        self._story.step(f"Loading flights into the topic {self._source}")
+        flights = data.flights()
+        self._broker.create(self._source, PARTITIONS)
+        data.produce(flights, self._broker.bootstrap_servers, self._source)
+        self._expected = data.expected_rows(flights)
+        loaded = self._broker.records(self._source)
+        self._story.check(
+            f"{loaded:,} records in {PARTITIONS} partitions; by pandas, {len(self._expected):,} are late departures",
+            holds=loaded == len(flights) and bool(self._expected),
+        )
+        return flights

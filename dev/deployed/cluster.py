@@ -147,6 +147,15 @@ class Kubernetes:
                 process.kill()
         return 1 + len(family)
 
+    def stage(self, name: str) -> psutil.Process | None:
+        """What reads a database beside the driver; None while nothing does."""
+        pid = self.pid(name)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in [] if pid is None else psutil.Process(pid).children(recursive=True):
+                if process.cmdline()[1:3] == ["-m", "sinkpipeline.changes"]:
+                    return process
+        return None
+
     def wait_for(self, what: str, deadline_s: float, look: Callable[[], T | None], poll_s: float = POLL_S) -> T:
         """What `look` returns, as soon as it is something."""
 

@@ -3,6 +3,7 @@
 `KIND=kafka`, the default: into topics. `KIND=postgresql`: into tables of a PostgreSQL server, which is killed too.
 `KIND=nats`, `KIND=redis`: into streams, whose server is killed too.
 `KIND=debezium`: a table follows the changes of another one, and both are compared.
+`SOURCE=postgresql`: the changes of a database, compared with what its server decodes; its stage and server are killed.
 
 It ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up;
 some records are bad, and the same holds for their dead letters.
@@ -20,10 +21,12 @@ from typing import Final
 
 from rich.console import Console
 
-from soak import following, streams, tables, topics
+from soak import databases, following, streams, tables, topics
 from soak.options import command_line
 from soak.outcome import Outcome, show
 
+_SOURCE: Final = "source-"
+"""Before the name of a kind that is a source."""
 KINDS: Final[Mapping[str, Callable[[argparse.Namespace, Path, Console], Outcome]]] = {
     "kafka": lambda options, *where: topics.soak(options.seconds, options.seed, *where),
     "postgresql": lambda options, *where: tables.soak(options.seconds, options.seed, *where),
@@ -32,12 +35,15 @@ KINDS: Final[Mapping[str, Callable[[argparse.Namespace, Path, Console], Outcome]
         for kind in streams.KINDS
     },
     "debezium": lambda options, *where: following.soak(options.changes, options.kills, options.seed, *where),
+    f"{_SOURCE}postgresql": lambda options, *where: databases.soak(options.seconds, options.seed, *where),
 }
 
 
 def main() -> int:
     parser = command_line("soak", "Kills and faults, and then everything is counted.")
-    parser.add_argument("kind", nargs="?", choices=KINDS, default="kafka", help="what the sink is (kafka)")
+    parser.add_argument(
+        "kind", nargs="?", choices=KINDS, default="kafka", help="what the sink is, or the source (kafka)"
+    )
     parser.add_argument("--changes", type=int, default=100_000, help="of debezium: how many are made (100,000)")
     parser.add_argument("--kills", type=int, default=10, help="of debezium, which lasts until both are done (10)")
     options = parser.parse_args()
@@ -49,11 +55,17 @@ def main() -> int:
     outcome = KINDS[options.kind](options, directory, console)
     show(outcome, console)
     if outcome.problems:
-        console.print(f"FAILED; the logs are in {directory}; again: KIND={options.kind} SOAK='{again(options)}'")
+        console.print(f"FAILED; the logs are in {directory}; again: {asked(options.kind)} SOAK='{again(options)}'")
         return 1
     shutil.rmtree(directory, ignore_errors=True)
     console.print("OK")
     return 0
+
+
+def asked(kind: str) -> str:
+    """As `make` is told."""
+    source = kind.removeprefix(_SOURCE)
+    return f"KIND={kind}" if source == kind else f"SOURCE={source}"
 
 
 def again(options: argparse.Namespace) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -59,14 +60,7 @@ class TableFaults(SqlFaults, FedServerFaults):
         return [self.sessions_terminated, self.table_locked]
 
     def sessions_terminated(self) -> None:
-        """As an administrator does, some times in a row."""
-        for _ in range(self._chance.randint(1, 4)):
-            with self._sql.session() as session:
-                session.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-                )
-            time.sleep(self._chance.uniform(0, 1))
+        sessions_terminated(self._sql, self._chance)
 
     def table_locked(self) -> None:
         for_s = self._chance.uniform(0.5, 4)
@@ -74,3 +68,14 @@ class TableFaults(SqlFaults, FedServerFaults):
         with self._sql.session() as session, session.transaction():
             session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
             time.sleep(for_s)
+
+
+def sessions_terminated(sql: FaultySql, chance: random.Random) -> None:
+    """As an administrator does, some times in a row; those that read a slot too."""
+    for _ in range(chance.randint(1, 4)):
+        with sql.session() as session:
+            session.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()"
+            )
+        time.sleep(chance.uniform(0, 1))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from soak.faults import Faults
-from soak.feeder import Feeder
 from soak.outcome import Outcome, Say
 from support.waiting import wait_until
 
@@ -15,7 +14,15 @@ SETTLE_S: Final = 240.0
 START_S: Final = 120.0
 
 
-def storm(outcome: Outcome, seconds: float, faults: Faults, feeder: Feeder, heal: Callable[[], None], say: Say) -> None:
+class Endless(Protocol):
+    """A source that never stops, until it is closed."""
+
+    def close(self) -> None: ...
+
+
+def storm(
+    outcome: Outcome, seconds: float, faults: Faults, source: Endless, heal: Callable[[], None], say: Say
+) -> None:
     """What does not come in time is a problem of the outcome."""
     driver = faults.driver
     try:
@@ -31,7 +38,7 @@ def storm(outcome: Outcome, seconds: float, faults: Faults, feeder: Feeder, heal
             driver.look()
         say("no more faults; waiting until all is delivered")
         heal()
-        feeder.close()
+        source.close()
         wait_until(faults.is_quiet, "all is delivered", SETTLE_S)
         driver.stop()
     except AssertionError as error:

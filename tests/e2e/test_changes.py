@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from readers.changes import lsn_of
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.status import condition_of
 from support.app.command import BY_TASKS, App
-from support.changes.lab import LOGICAL, Lab, lsn_of
+from support.changes.lab import LOGICAL, Lab
 from support.kafka.topics import progress_truth
 from support.runs.keeper import KEEPER
 from support.waiting import wait_until
@@ -63,23 +64,9 @@ def following(lab: Lab, **postgresql: Any) -> dict[str, Any]:
         "kind": "SinkPipeline",
         "metadata": {"name": lab.name.replace("_", "-"), "namespace": "test"},
         "spec": {
-            "source": {
-                "postgresql": {
-                    "servers": lab.server.address,
-                    "database": lab.name,
-                    "auth": {"username": SUPERUSER},
-                    "publication": {"name": lab.name, "tables": ["public.orders", "public.others"]},
-                    "slot": {"name": lab.slot},
-                    "startingPosition": "Now",
-                    "limits": {"idleAdvance": "1s"},
-                    "changes": {
-                        "bootstrapServers": lab.servers,
-                        "topic": {"name": lab.topic, "partitions": 3, "replicationFactor": 1},
-                        "progressTopic": {"name": f"{lab.name}-progress", "replicationFactor": 1},
-                    },
-                    **postgresql,
-                }
-            },
+            "source": lab.as_source(
+                **{"publication": {"name": lab.name, "tables": ["public.orders", "public.others"]}, **postgresql}
+            ),
             "decode": {"format": "change", "schema": SCHEMA, "change": {"tables": ["public.orders"]}},
             "trigger": {"interval": "0s", "maxOffsetsPerTrigger": 700},
             "failurePolicy": {"backoff": {"initial": "200ms", "max": "1s"}},

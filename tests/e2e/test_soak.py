@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from servers.postgresql import bin_directory
-from soak import following, streams, tables, topics
+from soak import databases, following, streams, tables, topics
 from soak.outcome import Outcome, show
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -44,6 +44,15 @@ def test_half_a_minute_of_kills_and_faults_of_streams(tmp_path: Path, kind: str)
     outcome = streams.soak(kind, SECONDS / 2, SEED, tmp_path, Console(width=120))
     holds(outcome)
     assert outcome.faults.total() >= 3, "something happened"
+
+
+@NeedsServer
+@pytest.mark.long("half a minute of `make soak SOURCE=postgresql`; tests/changes kills a stage in every way")
+def test_half_a_minute_of_kills_and_faults_of_a_database_that_is_read(tmp_path: Path) -> None:
+    outcome = databases.soak(SECONDS / 2, SEED, tmp_path, Console(width=120))
+    holds(outcome)
+    assert outcome.faults.total() >= 3, "something happened"
+    assert all(each.total > 0 for each in outcome.judged)
 
 
 @NeedsServer

@@ -209,25 +209,13 @@ def database(kafka: LocalKafka, tmp_path: Path) -> Iterator[Lab]:
 def reads(pipeline: Pipeline, lab: Lab) -> None:
     """Its source is that database; the topic of its sink gets the changes as they are."""
     pipeline.kubectl("create", "secret", "generic", f"{pipeline.name}-cdc", "--from-literal=password=secret")
-    pipeline.document["spec"]["source"] = {
-        "postgresql": {
-            "servers": lab.server.address,
-            "database": lab.name,
-            "auth": {
-                "username": lab.name,
-                "passwordSecretRef": {"name": f"{pipeline.name}-cdc", "key": "password"},
-            },
-            "publication": {"name": lab.name, "tables": ["public.orders"]},
-            "slot": {"name": lab.slot},
-            "startingPosition": "Snapshot",
-            "limits": {"idleAdvance": "1s"},
-            "changes": {
-                "bootstrapServers": pipeline.servers,
-                "topic": {"name": lab.topic, "partitions": 3, "replicationFactor": 1},
-                "progressTopic": {"name": pipeline.progress, "replicationFactor": 1},
-            },
-        }
-    }
+    secret = {"name": f"{pipeline.name}-cdc", "key": "password"}
+    source = lab.as_source(
+        auth={"username": lab.name, "passwordSecretRef": secret},
+        startingPosition="Snapshot",
+    )
+    source["postgresql"]["changes"]["progressTopic"]["name"] = pipeline.progress
+    pipeline.document["spec"]["source"] = source
     pipeline.document["spec"]["decode"] = {"format": "raw"}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 
+from readers.changes import CREATE, PEEK, Told, lsn_of, split
 from servers.local_process import HOST
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from servers.waiting import Patience
@@ -29,7 +30,7 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.postgresql.settings import Connection as DatabaseConnection
-from support.changes.oracle import InTopic, Told, check, decoded, folded, in_topic
+from support.changes.oracle import InTopic, check, folded, in_topic
 from support.kafka.topics import progress_truth, read_committed, unique
 from support.waiting import wait_until
 
@@ -201,6 +202,26 @@ class Lab:
         )
         return replace(found, **changes)
 
+    def as_source(self, **postgresql: Any) -> dict[str, Any]:
+        """`source` of a manifest that reads this database from now on; `postgresql` replaces parts."""
+        return {
+            "postgresql": {
+                "servers": self.server.address,
+                "database": self.name,
+                "auth": {"username": SUPERUSER},
+                "publication": {"name": self.name, "tables": ["public.orders"]},
+                "slot": {"name": self.slot},
+                "startingPosition": "Now",
+                "limits": {"idleAdvance": "1s"},
+                "changes": {
+                    "bootstrapServers": self.servers,
+                    "topic": {"name": self.topic, "partitions": 3, "replicationFactor": 1},
+                    "progressTopic": {"name": f"{self.name}-progress", "replicationFactor": 1},
+                },
+                **postgresql,
+            }
+        }
+
     def start(self, *failpoints: str, **changes: Any) -> StageProcess:
         stage = StageProcess(self.directory, self.settings(**changes), failpoints)
         self._stages.append(stage)
@@ -247,23 +268,13 @@ class Lab:
 
     def watch(self) -> None:
         """From here on the oracle's slot has everything; the stage's must not be there yet, or be idle."""
-        self.sql(f"SELECT pg_create_logical_replication_slot('{self.name}_oracle', 'test_decoding')")
+        with self.connected() as session:
+            session.execute(CREATE, (f"{self.name}_oracle",))
 
     def expected(self, behind: int = 0) -> list[Told]:
         """What the server says, without taking it away; of transactions that were committed behind an LSN."""
-        lines = self.sql(
-            f"SELECT lsn::text, data FROM pg_logical_slot_peek_changes('{self.name}_oracle', NULL, NULL,"
-            " 'include-xids', 'on', 'skip-empty-xacts', 'on')"
-        )
-        found: list[str] = []
-        transaction: list[str] = []
-        for lsn, line in lines:
-            transaction.append(line)
-            if line.startswith("COMMIT"):
-                # Its LSN is the end of the commit record.
-                found += transaction if lsn_of(lsn) > behind else []
-                transaction = []
-        return decoded(found)
+        with self.connected() as session:
+            return split(session.execute(PEEK, (f"{self.name}_oracle",)), behind)[1]
 
     def found(self) -> list[InTopic]:
         return in_topic(self.servers, self.topic)
@@ -336,11 +347,6 @@ class Lab:
                     session.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
                 session.execute("SELECT pg_drop_replication_slot(%s)", (name,))
             session.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
-
-
-def lsn_of(text: str) -> int:
-    high, low = text.split("/")
-    return int(high, 16) << 32 | int(low, 16)
 
 
 CUT_AT_ONE = CutPolicy(rows=1, bytes=1 << 30, seconds=60.0)

@@ -16,11 +16,13 @@ _AT_ONCE = (1, 10, 500)
 
 
 class Load:
-    """Two writers, until `stop`, or until each has written so many rows. A server that is away is waited for."""
+    """Two writers, until `close`, or until each has written so many rows. A server that is away is waited for."""
 
-    def __init__(self, lab: Lab, *, rows: int, seed: int = 1) -> None:
+    def __init__(self, lab: Lab, *, rows: int, seed: int = 1, pause_s: float = 0.0) -> None:
+        """`pause_s`: between the transactions of a writer."""
         self._lab = lab
         self._rows = rows
+        self._pause_s = pause_s
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._write, args=(number, random.Random(10 * seed + number)), daemon=True)
@@ -33,6 +35,9 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._stopping.set()
         self.join()
 
@@ -52,6 +57,7 @@ class Load:
                     size = chance.choice(_SIZES)
                     self._transaction(session, chance, base, written, size)
                     written += size
+                    self._stopping.wait(self._pause_s)
             self._stopping.wait(0.05)
 
     @staticmethod

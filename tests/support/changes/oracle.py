@@ -1,98 +1,21 @@
-"""What the server itself says of its changes: by test_decoding, through a slot that nobody else reads."""
+"""What tests ask of a change topic, beside what the server itself says: by `readers.changes`."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
+from readers.changes import Told, Written, place_of, told_by
 from support.kafka.topics import Record, read_committed
 
-_LINE = re.compile(
-    r'table ("?[\w]+"?\."?[\w]+"?(?:, "?[\w]+"?\."?[\w]+"?)*): (INSERT|UPDATE|DELETE|TRUNCATE):(.*)', re.DOTALL
-)
-_VALUE = re.compile(r" (\"?\w+\"?)\[([^\]]+(?:\[\])?)\]:('(?:[^']|'')*'|[^ ']+)")
-_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
-_LONG = 40
-_NUMBERS = ("integer", "bigint", "smallint")
-Row = tuple[tuple[str, Any], ...]
-
 
 @dataclass(frozen=True)
-class Told:
-    """One change, as both can tell it."""
-
-    op: str
-    table: str
-    xid: int
-    row: Row
-    """What it is after it, or for a deletion before it; nothing of a truncation."""
-    unchanged: tuple[str, ...] = ()
-
-
-def decoded(lines: Sequence[str]) -> list[Told]:
-    """The changes that test_decoding tells (include-xids), in its order."""
-    found: list[Told] = []
-    xid = 0
-    for line in lines:
-        if line.startswith("BEGIN"):
-            xid = int(line.split()[1])
-        matched = _LINE.fullmatch(line)
-        if matched is None:
-            assert line.startswith(("BEGIN", "COMMIT")), line
-            continue
-        table, op, rest = matched.groups()
-        if op == "TRUNCATE":
-            found += [Told("t", each.replace('"', ""), xid, ()) for each in table.split(", ")]
-            continue
-        old, _, new = rest.rpartition(" new-tuple:")
-        row, unchanged = _row(new if op == "UPDATE" else rest)
-        before, _ = _row(old.replace(" old-key:", ""))
-        key = dict(before)
-        # What an update has not touched is told where the old row is told whole.
-        row = tuple(sorted({**{name: key[name] for name in unchanged if name in key}, **dict(row)}.items()))
-        unchanged = tuple(name for name in unchanged if name not in key)
-        if op == "UPDATE" and before and any(dict(row).get(name) not in (value, None) for name, value in key.items()):
-            found += [Told("d", table, xid, before), Told("c", table, xid, row, unchanged)]
-        else:
-            found.append(Told(_OPS[op], table, xid, row, unchanged))
-    return found
-
-
-def _row(text: str) -> tuple[Row, tuple[str, ...]]:
-    row: list[tuple[str, Any]] = []
-    unchanged = []
-    for name, kind, value in _VALUE.findall(text):
-        plain = name.replace('"', "")
-        if value == "unchanged-toast-datum":
-            unchanged.append(plain)
-        elif value == "null":
-            row.append((plain, None))
-        else:
-            inner = value[1:-1].replace("''", "'") if value.startswith("'") else value
-            row.append((plain, int(inner) if kind in _NUMBERS else _short(inner)))
-    return tuple(sorted(row)), tuple(unchanged)
-
-
-def _short(value: Any) -> Any:
-    """One that a person can look at."""
-    if not isinstance(value, str) or len(value) <= _LONG:
-        return value
-    return f"{len(value)} characters: {hashlib.sha256(value.encode()).hexdigest()[:12]}"
-
-
-@dataclass(frozen=True)
-class InTopic:
+class InTopic(Written):
     """One change as it stands in the topic."""
 
-    told: Told
-    place: tuple[int, int, int]
-    """LSN, index and half."""
     record: Record = field(repr=False)
 
 
@@ -111,20 +34,9 @@ def in_topic(servers: str, topic: str) -> list[InTopic]:
 
 
 def _parsed(record: Record) -> InTopic:
-    document = record.document
-    lsn, index, *half = document["pos"]
-    high, low = lsn.split("/")
-    place = (int(high, 16) << 32 | int(low, 16), index, half[0] if half else 0)
-    row = document["after"] if document["op"] in "rcu" else document["before"]
-    told = Told(
-        document["op"],
-        document["table"],
-        document["xid"],
-        tuple(sorted((name, _short(value)) for name, value in (row or {}).items())),
-        tuple(document["unchanged"]),
-    )
     assert dict(record.headers)["sinkpipeline.source.position"] is not None
-    return InTopic(told, place, record)
+    document = record.document
+    return InTopic(told_by(document), place_of(document), record.partition, record.offset, record)
 
 
 def folded(found: Sequence[InTopic]) -> dict[str, list[str]]:
