@@ -211,6 +211,10 @@ _SOURCE = mapping(
     dropped=count("Changes that could not go there either, and were dropped because the manifest says so."),
     serverEnd=text("The LSN where the database's log ended at the stage's last look.", _MAX_LSN, pattern=LSN),
     lagBytes=count("Bytes of the database's log, of all tables, between the position and its end."),
+    lagSeconds=count(
+        "For how many seconds, at most, a change has waited that is not in the change topic, by the database's clock "
+        "at the stage's last look; 0 if nothing was missing then. Absent while it is unknown."
+    ),
     retainedBytes=count("Bytes of its log that the database keeps for the slot."),
     safeBytes=count("Bytes that it may write until it gives the slot up; absent if it has no limit."),
     timeline=count("The timeline of the database that is read."),

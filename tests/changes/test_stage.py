@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from sinkpipeline.changes import life as changes_life
 from sinkpipeline.changes.settings import CUTS
+from sinkpipeline.changes.stage import Stage
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.partitioner import partition_of_key
-from support.changes.lab import Lab
+from support.changes.lab import CUT_AT_ONE, Lab, Life
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -125,6 +127,31 @@ def test_the_slot_follows_while_only_others_write(lab: Lab) -> None:
     states = stage.of("state")
     assert states[0]["slot"] == lab.slot
     assert states[0]["atRisk"] is None
+
+
+def test_the_lag_is_told_by_the_clock_of_the_server(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.sql("CREATE TABLE orders (id int PRIMARY KEY, at timestamptz)")
+    lab.live()
+    lab.sql("INSERT INTO orders VALUES (1, now())")
+    is_old = "SELECT clock_timestamp() - at > interval '2 seconds' FROM orders"
+    wait_until(lambda: lab.sql(is_old) == [(True,)], "it has waited for 2 s")
+    lab.sql("INSERT INTO orders VALUES (2, now())")
+    # At each commit and each pause.
+    monkeypatch.setattr(changes_life, "_TOLD_EVERY_S", -1.0)
+    told: list[int | None] = []
+
+    def until_nothing_is_missing(receipt: dict[str, Any]) -> None:
+        if receipt["event"] == "state":
+            told.append(receipt["lagSeconds"])
+            if told[-1] == 0:
+                life.set()
+
+    life = Life(until_nothing_is_missing)
+    Stage(lab.settings(cuts=CUT_AT_ONE), life.say, life).run()
+    assert told[0] is None, "nothing was seen yet"
+    assert max(each or 0 for each in told) in range(3, 120), "the second one waited while the first one was written"
+    assert told[-1] == 0
+    assert [each.told.row[1][1] for each in lab.found()] == [1, 2]
 
 
 @pytest.mark.thorough("the order of commits, which the whole of test_the_topic_has shows too")

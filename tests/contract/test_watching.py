@@ -69,7 +69,7 @@ def status(rows: int) -> dict[str, Any]:
         "rolledBack": rows,
     }
     source = {"state": "Running", "slot": "s", "changes": rows, "lagBytes": 1, "retainedBytes": 1, "safeBytes": 1}
-    source["atRisk"] = "it holds much"
+    source |= {"lagSeconds": 1, "atRisk": "it holds much"}
     ready = {"type": "Ready", "status": "False"}
     return {
         "phase": "Failed",

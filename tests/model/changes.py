@@ -30,6 +30,7 @@ from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
 from sinkpipeline.changes.stage import Stage
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.changes.suitable import Facts
@@ -327,8 +328,8 @@ class _Look:
         return ask("look", wire.server.state)
 
     @staticmethod
-    def flushed(wire: Wire) -> int:
-        return ask("look", lambda: wire.server.end)
+    def end(wire: Wire) -> End:
+        return ask("look", lambda: End(wire.server.end, 0))
 
     @staticmethod
     def primary_key(_wire: Wire, _table: int) -> tuple[str, ...]:

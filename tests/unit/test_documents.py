@@ -105,7 +105,11 @@ MALFORMED: list[tuple[tuple[str | int, ...], Any]] = [
     *((("source", "state"), value) for value in ("Draining", None)),
     *((("source", "slot"), value) for value in ("", "a b", "x" * 64, None)),
     *((("source", "position"), value) for value in ("0/g", "0/", "123456789/0", 7, None)),
-    *((("source", name), value) for name in ("index", "changes", "lagBytes") for value in (-1, "1", 2**63, None)),
+    *(
+        (("source", name), value)
+        for name in ("index", "changes", "lagBytes", "lagSeconds")
+        for value in (-1, "1", 2**63, None)
+    ),
     *((("source", name), value) for name in ("retainedBytes", "safeBytes", "timeline") for value in (-1, 1.5)),
     (("source", "atRisk"), 5),
     *((("source", "snapshot"), value) for value in (None, {"phase": "Done"}, {"rows": -1}, {"table": "x" * 257})),

@@ -50,10 +50,18 @@ def test_a_pipeline_has_one_phase_and_what_is_not_known_is_no_number() -> None:
 
 def test_a_database_that_is_read_is_told_and_forgotten() -> None:
     metrics = Metrics()
-    source = {"state": "Running", "slot": "s", "lagBytes": 64, "retainedBytes": 4096, "atRisk": "it holds much"}
+    source = {
+        "state": "Running",
+        "slot": "s",
+        "lagBytes": 64,
+        "lagSeconds": 3,
+        "retainedBytes": 4096,
+        "atRisk": "it holds much",
+    }
     metrics.show(ORDERS, {**status(), "source": source})
     assert {
         f"sinkpipeline_source_lag_bytes{{{OF}}} 64.0",
+        f"sinkpipeline_source_lag_seconds{{{OF}}} 3.0",
         f"sinkpipeline_source_retained_bytes{{{OF}}} 4096.0",
         f"sinkpipeline_source_at_risk{{{OF}}} 1.0",
     } <= lines(metrics)

@@ -182,12 +182,13 @@ def test_health_is_the_supervising_loops(driver: Asker) -> None:
 def test_metrics_of_a_stage(driver: Asker) -> None:
     driver.say(sink())
     assert not [name for name, _ in driver.metrics() if name.startswith("sinkpipeline_source_")]
-    source = {"state": "Running", "slot": "s", "changes": 7, "lagBytes": 64, "retainedBytes": 4096}
+    source = {"state": "Running", "slot": "s", "changes": 7, "lagBytes": 64, "lagSeconds": 3, "retainedBytes": 4096}
     status = {**document(sink()), "source": source}
     driver.vitals.observe(Observation(status=status, counts={}, supervising=True))
     found = {name: value for (name, labels), value in driver.metrics().items() if "_source_" in name and not labels}
     assert found == {
         "sinkpipeline_source_lag_bytes": 64,
+        "sinkpipeline_source_lag_seconds": 3,
         "sinkpipeline_source_retained_bytes": 4096,
         "sinkpipeline_source_at_risk": 0,
         "sinkpipeline_source_changes_total": 7,

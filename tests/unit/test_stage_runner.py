@@ -29,7 +29,7 @@ CLAIMED |= {"timeline": 1, "seconds": 0.1}
 COMMITTED = {"event": "committed", "position": ["0/20", 3], "next": 3, "serverEnd": "0/30", "rows": 3, "dead": 1}
 COMMITTED |= {"dropped": 0, "changes": {"public.a": {"c": 3}}, "skipped": 0, "committedAt": 1, "transactions": [3]}
 STATE = {"event": "state", "position": ["0/20", 3], "next": 3, "serverEnd": "0/40", "lagBytes": 32, "slot": "s"}
-STATE |= {"retainedBytes": 48, "safeBytes": None, "timeline": 1, "atRisk": None}
+STATE |= {"lagSeconds": 2, "retainedBytes": 48, "safeBytes": None, "timeline": 1, "atRisk": None}
 WAITS = "signal.pause()"
 
 
@@ -110,6 +110,7 @@ def test_receipts_are_what_is_known(script: Script) -> None:
         "deadLettered": 1,
         "serverEnd": "0/40",
         "lagBytes": 32,
+        "lagSeconds": 2,
         "retainedBytes": 48,
         "timeline": 1,
     }
@@ -118,6 +119,7 @@ def test_receipts_are_what_is_known(script: Script) -> None:
     runner.stop()
     runner.join()
     assert runner.report.state is SinkState.SUSPENDED
+    assert "lagSeconds" not in runner.report.to_status(), "nobody looks any more"
     assert runner.failure is None
     assert [each.takes_over for each in script.lives] == [True]
 

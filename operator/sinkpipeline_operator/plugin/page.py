@@ -25,6 +25,7 @@ _PARTITIONS = 6
 """Of a topic, on the page; `progress` has all."""
 _OF_A_SOURCE = (
     ("lag", "lagBytes", " bytes"),
+    ("behind", "lagSeconds", " s"),
     ("log kept", "retainedBytes", " bytes"),
     ("log left", "safeBytes", " bytes"),
     ("changes", "changes", ""),

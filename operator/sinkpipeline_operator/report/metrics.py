@@ -69,6 +69,11 @@ _OF_SINKS = (
 )
 _OF_A_SOURCE = (
     _OfSink("lag_bytes", "Bytes of the database's log, of all tables, that are not read yet.", _number("lagBytes")),
+    _OfSink(
+        "lag_seconds",
+        "How long a change may have waited that is not in the change topic, by the database's clock.",
+        _number("lagSeconds"),
+    ),
     _OfSink("retained_bytes", "Bytes of its log that the database keeps for the slot.", _number("retainedBytes")),
     _OfSink(
         "at_risk",

@@ -15,7 +15,7 @@ from sinkpipeline_operator.report.known import Known, cut
 from sinkpipeline_operator.report.sinks import is_silent, state_of
 
 _MEMORY = ("position", "index", "changes", "deadLettered", "dropped", "timeline")
-_OF_THIS_RUN = ("serverEnd", "lagBytes", "retainedBytes", "safeBytes", "atRisk", "snapshot")
+_OF_THIS_RUN = ("serverEnd", "lagBytes", "lagSeconds", "retainedBytes", "safeBytes", "atRisk", "snapshot")
 """What is so at the moment in which a stage looks."""
 
 

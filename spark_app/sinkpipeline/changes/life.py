@@ -19,6 +19,7 @@ from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.changes.start import at
 from sinkpipeline.core.changes.beginning import Identity, SlotState, at_risk, retained_bytes
 from sinkpipeline.core.changes.course import Course
+from sinkpipeline.core.changes.lag import Lag
 from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.changes.values import Change
@@ -73,6 +74,9 @@ class Life:
         """How many changes the transactions of the database have that ended since the last receipt."""
         self._in_transaction = 0
         self._committed_at = 0
+        self._newest: int | None = None
+        """When the last change that counts was committed at the database, in milliseconds; None before the first."""
+        self._lag = Lag()
         self._check: Callable[[], None] = lambda: None
         self._opened_at = self._committed = self._told_at = time.monotonic()
 
@@ -258,6 +262,7 @@ class Life:
         failpoint("after-commit")
         self._state = new
         course.has_committed()
+        self._newest = self._committed_at or None
         self._confirm()
         self._committed = time.monotonic()
         self._receipt()
@@ -288,11 +293,18 @@ class Life:
         end = max(self._reader.heard, at(self._state).lsn)
         return {"position": at(self._state).to_record(), "next": self._state.next, "serverEnd": lsn_text(end)}
 
+    def _reached(self) -> int:
+        """Everything that the database committed before this LSN is in the topic."""
+        course, written = self._course, at(self._state).lsn
+        return written if course.is_open or course.is_inside else max(written, self._reader.heard)
+
     def _tell(self) -> None:
         """How it stands, whether something came or not; a driver that is gone is noticed by it."""
         self._check()
-        slot, flushed = self._reader.slot(), self._reader.flushed()
+        slot, end = self._reader.slot(), self._reader.end()
+        flushed = end.lsn
         self._told_at = time.monotonic()
+        self._lag = self._lag.after(end, reached=self._reached(), committed_at=self._newest)
         self._judge(slot)
         if slot is None:
             # It can't go while it is read: somebody else's server answers.
@@ -305,6 +317,7 @@ class Life:
             next=self._state.next,
             serverEnd=lsn_text(flushed),
             lagBytes=max(0, flushed - place.lsn),
+            lagSeconds=self._lag.seconds,
             retainedBytes=retained_bytes(slot, flushed),
             safeBytes=slot.safe_bytes,
             slot=self._identity.slot,

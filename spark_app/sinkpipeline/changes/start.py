@@ -143,5 +143,5 @@ def _is_announced(meta: Meta | None, seen: Seen) -> bool:
 def check_slot(reader: Reader, identity: Identity, state: PartitionProgress) -> None:
     """Nobody has moved the slot since it was looked at: from here on nobody can."""
     slot = reader.slot()
-    seen = Seen(identity=identity, slot=slot, flushed=reader.flushed(), forks={})
+    seen = Seen(identity=identity, slot=slot, flushed=reader.end().lsn, forks={})
     check_going_on(identity, at(state), seen, reader.where)

@@ -205,6 +205,7 @@ class Source(SourcePlace):
     slot: SlotName
     serverEnd: NotRequired[Lsn]
     lagBytes: NotRequired[Count]
+    lagSeconds: NotRequired[Count]
     retainedBytes: NotRequired[Count]
     safeBytes: NotRequired[Count]
     timeline: NotRequired[Count]

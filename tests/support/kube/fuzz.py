@@ -78,6 +78,7 @@ SOURCE: Object = {
     "dropped": 1,
     "serverEnd": "0/3279E7B0",
     "lagBytes": 64,
+    "lagSeconds": 3,
     "retainedBytes": 4096,
     "safeBytes": 8192,
     "timeline": 1,

@@ -6,6 +6,7 @@ import re
 
 from sinkpipeline.changes.postgresql.wire import Wire
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.positions import parse_lsn
 from sinkpipeline.core.changes.suitable import Facts, Table
 
@@ -22,6 +23,7 @@ _SLOT = (
     "SELECT plugin, datoid::text, confirmed_flush_lsn::text, restart_lsn::text, wal_status, active_pid, safe_wal_size"
     " FROM pg_replication_slots WHERE slot_name = %s"
 )
+_END = "SELECT pg_current_wal_flush_lsn()::text, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _TABLES = (
     "SELECT format('%%I.%%I', t.schemaname, t.tablename), c.relreplident::text,"
     " EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)"
@@ -103,10 +105,10 @@ def slot_state(wire: Wire, slot: str) -> SlotState | None:
     return None
 
 
-def flushed(wire: Wire) -> int:
-    """Up to where the server's WAL is on the disk."""
-    [(lsn,)] = wire.rows("SELECT pg_current_wal_flush_lsn()::text")
-    return parse_lsn(lsn)
+def end(wire: Wire) -> End:
+    """Up to where the server's WAL is on the disk, and what time it is there."""
+    [(lsn, clock)] = wire.rows(_END)
+    return End(parse_lsn(lsn), clock)
 
 
 def reader_of(wire: Wire, slot: str) -> str:

@@ -13,6 +13,7 @@ from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Seen, SlotState, publication_missing
+from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
     Begin,
     Commit,
@@ -254,10 +255,10 @@ class Reader:
         with self._told():
             return look.slot_state(self._asking(), self.settings.slot.name)
 
-    def flushed(self) -> int:
-        """The server's end."""
+    def end(self) -> End:
+        """The server's end, and its clock."""
         with self._told():
-            return look.flushed(self._asking())
+            return look.end(self._asking())
 
     def read(self, start: Position, wait_s: float) -> Iterator[Event]:
         """What comes, for ever; changes before `start` are passed over, and counted.

@@ -41,6 +41,11 @@ _OF_A_STAGE = (
         "Bytes of the database's log, of all tables, that are not read yet; none if unknown.",
     ),
     (
+        "lagSeconds",
+        "sinkpipeline_source_lag_seconds",
+        "How long a change may have waited that is not in the change topic, by the database's clock; none if unknown.",
+    ),
+    (
         "retainedBytes",
         "sinkpipeline_source_retained_bytes",
         "Bytes of its log that the database keeps for the slot; none if unknown.",

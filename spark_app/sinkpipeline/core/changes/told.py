@@ -40,6 +40,8 @@ class StageReport:
     server_end: str | None = None
     """The LSN where the server's log ends."""
     lag_bytes: int | None = None
+    lag_seconds: int | None = None
+    """For how long a change may have waited that is not written yet, by the server's clock."""
     retained_bytes: int | None = None
     safe_bytes: int | None = None
     timeline: int | None = None
@@ -68,6 +70,7 @@ class StageReport:
             return replace(
                 found,
                 lag_bytes=told["lagBytes"],
+                lag_seconds=told["lagSeconds"],
                 retained_bytes=told["retainedBytes"],
                 # Beyond its limit the server tells a number below zero, until its next checkpoint.
                 safe_bytes=None if told["safeBytes"] is None else max(0, told["safeBytes"]),
@@ -95,6 +98,8 @@ class StageReport:
             "dropped": self.dropped or None,
             "serverEnd": self.server_end,
             "lagBytes": self.lag_bytes,
+            # It grows while nobody looks.
+            "lagSeconds": self.lag_seconds if self.state is SinkState.RUNNING else None,
             "retainedBytes": self.retained_bytes,
             "safeBytes": self.safe_bytes,
             "timeline": self.timeline,
