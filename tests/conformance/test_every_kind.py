@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,19 +39,28 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 KAFKAS = {"kafka": KafkaSink, "kafka-topics": SeveralTopicsSink}
 WEAK = [pytest.mark.thorough("the other guarantee of a kind")]
 SEVERAL = [pytest.mark.thorough("kafka is beside it")]
-Kinds = pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(each, marks=WEAK if each.endswith("-at-least-once") else SEVERAL if each == "kafka-topics" else [])
-        for each in KINDS
-    ],
-)
+A_VARIANT = [pytest.mark.long("the same of one topic is beside it, or of the other guarantee")]
+OF_KIND = {
+    each: WEAK if each.endswith("-at-least-once") else SEVERAL if each == "kafka-topics" else [] for each in KINDS
+}
+Kinds = pytest.mark.parametrize("kind", [pytest.param(each, marks=marks) for each, marks in OF_KIND.items()])
 QUICK = ("nats", "postgresql", "redis")
-SLOWLY = [
-    pytest.param(each, marks=[pytest.mark.thorough("a server starts for seconds")] if each not in QUICK else [])
-    for each in KINDS
-]
-"""Where a server starts."""
+
+
+def is_a_variant(kind: str) -> bool:
+    """Of a kind that is beside it."""
+    return kind == "kafka-topics" or kind.endswith("-at-least-once")
+
+
+def later(kind: str, why: str) -> list[pytest.MarkDecorator]:
+    """What is not in `make test`."""
+    return A_VARIANT if is_a_variant(kind) else [pytest.mark.thorough(why)]
+
+
+Slowly = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(each, marks=[] if each in QUICK else later(each, "a server starts for seconds")) for each in KINDS],
+)
 
 
 WORLDS_OF_CELLS = {
@@ -92,13 +101,20 @@ def points() -> list[object]:
     for kind, sink in KINDS.items():
         all_points = (*PROTOCOL_POINTS, *sink.points)
         first = sink.points[-1] if sink.points else "after-progress-before-commit"
-        waits = pytest.mark.thorough("each point where a driver or a task can be killed")
+        own = {first, *sink.points, "after-batch"}
         found += [
-            pytest.param(kind, each, marks=[] if each == first else [waits])
+            pytest.param(kind, each, marks=marks(kind, "each point of a driver or a task", each, first, own))
             for each in all_points
             if each not in sink.never_at
         ]
     return found
+
+
+def marks(kind: str, why: str, point: str, first: str | None, own: Collection[str]) -> list[pytest.MarkDecorator]:
+    """`first`: in `make test`; `own`: where a variant of a kind does what the kind does not."""
+    if point == first:
+        return []
+    return [pytest.mark.thorough(why)] if point in own else later(kind, why)
 
 
 @pytest.mark.parametrize(("kind", "point"), points())
@@ -111,12 +127,14 @@ def test_a_kill_at_each_point(world: World, tmp_path: Path, point: str) -> None:
     assert sink.delivered() == sink.once
 
 
-def points_of(points: Callable[[type[Sink]], Sequence[str]], why: str, first: Mapping[str, str]) -> list[object]:
-    """Of each kind. `first`: of a kind, the one in `make test`."""
+def points_of(
+    common: Sequence[str], of: Callable[[type[Sink]], Sequence[str]], why: str, first: Mapping[str, str]
+) -> list[object]:
+    """Of each kind: those of all, and its own. `first`: of a kind, the one in `make test`."""
     return [
-        pytest.param(kind, each, marks=[] if each == first.get(kind) else [pytest.mark.thorough(why)])
+        pytest.param(kind, each, marks=marks(kind, why, each, first.get(kind), {common[-1], *of(sink)}))
         for kind, sink in KINDS.items()
-        for each in points(sink)
+        for each in (*common, *of(sink))
     ]
 
 
@@ -133,7 +151,8 @@ def killed_at(point: str, world: World, tmp_path: Path, does: str) -> Sink:
 @pytest.mark.parametrize(
     ("kind", "point"),
     points_of(
-        lambda sink: (*RESET_POINTS, *sink.reset_points),
+        RESET_POINTS,
+        lambda sink: sink.reset_points,
         "each point where a reset can be killed",
         {"kafka": "reset-before-commit", "postgresql": "reset-after-commit"},
     ),
@@ -152,7 +171,8 @@ def test_a_reset_that_is_killed_and_asked_for_again(world: World, tmp_path: Path
 @pytest.mark.parametrize(
     ("kind", "point"),
     points_of(
-        lambda sink: (*REMOVAL_POINTS, *sink.removal_points),
+        REMOVAL_POINTS,
+        lambda sink: sink.removal_points,
         "each point where a removal can be killed",
         {"postgresql": "removal-before-tombstones", "kafka-topics": "removal-after-a-data-topic"},
     ),
@@ -219,7 +239,7 @@ def test_a_commit_that_is_lost_or_its_answer(world: World, answer: bool) -> None
     assert (lost.caught, sink.delivered()) == (1, sink.once)
 
 
-@pytest.mark.parametrize("kind", SLOWLY)
+@Slowly
 def test_the_server_is_killed_and_comes_back(world: World) -> None:
     sink = world.sink({0: 400})
     driver = sink.driver(step=10)
@@ -265,7 +285,7 @@ def test_a_target_that_is_emptied_is_its_owner_s_own(world: World) -> None:
     assert gone.total() == 2 * STEP
 
 
-@pytest.mark.parametrize("kind", SLOWLY)
+@Slowly
 def test_a_target_that_is_full_is_waited_for(
     world: World,
     short_deadlines: None,  # noqa: ARG001 - it acts
@@ -345,14 +365,12 @@ def started(sink: Sink) -> Driver:
 FILLED = 10
 
 
-@Kinds
 @pytest.mark.parametrize(
-    "partitions",
+    ("kind", "partitions"),
     [
-        0,
-        1,
-        pytest.param(300, marks=[pytest.mark.thorough("many partitions")]),
-        pytest.param(1_500, marks=[pytest.mark.long("a minute for each kind; 300 are the same code")]),
+        *(pytest.param(kind, each, marks=marks) for kind, marks in OF_KIND.items() for each in (0, 1)),
+        *(pytest.param(kind, 300, marks=later(kind, "many partitions")) for kind in KINDS),
+        *(pytest.param(kind, 1_500, marks=pytest.mark.long("a minute; 300 are the same code")) for kind in KINDS),
     ],
 )
 def test_none_one_and_many_partitions(world: World, partitions: int) -> None:

@@ -192,7 +192,6 @@ ALIKE = pytest.mark.long("another format; tests/spark has its rows, and [tasks] 
 SMALL = pytest.mark.long("the driver's own batches; tests/kafka/test_unknown_schemas and test_small_batches have them")
 
 
-@pytest.mark.thorough("three starts of Spark and a registry; each part is shown without them")
 @pytest.mark.parametrize(
     ("form", "by_tasks", "count"),
     [
@@ -204,6 +203,7 @@ SMALL = pytest.mark.long("the driver's own batches; tests/kafka/test_unknown_sch
     ],
     ids=["tasks", "small batches", "json", "protobuf", "protobuf in small batches"],
 )
+@pytest.mark.long("three starts of Spark; the next one decodes by the command, tests/spark has the records")
 def test_every_record_has_one_end_whatever_schema_it_names(
     kafka: LocalKafka, registry: LocalRegistry, tmp_path: Path, form: Form, by_tasks: bool, count: int
 ) -> None:

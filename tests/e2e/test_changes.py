@@ -232,7 +232,7 @@ def test_the_change_topic_is_enough(lab: Lab, tmp_path: Path) -> None:
         assert (refused.returncode, "UsageInvalid: " in refused.stderr) == (2, True), refused.stderr
 
 
-@pytest.mark.thorough("starts Spark; tests/changes has each reason, and each end of a snapshot")
+@pytest.mark.long("starts Spark; tests/changes has each end of a snapshot, tests/kube/test_with_spark a database")
 def test_a_table_from_its_rows_on_until_its_slot_is_gone(lab: Lab, tmp_path: Path) -> None:
     app = App(tmp_path, following(lab, startingPosition="Snapshot"))
     lab.sql("INSERT INTO orders (id, name) VALUES (0, 'was there'), (1, 'too')")

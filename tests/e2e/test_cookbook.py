@@ -28,14 +28,8 @@ pytestmark = [
 ]
 
 KAFKA = "kafka:9092"
-PLAIN = [
-    recipe("JSON"),
-    recipe("Headers and timestamps"),
-    recipe("Topics by a pattern"),
-    recipe("Tombstones"),
-    recipe("Several sinks"),
-    recipe("Start at a time"),
-]
+PLAIN = [recipe("JSON"), recipe("Several sinks"), recipe("Tombstones")]
+MORE = [recipe("Headers and timestamps"), recipe("Topics by a pattern"), recipe("Start at a time")]
 """Those that need no more than a broker."""
 
 
@@ -47,7 +41,8 @@ def run(directory: Path, shown: Recipe, here: Mapping[str, str], *options: str) 
     return app
 
 
-@pytest.mark.parametrize("shown", PLAIN, ids=lambda shown: shown.title)
+@pytest.mark.parametrize("shown", [*PLAIN, *MORE], ids=lambda shown: shown.title)
+@pytest.mark.long("a start of Spark each", after=len(PLAIN))
 def test_with_a_broker(kafka: LocalKafka, tmp_path: Path, shown: Recipe) -> None:
     feed(kafka.bootstrap_servers, shown.before)
     run(tmp_path, shown, {KAFKA: kafka.bootstrap_servers})
@@ -104,6 +99,7 @@ def test_mutual_tls(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     compare(secure_kafka.bootstrap_servers, shown.after)
 
 
+@pytest.mark.long("a start of Spark; tests/kafka/test_oauthbearer and test_secure_source have its tokens")
 def test_oauthbearer(secure_kafka: SecureKafka, tmp_path: Path) -> None:
     shown, secrets, tokens = recipe("OAUTHBEARER"), tmp_path / "secrets", secure_kafka.tokens
     tokens.secrets["payments"] = "correct $horse of {staple}"
@@ -135,6 +131,7 @@ def test_looking_up(kafka: LocalKafka, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long("two starts of Spark; test_redrive has the command")
 def test_dead_letters_and_redrive(kafka: LocalKafka, tmp_path: Path) -> None:
     shown, servers = recipe("Dead letters and redrive"), kafka.bootstrap_servers
     feed(servers, shown.before)
@@ -146,6 +143,7 @@ def test_dead_letters_and_redrive(kafka: LocalKafka, tmp_path: Path) -> None:
     compare(servers, lines(shown.tables[2]))
 
 
+@pytest.mark.long("three starts of Spark; tests/conformance has sinks with several topics")
 def test_a_topic_for_each_row(kafka: LocalKafka, tmp_path: Path) -> None:
     shown, servers = recipe("A topic for each row"), kafka.bootstrap_servers
     feed(servers, shown.before)

@@ -89,7 +89,7 @@ UID = "123e4567-e89b-12d3-a456-426614174000"
 AS_TEXT = "SELECT id, name, price::text, amount::text, at_zone::text, uid::text, length(big)"
 
 
-@pytest.mark.thorough("starts Spark and a registry; tests/spark/test_debezium has the rows, and test_avro the registry")
+@pytest.mark.long("starts Spark; the same in JSON is above, and tests/spark/test_debezium has the rows in Avro")
 def test_a_table_follows_a_table_in_avro(
     kafka: LocalKafka, registry: LocalRegistry, postgresql: LocalPostgresql, tmp_path: Path
 ) -> None:

@@ -130,7 +130,7 @@ def test_what_is_written_is_read_by_others_and_by_us(
     assert topics.texts(topics.read(servers, f"{name}-again-out")) == ["1 a", "2 -"]
 
 
-@pytest.mark.thorough("a start of Spark and a registry; tests/unit/test_several_topics has which subjects are refused")
+@pytest.mark.long("a start of Spark and a registry; tests/unit/test_several_topics has the subjects")
 def test_rows_of_several_topics_have_one_schema(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, tmp_path: Path
 ) -> None:

@@ -116,9 +116,8 @@ def numbers(found: list[DeadLetter]) -> dict[int, str]:
     return {json.loads(each.record.value or b"")["id"]: each.verdict.error_class.value for each in found}
 
 
-@pytest.mark.thorough("six starts of Spark; test_run has a sink that explodes, tests/kafka/test_several_rows refusals")
 @pytest.mark.parametrize("guarantee", ["ExactlyOnce", "AtLeastOnce"])
-@pytest.mark.long("two starts of Spark for the other guarantee; tests/kafka/test_several_rows has both", after=1)
+@pytest.mark.long("six starts of Spark; test_run explodes, tests/kafka/test_several_rows has each guarantee")
 def test_rows_of_a_record_are_delivered_together_however_often_it_is_killed(
     kafka: LocalKafka, tmp_path: Path, guarantee: str
 ) -> None:

@@ -19,16 +19,8 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return functions_jar(tmp_path_factory.mktemp("functions"), "of #1.jar")  # letters with a meaning in a URI
 
 
-@pytest.mark.thorough(
-    "three Sparks; tests/spark/test_functions calls functions of a jar, tests/unit/test_command gives --jars"
-)
-@pytest.mark.parametrize(
-    "master",
-    [
-        pytest.param("local[2]", marks=pytest.mark.long("executors of their own are the harder case")),
-        "local-cluster[1,1,2048]",
-    ],
-)
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,1,2048]"])
+@pytest.mark.long("starts Spark; test_spark_image runs the functions of a jar in an image on top")
 def test_a_run_with_functions_of_a_jar(kafka: LocalKafka, tmp_path: Path, jar: Path, master: str) -> None:
     name = unique("functions")
     servers, topic = kafka.bootstrap_servers, f"{name}-in"

@@ -112,11 +112,8 @@ def documents(values: list[bytes]) -> list[tuple[Any, ...]]:
     return sorted((each["id"], each["note"]) for each in map(json.loads, values))
 
 
-SHORT = pytest.mark.thorough("five servers beside Spark; test_postgresql, test_nats and tests/redis kill one each")
-LONG = pytest.mark.long("a minute for each server in each way; the variant before it shows the same sooner")
-
-
-@pytest.mark.parametrize("for_s", [pytest.param(0.0, marks=SHORT), pytest.param(60.0, marks=LONG)])
+@pytest.mark.parametrize("for_s", [0.0, 60.0])
+@pytest.mark.long("five servers beside Spark, each stopped twice; test_postgresql and test_nats stop one each")
 def test_the_other_sinks_do_not_wait(
     four: Four, other_kafka: LocalKafka, postgresql: LocalPostgresql, streams: Streams, for_s: float
 ) -> None:

@@ -103,6 +103,7 @@ def test_it_answers_from_before_spark_until_the_last_batch_has_finished(
 
 @pytest.mark.parametrize("most", [10_000, 0], ids=["of the driver", "of tasks"])
 @pytest.mark.thorough("starts Spark; what is told of executors is in tests/unit/test_work and tests/kube")
+@pytest.mark.long("the other kind of batch", after=1)
 def test_a_driver_that_no_executor_joins_says_so_and_ends_when_it_is_told_to(
     kafka: LocalKafka, tmp_path: Path, most: int
 ) -> None:

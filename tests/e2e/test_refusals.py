@@ -64,6 +64,7 @@ def test_a_broker_that_is_not_there(command: str, host: str, fact: str, tmp_path
         pytest.param("validate", marks=pytest.mark.thorough("starts Spark; tests/unit/test_command has what is told")),
     ],
 )
+@pytest.mark.long("the other command", after=1)
 def test_a_secret_that_is_missing(command: str, tmp_path: Path) -> None:
     auth = {
         "sasl": {"mechanism": "PLAIN", "username": "u", "passwordSecretRef": {"name": "kafka-user", "key": "password"}}

@@ -24,6 +24,7 @@ SEED = 20261125
 DRIVER, WORKER, SERVER = "the driver with its workers", "a worker within a commit", "the server"
 LITTLE = pytest.mark.thorough("two starts of Spark; tests/conformance kills at each point of a commit")
 MUCH = pytest.mark.long("200,000 rows; the variant before it shows the same sooner")
+IN_TEST_NATS = pytest.mark.long("test_nats kills a driver and the server, too")
 
 
 @dataclass
@@ -54,13 +55,19 @@ class Backlog:
 
 
 @pytest.mark.parametrize(
-    ("rows", "kills"),
+    ("kind", "rows", "kills"),
     [
-        pytest.param(20_000, (SERVER, DRIVER), marks=LITTLE),
-        pytest.param(200_000, (DRIVER, WORKER, DRIVER, SERVER, DRIVER, WORKER, DRIVER), marks=MUCH),
+        *(
+            pytest.param(kind, 20_000, (SERVER, DRIVER), marks=IN_TEST_NATS if kind.name == "nats" else LITTLE)
+            for kind in KINDS
+        ),
+        *(
+            pytest.param(kind, 200_000, (DRIVER, WORKER, DRIVER, SERVER, DRIVER, WORKER, DRIVER), marks=MUCH)
+            for kind in KINDS
+        ),
     ],
+    ids=lambda each: each.name if isinstance(each, StreamKind) else None,
 )
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_backlog_while_all_is_killed(
     kafka: LocalKafka, tmp_path: Path, kind: StreamKind, rows: int, kills: tuple[str, ...]
 ) -> None:

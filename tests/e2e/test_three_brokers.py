@@ -101,7 +101,7 @@ def test_every_broker_dies_and_every_leader_moves_while_records_flow(cluster: Lo
     assert sum(line["rows"] for line in app.progress()) == source.total
 
 
-@pytest.mark.thorough("starts three brokers")
+@pytest.mark.long("three brokers and a start of Spark for a warning")
 def test_one_bootstrap_server_of_three_is_warned_of(cluster: LocalKafka, tmp_path: Path) -> None:
     """It cost another project an eighth of its messages, so nobody should have to find it out."""
     one, _, others = cluster.bootstrap_servers.partition(",")

@@ -87,6 +87,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(make: Make) -> None:
     ids=["the first", "the last", "two in a row", "all", "some"],
 )
 @pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.long("each variant of one case", after=3)
 def test_wherever_they_stand(make: Make, exactly_once: bool, bad: list[int]) -> None:
     task = make(exactly_once=exactly_once)
     halves = (range(5), range(5, COUNT))
@@ -187,6 +188,7 @@ def test_any_bytes_come_back(kafka: LocalKafka, exactly_once: bool, decoding: bo
 @both
 @pytest.mark.parametrize("large", [[0], [4, 5], [COUNT - 1], list(range(COUNT))], ids=str)
 @pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.long("each variant of one case", after=3)
 def test_rows_that_only_the_broker_finds_too_large(make: Make, exactly_once: bool, large: list[int]) -> None:
     task = make(exactly_once=exactly_once)
     topics.alter_topic(task.servers, task.sink.data, {"max.message.bytes": "2000"})
@@ -210,6 +212,7 @@ RECENT = {"message.timestamp.before.max.ms": "3600000"}
 @pytest.mark.parametrize("early", [[0], [3, 7], list(range(COUNT))], ids=str)
 @pytest.mark.parametrize("known", [True, False], ids=["by us", "by the broker"])
 @pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.long("each variant of one case", after=4)
 def test_rows_whose_timestamp_is_refused(make: Make, exactly_once: bool, early: list[int], known: bool) -> None:
     task = make(exactly_once=exactly_once, data_config=RECENT if known else {})
     topics.alter_topic(task.servers, task.sink.data, RECENT)

@@ -94,7 +94,7 @@ def test_paused_broker_answers_again_once_resumed(kafka: LocalKafka) -> None:
     assert admin.list_topics(timeout=DEADLINE).brokers.keys() == {1}
 
 
-@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
+@pytest.mark.long("about the brokers of the tests; each test with three of them needs it")
 def test_topic_with_a_replica_on_every_broker_outlives_one_of_three() -> None:
     with LocalKafka(brokers=3) as cluster:
         create_topic(cluster.bootstrap_servers, "replicated", replicas=3)
@@ -119,7 +119,7 @@ def test_nothing_is_left_after_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.thorough("starts brokers of its own: it is about the local cluster, which every test of this folder uses")
+@pytest.mark.long("about the brokers of the tests")
 def test_directory_of_the_caller_is_kept(tmp_path: Path) -> None:
     with LocalKafka(directory=tmp_path / "cluster") as first:
         create_topic(first.bootstrap_servers, "kept")

@@ -306,6 +306,7 @@ MISSING = [
 
 @pytest.mark.parametrize(("command", "need"), MISSING)
 @pytest.mark.thorough("each right of each command", after=3)
+@pytest.mark.long("each right of each command", after=12)
 def test_each_missing_right_is_told(command: str, need: Need, secured: Secured) -> None:
     creating = need.operation is AclOperation.CREATE
     if command in OF_PROGRESS:
@@ -536,6 +537,7 @@ def test_a_topic_that_is_hidden_is_not_a_topic_that_is_missing(resource: str, se
 @pytest.mark.parametrize("what", ["the data topic", "the progress topic", "the transactional ids"])
 @pytest.mark.parametrize("kept", [True, False], ids=["kept producer", "new producer"])
 @pytest.mark.thorough("each variant of one case", after=1)
+@pytest.mark.long("each variant of one case", after=3)
 def test_a_right_to_write_is_revoked_between_batches(what: str, secured: Secured, *, kept: bool) -> None:
     names = {"the data topic": secured.data, "the progress topic": secured.progress}
     secured.grant(secured.rights("run", creating=True))

@@ -222,6 +222,7 @@ BARRED = {
 )
 @pytest.mark.usefixtures("expressions_unchecked")
 @pytest.mark.thorough("each obstacle on each way in", after=6)
+@pytest.mark.long("each thing that is wrong", after=5)
 def test_what_bars_the_way(what: str, command: str, house: House, capsys: pytest.CaptureFixture[str]) -> None:
     entrance, message, remedy = BARRED[what]
     path = house.manifest(entrance)

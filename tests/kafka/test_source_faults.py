@@ -197,6 +197,7 @@ def lose_all(kafka: LocalKafka, data: Path, topic: str) -> None:
 
 @pytest.mark.parametrize("when", ["while nothing runs", "under a driver", "above the last mark that was written"])
 @pytest.mark.thorough("starts brokers of its own three times", after=1)
+@pytest.mark.long("each place of the loss", after=2)
 def test_a_source_that_lost_its_end_and_grew_past_the_frontier_is_not_gone_on_with(
     when: str, cluster: tuple[LocalKafka, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

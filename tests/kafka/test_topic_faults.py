@@ -50,6 +50,7 @@ def change(sink: OneSink, topic: str, *, again: bool) -> None:
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "re-created"])
 @pytest.mark.parametrize("later", [False, True], ids=["first batch", "later batch"])
 @pytest.mark.thorough("each point of one case", after=2)
+@pytest.mark.long("each point of a batch", after=5)
 def test_a_progress_topic_that_goes_in_a_batch_is_written_back(
     filled: OneSink, point: str, again: bool, later: bool
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_kill_while_a_topic_is_added(sink: SeveralTopicsSink, tmp_path: Path, 
     ],
 )
 @pytest.mark.parametrize("again", [True, pytest.param(False, marks=[pytest.mark.thorough("the other loss")])])
+@pytest.mark.long("each point; two are enough to see that it is told", after=6)
 def test_an_added_topic_that_is_lost_after_a_kill(
     sink: SeveralTopicsSink, tmp_path: Path, point: str, *, again: bool
 ) -> None:

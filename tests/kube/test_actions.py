@@ -484,7 +484,7 @@ def test_a_redrive_whose_pod_is_killed(restricted: Callable[..., Suspended], api
     assert sorted(map(int, rows)) == list(range(20))
 
 
-@pytest.mark.thorough("an operator of its own, which misses a pod after half a minute")
+@pytest.mark.long("an operator of its own, which misses a pod after half a minute")
 def test_where_the_job_of_an_action_is_looked_at_is_typed_as_it_is_printed(
     restricted: Callable[..., Suspended],
 ) -> None:
@@ -507,8 +507,7 @@ def test_where_the_job_of_an_action_is_looked_at_is_typed_as_it_is_printed(
 
 
 @pytest.mark.parametrize("point", ["action-after-config", "action-after-job"])
-@pytest.mark.thorough("an operator of its own for each point")
-@pytest.mark.long("each point; tests/unit/test_operator_asking has every write lost", after=1)
+@pytest.mark.long("an operator of its own; test_operator_asking has every write lost")
 def test_an_operator_that_is_killed_makes_one_job(
     new_lab: Callable[..., OperatorLab], api_server: Cluster, kafka: LocalKafka, name: str, point: str
 ) -> None:
@@ -530,7 +529,7 @@ def test_an_operator_that_is_killed_makes_one_job(
     assert (epoch(pipeline), frontier(pipeline)) == (1, [0])
 
 
-@pytest.mark.thorough("an operator of its own")
+@pytest.mark.long("an operator of its own; what a Job is owned by is in tests/unit")
 def test_a_pipeline_that_goes_takes_the_job_of_an_action_with_it(
     restricted: Callable[..., Suspended], name: str
 ) -> None:

@@ -183,7 +183,7 @@ def test_a_release_goes_on_from_the_previous_chart_and_leaves_what_is_the_users(
         assert lab.find("pod", f"{name}-driver") is not None
 
 
-@pytest.mark.thorough("more of the same steps of Helm")
+@pytest.mark.long("more of the same steps of Helm; a release goes on from the previous chart above")
 def test_a_release_goes_back_and_comes_again(api_server: Cluster, drivers: Drivers, namespace: str, name: str) -> None:
     release = Release(api_server, namespace)
     release.helm("install", str(PREVIOUS), "--skip-crds", "--values=-", stdin=release.values)

@@ -231,7 +231,7 @@ POINTS = (
 
 @pytest.mark.parametrize(("point", "told"), POINTS)
 @pytest.mark.thorough("an operator of its own for each point", after=1)
-@pytest.mark.long("nine more points on the same stories; the first six come sooner", after=6)
+@pytest.mark.long("twelve more points on the same stories; the first three come sooner", after=3)
 def test_killed_at(new_lab: Callable[..., OperatorLab], name: str, point: str, told: str) -> None:
     lab, (before, happen, end) = new_lab(), STORIES[told]
     story = Story(lab, name)

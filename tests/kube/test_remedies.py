@@ -124,6 +124,7 @@ def printed(pipeline: Suspended, reason: Reason) -> list[str]:
 
 
 @pytest.mark.parametrize("reason", RESETS, ids=lambda reason: reason.value)
+@pytest.mark.long("five more reasons, whose remedies are the same words", after=3)
 def test_where_to_go_on_is_said_as_it_is_printed(pipeline: Suspended, reason: Reason) -> None:
     lab, name = pipeline.lab, pipeline.name
     pipeline.deliver()
@@ -144,6 +145,7 @@ def test_where_to_go_on_is_said_as_it_is_printed(pipeline: Suspended, reason: Re
     lab.until_ready(name)
 
 
+@pytest.mark.long("tests/kafka/test_starting adopts an owner")
 def test_an_owner_is_adopted_as_it_is_printed(pipeline: Suspended) -> None:
     lab, name = pipeline.lab, pipeline.name
     pipeline.deliver(owner=ANOTHER)

@@ -57,7 +57,7 @@ def test_two_of_the_same_pipelines_start_no_driver_twice_and_count_each_death_on
         assert generations == {1}, "no child was ever edited"
 
 
-@pytest.mark.thorough("operators of its own; tests/unit/test_operator_selector has the labels")
+@pytest.mark.long("operators of its own; tests/unit/test_operator_selector has the labels")
 def test_each_serves_the_pipelines_with_its_labels_and_lets_one_go_that_gets_others(
     new_lab: Callable[..., OperatorLab],
 ) -> None:

@@ -40,6 +40,7 @@ def older(audit: Audit) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["one namespace", "all namespaces"])
+@pytest.mark.long("the same in all namespaces", after=1)
 def test_pipelines_run_and_actions_are_served_once_the_crd_is_there(
     older: Cluster, audit: Audit, *, everywhere: bool
 ) -> None:

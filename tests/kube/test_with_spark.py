@@ -163,7 +163,7 @@ def table(pipeline: Pipeline, server: LocalPostgresql) -> SqlSink:
     return found
 
 
-@pytest.mark.thorough("starts Spark; test_operator_topics has removals, tests/conformance what is removed")
+@pytest.mark.long("starts Spark; test_operator_topics has removals, tests/conformance what is removed")
 def test_deletion_policy_delete_takes_what_it_made(pipeline: Pipeline, postgresql: LocalPostgresql) -> None:
     dead_letters(pipeline)
     sql = table(pipeline, postgresql)

@@ -291,6 +291,7 @@ POINTS = [
         for each in POINTS
     ],
 )
+@pytest.mark.long("tests/conformance and tests/kafka/test_redrive kill redrives, too", after=3)
 def test_it_is_killed_at_every_point(sink: RedrivenSql, tmp_path: Path, point: str) -> None:
     """With two letters at a time: the first two count where the kill came after their commit."""
     with RedriveProcess(tmp_path / "points", sink.settings, rate=2, run=of_a_table) as killed:

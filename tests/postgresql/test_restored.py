@@ -147,6 +147,7 @@ def rows_of(partition: SourcePartition, offsets: range) -> RowBatch:
 @pytest.mark.thorough("cells and rows that went back, in test_commits; this is a server's own files")
 @pytest.mark.skipif(not has_program("pg_dump"), reason="no programs for clients: make postgresql")
 @pytest.mark.parametrize("kind", [Files, PointInTime, Dump])
+@pytest.mark.long("the other ways to restore a server", after=1)
 def test_a_restored_server_goes_on_by_the_steps_of_the_page(kafka: LocalKafka, tmp_path: Path, kind: type[Way]) -> None:
     with ExitStack() as opened:
         way = kind()

@@ -266,6 +266,7 @@ def id_as_key(schema: str = "id BIGINT", **more: Any) -> RowPlan:
     ["__sinkpipeline_error", "__sinkpipeline_parsed", "__SINKPIPELINE_CORRUPT", "_corrupt_record", "a.b`c", "key"],
 )
 @pytest.mark.thorough("further names", after=2)
+@pytest.mark.long("further names", after=3)
 def test_a_field_may_have_any_other_name(spark: SparkSession, name: str) -> None:
     quoted = "`" + name.replace("`", "``") + "`"
     plan = RowPlan(
@@ -279,17 +280,20 @@ def test_a_field_may_have_any_other_name(spark: SparkSession, name: str) -> None
     assert absent.error == f"MissingField: {name} is null or absent"
 
 
-@pytest.mark.parametrize("number", [128, -129, 200, 255, 256])
-@pytest.mark.thorough("further numbers", after=1)
-def test_a_tinyint_does_not_wrap(spark: SparkSession, number: int) -> None:
+def test_a_tinyint_does_not_wrap(spark: SparkSession) -> None:
     """Spark's parser takes 200 for a byte without a sign, and makes -56 of it."""
     kind = "STRUCT<b: ARRAY<TINYINT>, c: MAP<STRING, TINYINT>>"
     plan = RowPlan("json", f"a TINYINT, n {kind}", on_null="PassThrough")
     good = {"a": -128, "n": {"b": [127, -1, None], "c": {"x": -1}}}
-    assert one(spark, json.dumps(good).encode(), plan).error is None
-    assert one(spark, json.dumps({"a": number}).encode(), plan).error == "WrongType: a is not tinyint"
-    for inner in ({"b": [1, number]}, {"c": {"x": number}}):
-        assert str(one(spark, json.dumps({"n": inner}).encode(), plan).error).startswith("WrongType: ")
+    numbers = [128, -129, 200, 255, 256]
+    alone = [{"a": each} for each in numbers]
+    inside = [{"n": inner} for each in numbers for inner in ({"b": [1, each]}, {"c": {"x": each}})]
+    errors = [
+        each.error
+        for each in rows(source(spark, *(json.dumps(each).encode() for each in [good, *alone, *inside])), plan)
+    ]
+    assert errors[: 1 + len(alone)] == [None, *["WrongType: a is not tinyint"] * len(alone)]
+    assert [str(each).partition(" ")[0] for each in errors[1 + len(alone) :]] == ["WrongType:"] * len(inside)
 
 
 def test_a_text_field_takes_any_json_as_its_text(spark: SparkSession) -> None:
@@ -618,6 +622,7 @@ def test_a_stream_is_accepted(spark: SparkSession) -> None:
     ],
 )
 @pytest.mark.thorough("each expression that sees more than its row", after=8)
+@pytest.mark.long("each place of an expression", after=12)
 def test_an_expression_sees_one_row_and_nothing_else(spark: SparkSession, expression: str, fact: str) -> None:
     error = problem(spark, RowPlan("json", "id BIGINT, country STRING", where=expression))
     assert error.message.startswith(f"spec.transform.where: {fact}")

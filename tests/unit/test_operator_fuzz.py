@@ -33,6 +33,7 @@ def test_it_goes_on(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.thorough("more runs of the same")
+@pytest.mark.long("more runs of the same", after=2)
 def test_it_goes_on_for_long(case: str) -> None:
     run(case, 60, with_seed=1)
 

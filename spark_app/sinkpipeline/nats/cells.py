@@ -3,9 +3,6 @@
 A cell's version is the sequence of the last message of its subject. The server compares it as it stores the batch, so a
 batch that is late finds another one. What was read on another connection means nothing: a server that lost its tail
 may give a sequence twice.
-
-    a cell     what it holds; in its headers how many messages of its commit follow, and what it held before
-    no cell    no message of its subject, or an empty one: a removal that was not tidied up yet
 """
 
 from __future__ import annotations
@@ -15,43 +12,26 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sinkpipeline.cells.store import NO_CELL, NOTHING, Cell, Moved, Puts, Version
+from sinkpipeline.cells.store import NOTHING, Cell, Moved, Puts, Version
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import is_meta_key
 from sinkpipeline.core.ports import InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
-from sinkpipeline.nats.client import ApiError, Client, Message, Stored, answered
+from sinkpipeline.nats.client import ApiError, Client, Message, answered
 from sinkpipeline.nats.codes import Meaning
 from sinkpipeline.nats.publishing import NatsPublisher
+from sinkpipeline.nats.reader import BATCH, BEFORE, BEHIND, MOST_MESSAGES, CellReader
 from sinkpipeline.nats.rows import RowPlace
-from sinkpipeline.nats.stream import NEVER, TTL, counted, info, reading
-from sinkpipeline.nats.subjects import cell_of, cells_of, key_of, metas_of
-from sinkpipeline.nats.torn import Torn, look_at_rows
+from sinkpipeline.nats.stream import NEVER, TTL, info
+from sinkpipeline.nats.subjects import cell_of
 from sinkpipeline.sinks.failpoints import failpoint
 
 _LOG = logging.getLogger("sinkpipeline.nats")
 
-MOST_MESSAGES = 1_000
-"""Of one atomic batch."""
-BEHIND = "Sinkpipeline-Behind"
-"""On a cell: how many messages of its batch follow."""
-BEFORE = "Sinkpipeline-Before"
-"""On a cell: what it held before."""
-BATCH = "Nats-Batch-Id"
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A cell as it was read or written last on this connection."""
-
-    seq: int
-    value: bytes | None
-    leftover: tuple[int, ...] = ()
-    """Rows of a torn commit that count for nothing, and go before anybody goes on from this cell."""
 
 
 class _Repeated(Exception):
@@ -71,6 +51,7 @@ class NatsCells:
         self._client = client
         self._stream = stream
         self._progress = progress
+        self._reader = CellReader(client, stream, progress)
         self._rows = rows
         self._ttl: bool | None = None
         self._made: dict[int, tuple[Row, Message]] = {}
@@ -98,86 +79,14 @@ class NatsCells:
         """Nothing tells one from another here; a commit stays in the stream that its claim was read from."""
         return ""
 
-    # Reading
-
     def read(self, keys: Collection[str]) -> Mapping[str, Cell]:
-        with reading(self._client):
-            return self._read(list(keys))
-
-    def _read(self, keys: Sequence[str]) -> Mapping[str, Cell]:
-        client = self._client
-        subjects = [cell_of(self._progress, key) for key in keys]
-        found = client.messages(self._stream, [{"last_by_subj": each} for each in subjects])
-        torn: dict[str, Torn] = {}
-        unknown = [each for each in found if each is not None and not self._is_known(each)]
-        lasts = [(each, int(each.headers.get(BEHIND, "0"))) for each in unknown]
-        checked = [(each, behind) for each, behind in lasts if behind]
-        ends = client.messages(self._stream, [{"seq": each.seq + behind} for each, behind in checked])
-        for (each, behind), end in zip(checked, ends, strict=True):
-            if end is None or end.headers.get(BATCH) != each.headers.get(BATCH):
-                self._look(each, behind, end, torn)
-        return {
-            key: self._noted(subject, each, torn.get(subject))
-            for key, subject, each in zip(keys, subjects, found, strict=True)
-        }
-
-    def _is_known(self, found: Stored) -> bool:
-        known: _Known | None = self._client.known.get(found.subject)
-        return known is not None and known.seq == found.seq
-
-    def _look(self, cell: Stored, behind: int, end: Stored | None, torn: dict[str, Torn]) -> None:
-        """Nothing stands where the end of its commit was, or something else."""
-        if end is None:
-            there = info(self._client, self._stream)
-            if there is None or there.last_seq >= cell.seq + behind:
-                # It was stored, and is gone since: rows expire, or somebody has removed them.
-                return
-        found = look_at_rows(self._client, self._stream, cell, behind, cell.headers.get(BEFORE))
-        _LOG.warning(
-            "%s: stream %s has lost a part of a commit: of its %d messages %d are left, and the progress of %s is that "
-            "of these",
-            self._client.where,
-            self._stream,
-            behind,
-            found.left.rows,
-            key_of(self._progress, cell.subject),
-            extra={"reason": "CommitTorn"},
-        )
-        torn[cell.subject] = found
-
-    def _noted(self, subject: str, found: Stored | None, torn: Torn | None) -> Cell:
-        known: dict[str, _Known] = self._client.known
-        if found is None:
-            known.pop(subject, None)
-            return NO_CELL
-        before = known.get(subject)
-        if before is None or before.seq != found.seq:
-            if torn is not None:
-                before = _Known(found.seq, torn.value, torn.leftover)
-            else:
-                before = _Known(found.seq, found.payload or None)
-            known[subject] = before
-        return Cell(before.value, found.seq)
+        return self._reader.read(keys)
 
     def metas(self) -> Mapping[str, Cell]:
-        with reading(self._client):
-            subjects = counted(self._client, self._stream, metas_of(self._progress))
-            keys = [key_of(self._progress, each) for each in subjects]
-            return self._read([each for each in keys if is_meta_key(each)])
+        return self._reader.metas()
 
     def find(self, prefix: str, most: int) -> Mapping[str, Version]:
-        with reading(self._client):
-            subjects = counted(self._client, self._stream, f"{cells_of(self._progress, prefix)}.>")
-            keys = [key_of(self._progress, each) for each in sorted(subjects)]
-            found: dict[str, Version] = {}
-            for begin in range(0, len(keys), MOST_MESSAGES):
-                part = self._read(keys[begin : begin + MOST_MESSAGES])
-                found.update((key, cell.version) for key, cell in part.items() if cell.value is not None)
-                if len(found) >= most:
-                    break
-            return dict(list(found.items())[:most])
-
-    # Writing
+        return self._reader.find(prefix, most)
 
     def put(self, cells: Puts) -> Mapping[str, Version]:
         """In batches, in their order."""
@@ -188,7 +97,7 @@ class NatsCells:
                 continue
             with self._on_one_connection():
                 last = self._store(part, self._messages(part))
-            found.update(self._written(part, last - len(part) + 1))
+            found.update(self._reader.wrote(part, last - len(part) + 1))
         self._tidy({key: version for key, version in found.items() if cells[key][0] is None})
         return {key: None if cells[key][0] is None else version for key, version in found.items()}
 
@@ -200,7 +109,7 @@ class NatsCells:
         refused: dict[str, ApiError] = {}
         for key, answer in zip(cells, answers, strict=True):
             try:
-                found |= self._written({key: cells[key]}, int(answered(answer)["seq"]))
+                found |= self._reader.wrote({key: cells[key]}, int(answered(answer)["seq"]))
             except ApiError as error:
                 refused[key] = error
         for key, why in refused.items():
@@ -241,8 +150,8 @@ class NatsCells:
                 failpoint("nats-rows-published")
                 behind = len(others)
                 last = self._store(puts, [first, *others])
-        new = self._written({key: puts[key]}, last - behind)
-        new |= self._written(beside, last - len(others) + 1)
+        new = self._reader.wrote({key: puts[key]}, last - behind)
+        new |= self._reader.wrote(beside, last - len(others) + 1)
         self._tidy({each: new[each] for each, (put, _) in beside.items() if put is None})
         return new[key]
 
@@ -251,7 +160,7 @@ class NatsCells:
 
         The cell of a redrive is none of a partition: there the cells of letters say what counts, and they come last.
         """
-        known: _Known | None = self._client.known.get(cell_of(self._progress, key))
+        known = self._reader.known(key)
         if known is None or known.value is None or _is_of_redrive(key):
             return {}
         return {BEHIND: str(behind), BEFORE: known.value.decode()}
@@ -260,12 +169,11 @@ class NatsCells:
         """Raises Moved, InDoubt."""
         found = []
         for key, (value, version) in cells.items():
-            subject = cell_of(self._progress, key)
-            self._check_version(key, subject, version)
+            self._check_version(key, version)
             headers = {_EXPECTED: str(version or 0), "Nats-Expected-Stream": self._stream}
             if self._keeps_cells:
                 headers[TTL] = NEVER
-            found.append(Message(subject, value or b"", headers))
+            found.append(Message(cell_of(self._progress, key), value or b"", headers))
         return found
 
     @property
@@ -275,18 +183,17 @@ class NatsCells:
             self._ttl = there is not None and there.keeps_cells
         return self._ttl
 
-    def _check_version(self, key: str, subject: str, version: Version) -> None:
+    def _check_version(self, key: str, version: Version) -> None:
         if version is None:
             return
-        known: _Known | None = self._client.known.get(subject)
+        known = self._reader.known(key)
         if known is None or known.seq < version:
             raise InDoubt(f"the cell {key} was read on another connection", aborted=True)
         if known.seq > version:
             raise Moved(key)
         for seq in known.leftover:
             self._remove(seq)
-        if known.leftover:
-            self._client.known[subject] = replace(known, leftover=())
+        self._reader.is_tidy(key)
 
     def _store(self, cells: Puts, messages: Sequence[Message], rows: RowPlace | None = None) -> int:
         """The sequence of the last message.
@@ -351,13 +258,6 @@ class NatsCells:
             if now[key].version != version:
                 return Moved(key)
         return InDoubt(f"{self._client.where}: {error}, and nobody has written", aborted=True)
-
-    def _written(self, cells: Puts, first: int) -> dict[str, Version]:
-        found: dict[str, Version] = {}
-        for seq, (key, (value, _)) in enumerate(cells.items(), start=first):
-            self._client.known[cell_of(self._progress, key)] = _Known(seq, value)
-            found[key] = seq
-        return found
 
     def _tidy(self, removed: Mapping[str, Version]) -> None:
         """Of cells that are removed no message stays, where we may do that. One that was written since stays."""

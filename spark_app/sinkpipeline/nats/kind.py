@@ -13,10 +13,11 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import TopicLimits
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.nats.cells import MOST_MESSAGES, NatsCells
+from sinkpipeline.nats.cells import NatsCells
 from sinkpipeline.nats.client import Client, Message
 from sinkpipeline.nats.ledger import NatsLedger
 from sinkpipeline.nats.publishing import NatsPublisher
+from sinkpipeline.nats.reader import MOST_MESSAGES
 from sinkpipeline.nats.session import NatsClaim, cells_of_sink, read_row_place
 from sinkpipeline.nats.settings import SinkSettings
 from sinkpipeline.nats.stream import check_atomic, check_stream, would_expire

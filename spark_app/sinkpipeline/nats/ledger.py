@@ -13,7 +13,7 @@ from sinkpipeline.cells.store import Cells, Moved
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.redrive import redrive_of
-from sinkpipeline.nats.cells import MOST_MESSAGES
+from sinkpipeline.nats.reader import MOST_MESSAGES
 from sinkpipeline.nats.target import NatsStream
 
 _ALL = 10**9

@@ -556,7 +556,7 @@ class OperatorLab:
 
     def until_started(self, name: str, count: int) -> Started:
         """That many drivers were started, and no more yet."""
-        self.until(lambda: self.starts(name) >= count, f"{name} has had {count} drivers")
+        self.until(lambda: self.starts(name) >= count, f"{name}: it has had {count} drivers")
         assert self.starts(name) == count
         return self.driver(name)
 
@@ -587,13 +587,15 @@ class OperatorLab:
                 last.pop(key, None)
             else:
                 last[key] = change.new
+        # What says most comes first: a report of a run may be cut short.
+        order = {"sinkpipeline": 0, "sparkapplication": 1, "pod": 2}
         lines = [
-            f"{kind} {name}: {json.dumps(found.get('status') or found.get('data'))[:3000]}"
-            for (kind, name), found in sorted(last.items())
+            f"{kind} {name}: {json.dumps(found.get('status') or found.get('data'))[: 3000 if kind in order else 300]}"
+            for (kind, name), found in sorted(last.items(), key=lambda each: (order.get(each[0][0], 3), each[0]))
             if name.startswith(about) and name != "kube-root-ca.crt"
         ]
         log = [line for line in self.log.splitlines() if about in line or "ERROR" in line or "Error" in line]
-        return "\n".join([*lines, "--- the operator's log", *log[-40:]])
+        return "\n".join(["--- the operator's log", *log[-20:], "--- the objects", *lines])
 
     def _wait(self, condition: Callable[[], T], what: str, deadline_s: float) -> T:
         try:
