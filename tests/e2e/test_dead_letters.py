@@ -157,6 +157,19 @@ def until_more_is_written(run: Run, servers: str, topic: str, rows: int) -> None
     run.eventually(lambda: written() >= target, f"{target} rows are written", 180)
 
 
+def difference(partition: int, found: list[int], good: list[int]) -> str:
+    """What is wrong with the good records, which are too many to be shown."""
+    counts = Counter(found)
+    twice = [each for each, count in counts.items() if count > 1]
+    missing = sorted(set(good) - set(found))
+    first = next((at for at, (a, b) in enumerate(zip(found, good, strict=False)) if a != b), min(len(found), len(good)))
+    return (
+        f"partition {partition}: each good record once, in order: {len(found)} of {len(good)}, {len(missing)} are "
+        f"missing ({missing[:3]} to {missing[-3:]}), {len(twice)} are there twice ({twice[:3]} to {twice[-3:]}); "
+        f"from the {first}th on {found[first : first + 5]} for {good[first : first + 5]}"
+    )
+
+
 @pytest.mark.thorough("100,000 rows and several starts of Spark; few rows are in test_redrive")
 def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: LocalKafka, tmp_path: Path) -> None:
     print(f"seed {SEED}")
@@ -185,6 +198,7 @@ def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: Loca
                 app.arm("after-init")
                 run.until_held("after-init")
                 topics.alter_topic(servers, data, LOWER)
+                topics.until_too_old(servers, data, int(time.time() * 1000) - BETWEEN_MS)
                 app.release("after-init")
             until_more_is_written(run, servers, data, chance.randrange(3_000, 30_000))
             run.kill()
@@ -194,7 +208,7 @@ def test_every_record_has_one_end_however_often_the_driver_is_killed(kafka: Loca
     for record in topics.read_committed(servers, data):
         delivered[record.partition].append(int(record.text))
     for partition, good in world.good.items():
-        assert delivered[partition] == good, f"partition {partition}: each good record once, in order"
+        assert delivered[partition] == good, difference(partition, delivered[partition], good)
     found = [parse(each.value, each.key, list(each.headers)) for each in topics.read_committed(servers, dead)]
     places = sorted((each.record.partition.partition, each.record.offset) for each in found)
     assert places == sorted(world.bad), "each bad record once, and no other"

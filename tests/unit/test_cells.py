@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sinkpipeline.cells import ledger
@@ -170,6 +170,11 @@ def started(ports: MemoryPorts, step: int) -> Driver:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=st.lists(st.sampled_from(["old", "new", "swap"]), max_size=20), told=fates, tears=st.booleans())
+@example(
+    turns=["new"] * 3,
+    told={"put": ["done"] * 2 + ["refused"] * 4, "commit": ["done"] * 3 + ["refused"] * 2},
+    tears=False,
+)
 def test_two_drivers_that_take_the_sink_from_each_other(turns: list[str], told: Told, tears: bool) -> None:
     left: Told = {"put": [], "commit": []}
     store = Store(fate=lambda what: left[what].pop(0) if left[what] else "done", tears=tears)

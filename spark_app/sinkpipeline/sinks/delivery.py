@@ -86,7 +86,7 @@ class SinkDelivery:
         self._costs = CommitCounts()
         self.progress = started.progress
         self.exact = True
-        """Whether `progress` is certain: false from before a batch until every outcome of it is known."""
+        """Whether `progress` is certain: not from before a batch until every outcome of it is known."""
         self._owners: dict[SourcePartition, str] = {}
         self._records_since_snapshot = 0
         self._follower = self._ports.ledger.follow(started.progress.end)
@@ -120,7 +120,6 @@ class SinkDelivery:
         ranges = {partition: offsets for partition, offsets in ranges.items() if not offsets.is_empty}
         # 3. From here on somebody may write rows and progress.
         certain, self.exact = self.exact, False
-        frontier = self.progress.partitions
         return BatchPlan(
             kind=self._ports.kind,
             settings=self._settings,
@@ -131,8 +130,9 @@ class SinkDelivery:
             progress_topic_id=self._started.progress_topic.id,
             verified=self._verified,
             ranges=ranges,
-            frontier={partition: frontier[partition] for partition in ranges},
-            owners={partition: owner for partition, owner in self._owners.items() if partition in ranges},
+            frontier={each: self.progress.partitions[each] for each in ranges},
+            # Where the frontier is not certain, a kept session may be beyond it: all is claimed, and read.
+            owners={each: owner for each, owner in self._owners.items() if certain and each in ranges},
             certain=certain,
             store=self._follower.store,
         )

@@ -138,6 +138,20 @@ def alter_topic(servers: str, name: str, config: Mapping[str, str]) -> None:
     _alter(servers, ConfigResource(ResourceType.TOPIC, name), config)
 
 
+def until_too_old(servers: str, name: str, timestamp: int) -> None:
+    """Waits until its broker refuses rows of that time: what was altered acts a moment after the answer."""
+
+    def is_refused() -> bool:
+        told: list[KafkaError | None] = []
+        with open_transaction(servers, unique("too-old")) as producer:
+            producer.produce(name, b"aborted", timestamp=timestamp, on_delivery=lambda error, _: told.append(error))
+            producer.flush(DEADLINE_S)
+        [error] = told
+        return error is not None and error.code() == KafkaError.INVALID_TIMESTAMP
+
+    wait_until(is_refused, f"{name} takes no rows of {timestamp}")
+
+
 def _alter(servers: str, resource: ConfigResource, config: Mapping[str, str]) -> None:
     for key, value in config.items():
         resource.add_incremental_config(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET))
