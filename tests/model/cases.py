@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from model.little_spark import Habits
 from model.machine import (
+    Cells,
+    CellsLost,
     DeadLetters,
     Deletions,
     LateTasks,
@@ -20,6 +22,7 @@ from model.machine import (
     WriteBacks,
 )
 from model.rules import Trouble
+from model.scheduler import Fate
 from model.world import Kind, Shape
 
 CALM_HABITS = Habits(workers=1, moves=0, retry_moves=False, max_offsets=2, rows_at_a_time=1)
@@ -160,6 +163,40 @@ def sentinels_are_compacted_while_they_are_read() -> None:
     state.teardown()
 
 
+def a_store_loses_its_newest_cells_in_a_batch() -> None:
+    """Of a partition without records in that batch: the driver wrote what it knew over the cell that had gone back."""
+    state = CellsLost()
+    shape = Shape(partitions=2, sinks=2, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(shape=shape, records=[Kind.KEPT] * 5, tears=False)
+    state.keeps_its_word()
+    state.work(seconds=0.1)
+    state.keeps_its_word()
+    state.lose_tail_under_a_late_task(changes=3, trouble=Trouble.JOB_FAILS, zombie=("init", 1))
+    state.keeps_its_word()
+    state.teardown()
+
+
+def the_answer_to_a_commit_into_cells_is_lost() -> None:
+    """It had been carried out."""
+    state = Cells()
+    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(shape=shape, records=[Kind.KEPT], tears=False)
+    state.doubt(fate=Fate.LOST, nth=1, role="task")
+    state.keeps_its_word()
+    state.teardown()
+
+
+def a_late_attempt_writes_into_cells_that_another_one_has_written() -> None:
+    """It had read their versions before."""
+    state = Cells()
+    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(shape=shape, records=[Kind.KEPT], tears=False)
+    state.late_attempt(nth=2, point=("task", "rows"), zombie=("init", 1))
+    state.kill_a_first_start(changes=1)
+    state.keeps_its_word()
+    state.teardown()
+
+
 CASES = [
     (a_task_outlives_its_job, "ids_by_task_index"),
     (a_driver_is_overtaken_before_it_takes_its_ids, "reads_from_the_highest_offset"),
@@ -177,5 +214,8 @@ CASES = [
     (a_task_outlives_the_stop_of_its_driver, "read_before_the_fence_in_a_start"),
     (a_task_outlives_a_reset, "no_fence_in_a_reset"),
     (sentinels_are_compacted_while_they_are_read, "suffix_without_all_keys"),
+    (a_store_loses_its_newest_cells_in_a_batch, "cells_not_compared_with_what_is_known"),
+    (the_answer_to_a_commit_into_cells_is_lost, "time_out_taken_for_an_abort"),
+    (a_late_attempt_writes_into_cells_that_another_one_has_written, "version_not_compared"),
 ]
 """With the name of the mutation that it shows."""

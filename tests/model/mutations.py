@@ -939,6 +939,16 @@ def cells_written_by_whoever() -> list[Patch]:
     return [put(CellHold, "_ours", anybody), put(CellHold, "_put_all", any_meta)]
 
 
+@mutation("a driver writes what it knows over cells that went back", machine.CellsLost)
+def cells_not_compared_with_what_is_known() -> list[Patch]:
+    write = CellHold.write
+
+    def nothing_known(self: CellHold, progress: Progress, _known: object = None) -> None:
+        write(self, progress)
+
+    return [put(CellHold, "write", nothing_known)]
+
+
 # Several rows of a record
 
 

@@ -20,11 +20,11 @@ from sinkpipeline.cells.records import NO_META, PartitionCell, decode_cell, enco
 from sinkpipeline.cells.session import CLAIM_ATTEMPTS
 from sinkpipeline.cells.store import Cell, Cells, Moved, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
-from sinkpipeline.core.ledger_ports import Believe, CheckMeta, Into
+from sinkpipeline.core.ledger_ports import NOTHING_KNOWN, Believe, CheckMeta, Into
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import Creation, Fenced, InDoubt, PlaceChanged
-from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
+from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, is_behind
 from sinkpipeline.core.progress_records import encode_meta
 from sinkpipeline.core.records import Row
 from sinkpipeline.core.redrive import redrive_of
@@ -186,8 +186,11 @@ class CellHold:
         self._claimed |= cells.keys()
         return True
 
-    def write(self, progress: Progress) -> None:
-        """What stands there must be ours, and no further than what is written: a late task may have come further."""
+    def write(self, progress: Progress, known: Mapping[SourcePartition, PartitionProgress] = NOTHING_KNOWN) -> None:
+        """What stands there must be ours, and no further than what is written: a late task may have come further.
+
+        Nor behind what is known: else the rows that a store has lost would count as delivered.
+        """
         keys = {self._sink.partition_key(each): each for each in sorted(progress.partitions)}
         cells: dict[str, tuple[bytes | None, Version]] = {}
         if keys:
@@ -197,6 +200,8 @@ class CellHold:
                 new, old = progress.partitions[partition], seen.progress.partitions.get(partition)
                 if old is not None and old.epoch == new.epoch and is_before(new.next, old.next):
                     raise Fenced(f"{self._sink}: somebody else has written {key}")
+                if partition in known and (old is None or is_behind(old, known[partition])):
+                    raise Fenced(f"{self._sink}: {key} is as it was at an earlier time: its store went back")
                 cells[key] = _cell(run, new), seen.versions[key]
         self._put(cells, progress.meta)
 

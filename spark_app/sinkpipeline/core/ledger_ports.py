@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Creation, Settings, Source, Target
@@ -18,6 +19,8 @@ Believe = Callable[[Progress], Progress]
 CheckMeta = Callable[[Meta | None], None]
 """Raises if a newer driver has the sink by now. It is called before a read fences the writer that holds the read
 back."""
+
+NOTHING_KNOWN: Final[Mapping[SourcePartition, PartitionProgress]] = MappingProxyType({})
 
 
 class Into(enum.Enum):
@@ -55,8 +58,13 @@ class Hold(Protocol):
     def fence(self, partitions: Iterable[SourcePartition]) -> None:
         """Fences the partitions: from then on, no earlier writer of them can write."""
 
-    def write(self, progress: Progress) -> None:
-        """Writes in one step: all of it counts, or nothing."""
+    def write(self, progress: Progress, known: Mapping[SourcePartition, PartitionProgress] = NOTHING_KNOWN) -> None:
+        """Writes in one step: all of it counts, or nothing.
+
+        Args:
+            progress: what is to stand there.
+            known: what the caller is certain to stand there. A store that can go back holds less then, and is refused.
+        """
 
     def replace(self, found: Progress, new: Progress) -> None:
         """Writes `new` in one step, and deletes everything of `found` that is not in it."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sinkpipeline.core.crossing import Role
-from sinkpipeline.core.ledger_ports import Believe, CheckMeta, Into
+from sinkpipeline.core.ledger_ports import NOTHING_KNOWN, Believe, CheckMeta, Into
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Creation, PlaceChanged
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress
@@ -62,7 +62,11 @@ class KafkaHold:
         with ThreadPoolExecutor(_FENCING_THREADS, thread_name_prefix="fence") as pool:
             list(pool.map(fence, sorted(set(partitions))))
 
-    def write(self, progress: Progress) -> None:
+    def write(
+        self,
+        progress: Progress,
+        known: Mapping[SourcePartition, PartitionProgress] = NOTHING_KNOWN,  # noqa: ARG002 - a log does not go back
+    ) -> None:
         self.control.write(self._settings.progress.name, encode(self._settings.id, progress))
 
     def replace(self, found: Progress, new: Progress) -> None:

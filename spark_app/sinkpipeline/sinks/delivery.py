@@ -394,7 +394,7 @@ class SinkDelivery:
 
     def _write(self, progress: Progress) -> None:
         try:
-            self._hold.write(progress)
+            self._hold.write(progress, self.progress.partitions)
         except (Fenced, InDoubt) as trouble:
             raise self._unconfirmed("the control transaction", trouble) from trouble
         self._records_since_snapshot += len(progress.partitions) + (progress.meta is not None)
