@@ -91,6 +91,20 @@ def test_a_store_that_went_back_is_noticed_where_no_record_comes() -> None:
     refusal(driver.start, Reason.PROGRESS_REGRESSED)
 
 
+def test_what_is_known_is_not_written_over_a_cell_that_went_back() -> None:
+    """In the middle of a batch nobody looks: the rows that went with it would count as delivered."""
+    store = Store()
+    driver = Driver(ports_on(store), ENDS, remembered=Remembered())
+    driver.batch()
+    key = driver.ports.settings.id.partition_key(P1)
+    before = store.cells[key]
+    driver.drain()
+    store.cells[key] = before
+    with pytest.raises(Restart):
+        driver.delivery.snapshot()
+    assert store.cells[key] is before
+
+
 def test_an_earlier_driver_of_a_store_that_went_back_is_no_newer_one() -> None:
     """Also where a task finds it, which knows of nothing else than another run."""
     store, remembered = Store(), Remembered()
