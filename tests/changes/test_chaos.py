@@ -94,6 +94,8 @@ class Chaos:
 
     def end(self) -> None:
         self._lab.caught_up()
+        # The one before it may have written all: this one may not catch a signal yet.
+        self._stage.wait_for("claimed")
         assert self._stage.end() == 0, self._stage.log
 
 

@@ -6,6 +6,7 @@ A mutation breaks one rule of design §4 and leaves the rest as it is, so it als
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -93,6 +94,16 @@ def mutation(breaks: str, shows_in: type[Calm] = machine.LateTasks) -> Callable[
 
 
 def put(target: object, name: str, value: object) -> Patch:
+    """Puts a mutation in place of what it breaks.
+
+    Raises TypeError if it could not be called as that can be: it would be found by its crash, and show nothing.
+    """
+    original = inspect.getattr_static(target, name)
+    if inspect.isfunction(original) and inspect.isfunction(value):
+        taken = inspect.signature(original).parameters.values()
+        by_place = [each for each in taken if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        by_name = {each.name: each for each in taken if each.kind is each.KEYWORD_ONLY}
+        inspect.signature(value).bind(*by_place, **by_name)
     return mock.patch.object(target, name, value)
 
 
@@ -307,7 +318,11 @@ def default_offset_reset() -> list[Patch]:
 @mutation("progress is read before it is committed", machine.Kills)
 def reads_what_is_not_committed() -> list[Patch]:
     original = progress_log.make_consumer
-    return [put(progress_log, "make_consumer", lambda connection, group: original(connection, group, "all"))]
+
+    def make(connection: Any, group: str, _level: str = "", **more: Any) -> Any:
+        return original(connection, group, "all", **more)
+
+    return [put(progress_log, "make_consumer", make)]
 
 
 @mutation("only the nonce ends a read, though another reader's sentinel may have compacted ours away", machine.Readers)
@@ -1069,7 +1084,7 @@ def the_lesser_verdict_is_told() -> list[Patch]:
 def an_added_topic_is_not_noted() -> list[Patch]:
     original = KafkaHold.write
 
-    def write(self: KafkaHold, progress: Progress) -> None:
+    def write(self: KafkaHold, progress: Progress, *more: Any) -> None:
         meta = progress.meta
         # The announcement comes first, and has what the start before has noted.
         before = vars(self).setdefault("noted", None if meta is None else meta.data)
@@ -1077,7 +1092,7 @@ def an_added_topic_is_not_noted() -> list[Patch]:
             known = ids_of(before) or {}
             kept = {name: each for name, each in (ids_of(meta.data) or {}).items() if name in known}
             progress = replace(progress, meta=replace(meta, data=joined(kept) or before))
-        original(self, progress)
+        original(self, progress, *more)
 
     return [put(KafkaHold, "write", write)]
 
