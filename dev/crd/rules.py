@@ -404,8 +404,24 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source.postgresql": (
         Rule(
-            "self.startingPosition != 'Snapshot' || !has(self.slot) || !has(self.slot.create) || self.slot.create",
+            "has(self.startingPosition) || has(self.startFrom)",
+            "give startingPosition or startFrom",
+            ".startingPosition",
+        ),
+        Rule(
+            "!has(self.startingPosition) || !has(self.startFrom)",
+            "give startingPosition or startFrom, not both",
+            ".startFrom",
+        ),
+        Rule(
+            "!has(self.startingPosition) || self.startingPosition != 'Snapshot' || !has(self.slot) || "
+            "!has(self.slot.create) || self.slot.create",
             "slot.create is false beside Snapshot, and a slot that is there has no snapshot of the tables any more",
+            ".slot",
+        ),
+        Rule(
+            "!has(self.startFrom) || has(self.slot) && has(self.slot.create) && !self.slot.create",
+            "slot.create is not false beside startFrom, and a slot that is created now has nothing of what was before",
             ".slot",
         ),
         Rule(

@@ -1,3 +1,4 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
 import io.apicurio.registry.utils.converter.avro.AvroData;
 import io.debezium.embedded.Connect;
 import io.debezium.engine.ChangeEvent;
@@ -18,7 +19,7 @@ import org.apache.kafka.connect.source.SourceRecord;
 
 /**
  * Runs a connector with Debezium's embedded engine, and prints each record as Kafka Connect's own converters write it: a line
- * of JSON, {topic, key, wrapped, plain, avroSchema, avro}. It ends when its input does.
+ * of JSON, {topic, key, offset, wrapped, plain, avroSchema, avro}. It ends when its input does.
  */
 public class Recorder {
     static final JsonConverter KEYS = converter(false, true);
@@ -58,6 +59,7 @@ public class Recorder {
         Schema schema = record.valueSchema();
         StringBuilder line = new StringBuilder("{\"topic\":" + text(record.topic()));
         line.append(",\"key\":" + text(json(KEYS, record.topic(), record.keySchema(), record.key())));
+        line.append(",\"offset\":" + offset(record));
         line.append(",\"wrapped\":" + text(json(WRAPPED, record.topic(), schema, record.value())));
         line.append(",\"plain\":" + text(json(PLAIN, record.topic(), schema, record.value())));
         if (record.value() != null) {
@@ -67,6 +69,15 @@ public class Recorder {
             line.append(",\"avro\":" + text(avro(converter, schema, record.value())));
         }
         System.out.println(line.append("}"));
+    }
+
+    /** As Kafka Connect keeps it. */
+    static String offset(SourceRecord record) {
+        try {
+            return new ObjectMapper().writeValueAsString(record.sourceOffset());
+        } catch (IOException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     static String json(JsonConverter converter, String topic, Schema schema, Object value) {

@@ -76,7 +76,9 @@ class Recorder:
 
     def _read(self) -> None:
         for line in self._process.stdout or ():
-            self.records.append(json.loads(line))
+            # One that was killed may leave a part of a line.
+            if line.endswith("\n"):
+                self.records.append(json.loads(line))
 
     def wait(self, what: str, condition: Callable[[dict[str, Any]], bool]) -> None:
         """For a record with an envelope of which this is so."""
@@ -91,11 +93,17 @@ class Recorder:
         except InVainError as error:
             raise RuntimeError(f"{what}: {Path(self._log.name).read_text()[-3000:]}") from error
 
+    def kill(self) -> None:
+        """As a machine that goes; what it has told before is in `records`."""
+        self._process.kill()
+
     def close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(60)
         self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._log.close()
 
 

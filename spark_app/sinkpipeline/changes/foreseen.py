@@ -11,7 +11,6 @@ from sinkpipeline.changes.postgresql import look, making
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.core.changes.beginning import (
-    Asked,
     Seen,
     check_anew,
     check_going_on,
@@ -168,7 +167,7 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     if wanted.snapshot:
         slot_in_the_way(seen, where, announced=announced)
     else:
-        start = decide_first(seen, Asked(create=wanted.slot.create, announced=announced), where)
+        start = decide_first(seen, wanted.asked(announced=announced), where)
     if start is None:
         if used >= most:
             raise SinkPipelineError(
@@ -182,6 +181,8 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     if start is None:
         begins = "with a snapshot of the tables" if wanted.snapshot else "now"
     found.told.append(f"starts for the first time, {begins}; creates {' and '.join(creates) or 'nothing'}")
+    if wanted.start_from is not None and wanted.start_from.overlap:
+        found.told.append(wanted.start_from.overlap)
 
 
 def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress, seen: Seen, where: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from sinkpipeline.core.changes.beginning import Asked
+from sinkpipeline.core.changes.checkpoints import Checkpoint
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
@@ -57,6 +59,8 @@ class DatabaseSettings:
     slot: Slot
     snapshot: bool = False
     """Whether a first start reads the tables."""
+    start_from: Checkpoint | None = None
+    """Where a first start begins with a slot that somebody else has read; None: where the slot stands."""
     name: str = "postgresql"
     """Of the source in progress records and in transactional ids."""
     whole_transactions: bool = False
@@ -75,6 +79,11 @@ class DatabaseSettings:
     def partition(self) -> SourcePartition:
         """The only one: one slot has one order."""
         return SourcePartition(self.name, 0)
+
+    def asked(self, *, announced: bool) -> Asked:
+        """What is asked for of the slot; `announced`: whether a start before has said that it makes it."""
+        start = None if self.start_from is None else self.start_from.at
+        return Asked(create=self.slot.create, announced=announced, start_from=start)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
     progress                     startingPosition     what begins
     none                         Now                  a slot, and its stream
+    none                         startFrom            the stream of somebody else's slot, from there
     none                         Snapshot             a snapshot of the tables
     in the middle of a snapshot  whatever             a snapshot, anew, in another epoch
     complete                     whatever             its stream goes on
@@ -18,7 +19,6 @@ from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.postgresql.reader import Reader
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.beginning import (
-    Asked,
     Identity,
     Seen,
     SlotState,
@@ -95,7 +95,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True))
         failpoint("stage-after-meta")
         return Begun(seen.identity, None, facts.version, slot)
-    asked = Asked(create=settings.database.slot.create, announced=announced)
+    asked = settings.database.asked(announced=announced)
     start = decide_first(seen, asked, reader.where)
     source = _source(progress.meta, seen, reader, makes_slot=asked.create)
     claim.announce(claimed, source)

@@ -128,6 +128,7 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
             ),
             slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
             snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
+            start_from=None if of.start_from is None else of.start_from.checkpoint,
             whole_transactions=of.transactions is manifest.Transactions.WHOLE,
             idle_advance_s=of.limits.idle_advance.seconds,
             max_retained=of.limits.max_retained_bytes,

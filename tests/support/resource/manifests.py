@@ -186,17 +186,22 @@ def of_tables(*tables: str) -> dict[str, Any]:
 def of_database(changes: dict[str, Any] | None = None, **postgresql: Any) -> dict[str, Any]:
     """`source` of the changes of a database; `postgresql` are fields of it, `changes` of its changes."""
     of_changes = {"bootstrapServers": "kafka:9092", "topic": {"name": "shop-changes"}, **(changes or {})}
-    return {
-        "postgresql": {
-            "servers": "pg:5432",
-            "database": "shop",
-            "auth": {"username": "cdc"},
-            "publication": {"name": "shop"},
-            "startingPosition": "Now",
-            "changes": {name: value for name, value in of_changes.items() if value is not REMOVE},
-            **postgresql,
-        }
+    found = {
+        "servers": "pg:5432",
+        "database": "shop",
+        "auth": {"username": "cdc"},
+        "publication": {"name": "shop"},
+        "startingPosition": "Now",
+        "changes": {name: value for name, value in of_changes.items() if value is not REMOVE},
+        **postgresql,
     }
+    return {"postgresql": {name: value for name, value in found.items() if value is not REMOVE}}
+
+
+def of_slot(**start_from: Any) -> dict[str, Any]:
+    """`source` that goes on with the slot of another program."""
+    slot = {"name": "theirs", "create": False}
+    return of_database(startFrom=start_from, startingPosition=REMOVE, slot=slot)
 
 
 def encoded(part: str = "value", select: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
@@ -324,6 +329,9 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
     (("spec", "source"), of_database()),
+    (("spec", "source"), of_slot(lsn="0/3279E770")),
+    (("spec", "source"), of_slot(lsn="FFFFFFFF/0 (439)")),
+    (("spec", "source"), of_slot(debeziumOffsets='{"lsn_proc":7,"lsn_commit":5,"lsn":7}')),
     (
         ("spec", "source"),
         of_database(
@@ -414,6 +422,19 @@ MODEL_ONLY: list[tuple[Steps, Any, str, str]] = [
         {"timestamp": "2026-02-29T00:00:00Z"},
         "spec.source.kafka.startFrom.timestamp",
         "a day that exists",
+    ),
+    *(
+        (("spec", "source"), of_slot(debeziumOffsets=text), f"{_DATABASE}.startFrom.debeziumOffsets", why)
+        for text, why in (
+            ("{", "is no JSON"),
+            ('{"a":' * 1000, "is no JSON"),
+            ("[]", "no offset of a connector"),
+            ('{"offsets":[]}', "0 offsets"),
+            ('{"file":"binlog.000003","pos":4}', "it has file, pos, and no lsn"),
+            ('{"lsn":5,"snapshot":"INITIAL","snapshot_completed":false}', "not completed"),
+            ('{"lsn":5,"snapshot":true,"last_snapshot_record":true}', "startingPosition: Now"),
+            ('{"lsn":5,"lsn_commit":-1}', "lsn_commit is no LSN"),
+        )
     ),
     # CEL doesn't see what the API server doesn't know the shape of.
     (("spec", "spark"), {"template": {"containers": []}}, "spec.spark.template.containers", "has metadata and spec"),
@@ -726,6 +747,36 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         of_database(startingPosition="Snapshot", slot={"create": False}),
         f"{_DATABASE}.slot.create",
         "startingPosition: Now",
+    ),
+    (
+        ("spec", "source"),
+        of_database(startingPosition=REMOVE),
+        f"{_DATABASE}.startingPosition",
+        "or give startFrom",
+    ),
+    (("spec", "source"), of_database(startFrom={"lsn": "0/1"}), f"{_DATABASE}.startFrom", "not both"),
+    (("spec", "source"), of_slot(), f"{_DATABASE}.startFrom", "exactly one of lsn and debeziumOffsets"),
+    (
+        ("spec", "source"),
+        of_slot(lsn="0/1", debeziumOffsets='{"lsn_commit":1}'),
+        f"{_DATABASE}.startFrom",
+        "exactly one of lsn and debeziumOffsets",
+    ),
+    *(
+        (("spec", "source"), of_slot(lsn=text), f"{_DATABASE}.startFrom.lsn", "write an LSN")
+        for text in ("0", "0/", "0/G", "0/123456789", "0/1 439", "0/1 (-1)", "0/1 ()", "0/1(4)")
+    ),
+    (
+        ("spec", "source"),
+        of_slot(debeziumOffsets="x" * 8193),
+        f"{_DATABASE}.startFrom.debeziumOffsets",
+        "at most 8192 bytes",
+    ),
+    (
+        ("spec", "source"),
+        {"postgresql": {**of_slot(lsn="0/1")["postgresql"], "slot": {"name": "theirs"}}},
+        f"{_DATABASE}.slot.create",
+        "set it to false beside startFrom",
     ),
     (("spec", "source"), of_database(slot={"name": "Shop"}), f"{_DATABASE}.slot.name", "name of a slot"),
     (

@@ -200,13 +200,15 @@ class Asked:
     create: bool
     announced: bool
     """Whether an earlier start has said that it makes this slot, and nothing was read yet."""
+    start_from: Position | None = None
+    """Up to where another program has delivered what it read of the slot; None: it begins where the slot stands."""
 
 
 def decide_first(seen: Seen, asked: Asked, where: str) -> Position | None:
     """Where a first start begins, with a slot that is there; None where the slot is to be created.
 
     Raises:
-        SinkPipelineError: SourceUnsuitable, SlotLost, SourceRecreated.
+        SinkPipelineError: SourceUnsuitable, SlotLost, SlotBusy, SourceRecreated, SourceDataLost, SourceRolledBack.
     """
     name = seen.identity.slot
     if seen.slot is None:
@@ -226,7 +228,37 @@ def decide_first(seen: Seen, asked: Asked, where: str) -> Position | None:
             f"slot {name} of {where} is not complete yet: somebody is creating it",
             f"wait for that, or run SELECT pg_drop_replication_slot('{name}')",
         )
-    return LogPosition(seen.slot.confirmed)
+    if asked.start_from is None:
+        return LogPosition(seen.slot.confirmed)
+    _check_taken_over(seen, seen.slot, seen.slot.confirmed, asked.start_from, where)
+    return asked.start_from
+
+
+def _check_taken_over(seen: Seen, slot: SlotState, confirmed: int, start: Position, where: str) -> None:
+    """That a slot which somebody else has read has everything from `start` on, and that nobody reads it any more."""
+    name = seen.identity.slot
+    if slot.active_pid is not None:
+        raise SinkPipelineError(
+            Reason.SLOT_BUSY,
+            f"slot {name} of {where} is being read by process {slot.active_pid} of the server, so that {start} is not "
+            "where its reader has stopped",
+            "end that reader, and write into startFrom where it has stopped then",
+        )
+    if confirmed > start.lsn:
+        raise SinkPipelineError(
+            Reason.SOURCE_DATA_LOST,
+            f"slot {name} of {where} was confirmed up to {lsn_text(confirmed)}, and startFrom is {start}: what was "
+            "committed between them is gone",
+            "write into startFrom where the reader of this slot has stopped, and look up what is missing if that is "
+            f"before {lsn_text(confirmed)}; or begin with startingPosition: Snapshot and another slot",
+        )
+    if start.lsn + (start.index > 0) > seen.flushed:
+        raise SinkPipelineError(
+            Reason.SOURCE_ROLLED_BACK,
+            f"{where} ends at {lsn_text(seen.flushed)}, and startFrom is {start}: that is of another server, or this "
+            "one was rolled back",
+            "name the server of which startFrom is",
+        )
 
 
 def _not_ours(name: str, where: str, way: str = "") -> SinkPipelineError:

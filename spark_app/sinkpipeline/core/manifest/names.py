@@ -12,6 +12,7 @@ from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from sinkpipeline.core.changes.checkpoints import PLACE
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.moments import POINT
@@ -36,6 +37,7 @@ MAX_SCHEMA_BYTES = 64 * 1024
 MAX_TABLE_SCHEMA = 4 * 1024
 MAX_INLINE_TABLE = 16 * 1024
 MAX_SQL_TYPE = 4096
+MAX_DEBEZIUM_OFFSET = 8192
 
 
 NOT_BLANK = r"[^\x00]*[^\x00 \t\n\f\r][^\x00]*"
@@ -292,6 +294,15 @@ LetterPlace = Annotated[
 PointInTime = Annotated[
     str, _Name(POINT, 29, 'write a time with its zone, since 1970, in quotes, such as "2026-01-01T00:00:00Z"')
 ]
+LogPlace = Annotated[
+    str,
+    _Name(
+        PLACE,
+        38,
+        'write an LSN, such as "0/3279E770"; with the index of a change as the status has it: "0/3279E770 (439)"',
+    ),
+]
+DebeziumOffset = Annotated[str, _Text(MAX_DEBEZIUM_OFFSET, "the offset that Debezium keeps, in quotes")]
 GroupId = Annotated[str, _Text(249, "the id of a consumer group")]
 SqlName = Annotated[
     str, _Name(r"[!-~]([ -~]*[!-~])?", 63, "use 1 to 63 characters of ASCII, without a blank at either end")

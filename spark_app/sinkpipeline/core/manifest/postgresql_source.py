@@ -8,16 +8,17 @@ import hashlib
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
+from sinkpipeline.core.changes.checkpoints import Checkpoint, CheckpointError, from_debezium, from_place
 from sinkpipeline.core.manifest.base import Part
 from sinkpipeline.core.manifest.decode import MAX_TABLES, distinct_tables
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
-from sinkpipeline.core.manifest.names import Quantity, SlotName, SqlName, TableOfChanges
+from sinkpipeline.core.manifest.names import DebeziumOffset, LogPlace, Quantity, SlotName, SqlName, TableOfChanges
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, Servers
-from sinkpipeline.core.manifest.problems import Fault, fault_error
+from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 from sinkpipeline.core.manifest.sinks import DataTopic, DeadLetter, ProgressTopic
 
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
@@ -133,6 +134,42 @@ class ChangeTopic(Part):
         return self
 
 
+def _debezium(text: str) -> str:
+    try:
+        from_debezium(text)
+    except CheckpointError as error:
+        refuse("give what Kafka Connect answers to GET /connectors/NAME/offsets", f"is {error}")
+    return text
+
+
+class StartFromLog(Part):
+    """Where another reader of the slot has stopped; exactly one of these."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    lsn: LogPlace | None = None
+    """Everything that was committed before this LSN has been delivered, such as "0/3279E770". "0/3279E770 (439)", with
+    the index that a status has, adds so many changes of the transaction that was committed there."""
+    debezium_offsets: Annotated[DebeziumOffset, AfterValidator(_debezium)] | None = None
+    """What Kafka Connect answers to GET /connectors/NAME/offsets, or the offset alone, of Debezium's connector for
+    PostgreSQL. A transaction of which Debezium has delivered only a part is delivered whole."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.lsn is None) == (self.debezium_offsets is None):
+            refuse("give exactly one of lsn and debeziumOffsets", "does not name exactly one place to begin")
+        return self
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where to begin."""
+        if self.lsn is not None:
+            return from_place(self.lsn)
+        if self.debezium_offsets is None:
+            raise ValueError("the manifest's types let one of them through")
+        return from_debezium(self.debezium_offsets)
+
+
 class PostgresqlSource(Part):
     """The changes of tables of a PostgreSQL database, read from a replication slot into a Kafka topic."""
 
@@ -146,9 +183,12 @@ class PostgresqlSource(Part):
     """Which tables are read."""
     slot: Slot = Slot()
     """By which the database keeps what was not read yet."""
-    starting_position: StartingPosition
-    """Where a first start begins. Snapshot: with the rows of the tables, as they are when the slot is created, and then
-    with the transactions that are committed after it. Now: with these alone."""
+    starting_position: StartingPosition | None = None
+    """Where a first start begins; either this or startFrom. Snapshot: with the rows of the tables, as they are when the
+    slot is created, and then with the transactions that are committed after it. Now: with these alone."""
+    start_from: StartFromLog | None = None
+    """Where a first start begins that goes on with the slot of another program, such as Debezium, which has ended. It
+    needs slot.create: false, and the publication of that program."""
     transactions: Transactions = Transactions.SPLIT
     """Split: a large transaction of the database becomes several of Kafka, so that a reader may see a part of it for a
     while. Whole: each becomes one, and one that takes longer than 40 s stops the stage."""
@@ -161,10 +201,20 @@ class PostgresqlSource(Part):
     """Where the changes are written, and read by the sinks."""
 
     @model_validator(mode="after")
-    def _makes_its_slot(self) -> Self:
+    def _begins_somewhere(self) -> Self:
+        if self.starting_position is None and self.start_from is None:
+            right = "write Snapshot or Now here, or give startFrom"
+            raise fault_error([Fault(right, "is missing", ("startingPosition",))])
+        if self.starting_position is not None and self.start_from is not None:
+            wrong = "stands beside startingPosition"
+            raise fault_error([Fault("give startingPosition or startFrom, not both", wrong, ("startFrom",))])
         if self.starting_position is StartingPosition.SNAPSHOT and not self.slot.create:
             wrong = "is false, and a slot that is there has no snapshot of the tables any more"
             raise fault_error([Fault("set it to true, or startingPosition: Now", wrong, ("slot", "create"))])
+        if self.start_from is not None and self.slot.create:
+            wrong = "is not false, and a slot that is created now has nothing of what was before"
+            right = "set it to false beside startFrom, and slot.name to the slot that was read"
+            raise fault_error([Fault(right, wrong, ("slot", "create"))])
         return self
 
     def slot_name(self, identity: str) -> str:
