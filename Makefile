@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
-.PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-cells bench-snapshot bench-operator
+.PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-cells bench-snapshot bench-changes bench-operator
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -190,6 +190,9 @@ bench-cells: install ## A stream of NATS and one of Valkey, beside a topic
 
 bench-snapshot: install postgresql ## A snapshot of a table of a million rows by a stage, into a topic
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m snapshot $(BENCH)
+
+bench-changes: debezium install ## Changes of a database into a topic, by a stage and by Debezium's engine
+	PYTHONPATH=dev:tests:benchmarks $(RUN) -m changes $(BENCH)
 
 bench-new-schemas: install ## A schema that is met for the first time: from its record to its row, beside known ones
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m new_schemas $(BENCH)

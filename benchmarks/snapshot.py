@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     told = []
-    with recording("snapshot", arguments) as record, _servers() as (kafka, postgresql):
+    with recording("snapshot", arguments) as record, servers() as (kafka, postgresql):
         for number in range(arguments.rounds):
             with tempfile.TemporaryDirectory() as directory:
                 seconds, spent = _round(kafka, postgresql, Path(directory), arguments.rows)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 @contextmanager
-def _servers() -> Iterator[tuple[LocalKafka, LocalPostgresql]]:
+def servers() -> Iterator[tuple[LocalKafka, LocalPostgresql]]:
     with LocalKafka() as kafka, LocalPostgresql(settings=LOGICAL) as postgresql:
         yield kafka, postgresql
 
@@ -67,13 +67,13 @@ def _round(
             "VACUUM ANALYZE orders",
             "CHECKPOINT",
         )
-        before = _database_s(postgresql), _broker_s(kafka)
+        before = database_s(postgresql), broker_s(kafka)
         began = time.monotonic()
         stage = lab.start(database={"snapshot": True})
         wait_until(lambda: _is_complete(stage), "the snapshot is complete", _PATIENCE_S, poll_s=0.05)
         seconds = time.monotonic() - began
         spent = cpu_of(psutil.Process(stage.pid))
-        after = _database_s(postgresql), _broker_s(kafka)
+        after = database_s(postgresql), broker_s(kafka)
         database, broker = (two - one for one, two in zip(before, after, strict=True))
         assert stage.of("committed")[-1]["rows"] == rows
         return seconds, (spent, database, broker)
@@ -86,11 +86,11 @@ def _is_complete(stage: StageProcess) -> bool:
     return bool(committed) and committed[-1].get("snapshot", 0) is None
 
 
-def _broker_s(kafka: LocalKafka) -> float:
+def broker_s(kafka: LocalKafka) -> float:
     return sum(cpu_of(psutil.Process(pid)) for pid in kafka.pids.values())
 
 
-def _database_s(postgresql: LocalPostgresql) -> float:
+def database_s(postgresql: LocalPostgresql) -> float:
     """Of its processes, also those that have ended."""
     first = psutil.Process(postgresql.pid)
     ended = first.cpu_times()
