@@ -20,6 +20,7 @@ from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.topics import TopicRequest, progress_request
 from support.changes.lab import CUT_AT_ONE, Killed, Lab, Life
 from support.changes.oracle import check, in_topic
+from support.kafka.topics import delete_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -144,3 +145,16 @@ def test_a_start_that_was_interrupted_begins_there_again(prepared: Lab) -> None:
     insert(prepared, 10, 1)
     prepared.live(**moved)
     assert len(in_topic(prepared.servers, asked["topic"].name)) == 3
+
+
+@pytest.mark.thorough("a progress topic that is gone")
+def test_a_stage_whose_progress_was_lost_goes_on_in_its_topic(prepared: Lab) -> None:
+    insert(prepared, 0, 4)
+    stopped_after(prepared, 2)
+    delete_topic(prepared.servers, f"{prepared.name}-progress")
+    newest = max(each.place for each in prepared.found())
+    start = Checkpoint(at=LogPosition(newest[0], newest[1] + 1))
+    database = {"slot": Slot(name=prepared.slot, create=False), "start_from": start}
+    assert prepared.refusal(database=database).reason is Reason.DATA_TOPIC_NOT_EMPTY
+    prepared.live(database=database, refuse_existing_data=False)
+    assert prepared.check() == 4

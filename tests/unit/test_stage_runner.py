@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes.settings import StageSettings, read
+from sinkpipeline.changes.settings import Slot, StageSettings, read
+from sinkpipeline.core.changes.checkpoints import Checkpoint
+from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.told import StageReport, error_of, with_source
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.failure import FailurePolicy
@@ -21,7 +23,7 @@ from sinkpipeline.core.status import SinkReport, SinkState, condition_of, render
 from sinkpipeline.kinds import stage
 from sinkpipeline.kinds.resolve import resolve_stage
 from sinkpipeline.kinds.stage import StageRunner
-from support.resource.manifests import changed, of_database, smallest
+from support.resource.manifests import changed, of_database, of_slot, smallest
 from support.waiting import wait_until
 
 CLAIMED = {"event": "claimed", "run": "r", "position": ["0/10", 0], "next": 0, "rows": 0, "dead": 0, "dropped": 0}
@@ -50,6 +52,22 @@ def test_a_stage_is_told_where_it_begins(asked: str, snapshot: bool) -> None:
     found = resolve_stage(pipeline, None, Owner(cluster="c", name="n"))
     assert found is not None
     assert found.database.snapshot is snapshot
+
+
+@pytest.mark.parametrize(("asked", "refused"), [({}, True), ({"onExistingData": "Append"}, False)])
+def test_data_of_others_is_refused_unless_the_manifest_says_so(asked: dict[str, str], refused: bool) -> None:
+    pipeline = parse_manifest(changed(smallest(), (("spec", "source"), of_database(asked))))
+    found = resolve_stage(pipeline, None, Owner(cluster="c", name="n"))
+    assert found is not None
+    assert found.refuse_existing_data is refused
+
+
+def test_a_stage_is_told_where_another_reader_has_stopped() -> None:
+    pipeline = parse_manifest(changed(smallest(), (("spec", "source"), of_slot(lsn="0/3279E770 (439)"))))
+    found = resolve_stage(pipeline, None, Owner(cluster="c", name="n"))
+    assert found is not None
+    assert found.database.start_from == Checkpoint(at=LogPosition(0x3279E770, 439))
+    assert found.database.slot == Slot(name="theirs", create=False)
 
 
 class Script:

@@ -115,6 +115,7 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
         topic=kafka.resolve_topic(changes.topic),
         progress=progress_request(changes.progress_topic.name, changes.progress_topic.replication_factor),
         dead_letter=kafka.resolve_dead_letter(changes.dead_letter),
+        refuse_existing_data=changes.on_existing_data is not manifest.OnExistingData.APPEND,
         database=DatabaseSettings(
             connection=DatabaseConnection(
                 servers=of.servers,

@@ -330,6 +330,7 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
     (("spec", "source"), of_database()),
     (("spec", "source"), of_slot(lsn="0/3279E770")),
+    (("spec", "source"), of_database({"onExistingData": "Append"})),
     (("spec", "source"), of_slot(lsn="FFFFFFFF/0 (439)")),
     (("spec", "source"), of_slot(debeziumOffsets='{"lsn_proc":7,"lsn_commit":5,"lsn":7}')),
     (

@@ -19,7 +19,7 @@ from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers
 from sinkpipeline.core.manifest.names import DebeziumOffset, LogPlace, Quantity, SlotName, SqlName, TableOfChanges
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, Servers
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
-from sinkpipeline.core.manifest.sinks import DataTopic, DeadLetter, ProgressTopic
+from sinkpipeline.core.manifest.sinks import DataTopic, DeadLetter, OnExistingData, ProgressTopic
 
 _UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _MANGLED = 40
@@ -113,6 +113,10 @@ class ChangeTopic(Part):
     """The change topic. It needs as long a retention as a sink may be stopped."""
     progress_topic: ProgressTopic = ProgressTopic()
     """The compacted topic with 1 partition that holds the stage's progress; sinks may share it."""
+    # Without a default, which would be stored with every pipeline and so restart its driver with an upgrade.
+    on_existing_data: OnExistingData | None = None
+    """What a first start does if the change topic holds data. Refuse does not start; it is the default. Append writes
+    behind that data, such as of a stage whose progress was lost."""
     dead_letter: DeadLetter | None = None
     """The topic for changes that the change topic doesn't take, as they are too large. Left out, such a change stops
     the stage."""
