@@ -146,6 +146,7 @@ hunt-operator: install ## Likewise, for words of drivers, stored objects and ref
 bench: servers helm postgresql ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
 	@dev/install.sh plots
 	@dev/install.sh jdbc
+	@dev/install.sh debezium
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m suite $(BENCH)
 
 bench-start: install ## What a start costs, with and without the archive of Spark's classes

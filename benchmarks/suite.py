@@ -31,6 +31,7 @@ TINY: Final = {
     "tables": "--rounds 1 --batch 100 --batches 3",
     "cells": "--rounds 1 --batch 100 --batches 3",
     "snapshot": "--rounds 1 --rows 20000",
+    "changes": "--rounds 1 --rows 20000",
     "new_schemas": "--rounds 1",
     "operator_scale": "--pipelines 4 --seconds 5 --probes 2",
 }

@@ -61,7 +61,9 @@ def prepared(lab: Lab) -> Lab:
     return lab
 
 
-@pytest.mark.parametrize(("count", "index"), [(4, 4), (7, 3)])
+@pytest.mark.parametrize(
+    ("count", "index"), [pytest.param(4, 4, marks=pytest.mark.thorough("behind the last change of one")), (7, 3)]
+)
 def test_it_goes_on_at_a_change_of_a_transaction(prepared: Lab, count: int, index: int) -> None:
     insert(prepared, 0, 4)
     insert(prepared, 10, 6)
