@@ -11,7 +11,8 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
-from sinkpipeline.changes.foreseen import Foreseen, foresee
+from sinkpipeline.changes.ports import Foreseen
+from sinkpipeline.changes.postgresql.foreseen import foresee
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.postgresql.settings import Connection as Database

@@ -14,7 +14,7 @@ from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, LocalPostgresql
 from servers.postgresql_standby import LocalStandby, has_program
 from servers.sql_proxy import SqlProxy
-from sinkpipeline.changes.foreseen import foresee
+from sinkpipeline.changes.postgresql.foreseen import foresee
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.topics import TopicRequest

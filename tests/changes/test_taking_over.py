@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes.foreseen import foresee
+from sinkpipeline.changes.postgresql.foreseen import foresee
 from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.checkpoints import Checkpoint, from_debezium, from_place
 from sinkpipeline.core.changes.positions import LogPosition, lsn_text

@@ -16,10 +16,11 @@ from model.changes import play, table_of
 from model.exploring import LONGER
 from model.judge import Violation
 from sinkpipeline.changes import snapshot as changes_snapshot
-from sinkpipeline.changes import stage as changes_stage
-from sinkpipeline.changes import start as changes_start
 from sinkpipeline.changes.claim import Claim
 from sinkpipeline.changes.life import Life
+from sinkpipeline.changes.postgresql import exported as changes_exported
+from sinkpipeline.changes.postgresql import kind as changes_kind
+from sinkpipeline.changes.postgresql import start as changes_start
 from sinkpipeline.changes.postgresql.reader import Reader, _Stream
 from sinkpipeline.changes.snapshot import Copying, TakingBack
 from sinkpipeline.core.changes import beginning
@@ -76,7 +77,7 @@ def _confirmed_first() -> Patch:
     commit = Life._commit
 
     def confirming(self: Life) -> None:
-        self._reader.confirm(self._course.next.lsn)
+        self._reader.confirm(self._course.next.commit)
         commit(self)
 
     return mock.patch.object(Life, "_commit", confirming)
@@ -111,9 +112,9 @@ def _lost_slot_is_made_anew() -> Patch:
             if error.reason is not Reason.SLOT_LOST:
                 raise
             reader.create_slot(150000)
-            return changes_start.Begun(reader.seen().identity, claimed.session.progress, 150000)
+            return changes_start._started(claimed.session.progress, reader.seen().identity, 150000)
 
-    return mock.patch.object(changes_stage, "begin", beginning_anew)
+    return mock.patch.object(changes_kind, "begin", beginning_anew)
 
 
 def _heard_inside_a_transaction() -> Patch:
@@ -131,12 +132,12 @@ def _heard_inside_a_transaction() -> Patch:
 def _gap_is_not_looked_for() -> Patch:
     return _both(
         mock.patch.object(changes_start, "check_going_on", return_value=None),
-        mock.patch.object(changes_stage, "check_slot", return_value=None),
+        mock.patch.object(changes_kind, "check", return_value=None),
     )
 
 
 def _slot_is_not_looked_at_again() -> Patch:
-    return mock.patch.object(changes_stage, "check_slot", return_value=None)
+    return mock.patch.object(changes_kind, "check", return_value=None)
 
 
 def _history_is_not_compared() -> Patch:
@@ -168,7 +169,7 @@ def _slot_is_confirmed_inside() -> Patch:
 
     def beyond(self: Course) -> None:
         commit(self)
-        self.confirmable = self.committed.lsn + 5
+        self.confirmable = self.committed.commit + 5
 
     return mock.patch.object(Course, "has_committed", beyond)
 
@@ -200,8 +201,8 @@ MUTATIONS: list[Callable[[], Patch]] = [
 def _stream_begins_late() -> Patch:
     """Behind the first transaction that the slot hands out."""
     return _both(
-        mock.patch.object(changes_snapshot, "stream_start", lambda at: at.lsn + 6),
-        mock.patch.object(changes_snapshot, "check_copied", return_value=None),
+        mock.patch.object(changes_snapshot, "stream_start", lambda at: at.commit + 6),
+        mock.patch.object(changes_exported, "check_copied", return_value=None),
     )
 
 

@@ -51,7 +51,7 @@ def slot(**changes: object) -> SlotState:
 
 @given(st.integers(8, 1 << 60), st.integers(0, 1 << 40))
 def test_rows_stand_before_everything_that_the_slot_hands_out(start: int, index: int) -> None:
-    first = before_stream(start)
+    first = before_stream(LogPosition(start))
     assert first < LogPosition(start - 1, index + 1) < LogPosition(start, 0)
     assert stream_start(LogPosition(first.lsn, index)) == start
 
@@ -110,7 +110,7 @@ def test_a_row_that_was_read() -> None:
 
 def test_a_row_that_is_taken_back() -> None:
     for change in read(["7", '"unchanged":[]}, "before":null,"after":null'], ["8", None]):
-        back = taken_back(change.key, change.value, START - 1, 40)
+        back = taken_back(change.key, change.value, LogPosition(START - 1, 40))
         told, before = json.loads(back.value), json.loads(change.value)
         assert told == {**before, "op": "d", "pos": ["0/3E7", 40], "before": before["after"], "after": None}
         assert (back.key, back.op, back.at, back.table) == (change.key, "d", LogPosition(START - 1, 40), change.table)
@@ -122,7 +122,7 @@ def test_a_row_that_is_taken_back() -> None:
 )
 def test_what_no_snapshot_has_written(value: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        taken_back(b"", value, 7, 0)
+        taken_back(b"", value, LogPosition(7))
 
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))

@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sinkpipeline.changes.claim import Claimed
-from sinkpipeline.changes.postgresql.reader import Begun, Ended, Event, Heard, Reader
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, Reader, at
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
-from sinkpipeline.changes.start import at
-from sinkpipeline.core.changes.beginning import Identity, SlotState, at_risk, retained_bytes
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.lag import Lag
-from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
@@ -51,7 +48,6 @@ class Life:
         settings: StageSettings,
         claimed: Claimed,
         reader: Reader,
-        identity: Identity,
         state: PartitionProgress,
         say: Receipts,
     ) -> None:
@@ -60,7 +56,6 @@ class Life:
         self._limits = claimed.limits
         self._letter_limits = claimed.letter_limits
         self._reader = reader
-        self._identity = identity
         self._state = state
         self._say = say
         self._is_whole = settings.database.whole_transactions
@@ -116,8 +111,8 @@ class Life:
         """What else the receipts tell."""
         return {}
 
-    def _judge(self, slot: SlotState | None) -> None:
-        """Raises where it can't go on with the slot as it is now."""
+    def _judge(self, look: Look) -> None:
+        """Raises where it can't go on with the source as it is now."""
 
     def _events(self) -> Iterator[Event]:
         return self._reader.read(at(self._state), _WAIT_S)
@@ -125,15 +120,18 @@ class Life:
     def _meet(self, event: Begun | Ended | Heard | None) -> None:
         course = self._course
         match event:
-            case Begun():
-                course.begun()
+            case Begun(note):
+                course.begun(note)
                 self._in_transaction = 0
             case Ended(end):
                 course.ended(end)
                 if self._in_transaction:
                     self._sizes.append(self._in_transaction)
-            case Heard(wal):
-                course.heard(wal)
+                elif not course.is_open:
+                    # A log in which for long nothing is of our tables: there may be no pause in it.
+                    self._follow(time.monotonic())
+            case Heard(commit):
+                course.heard(commit)
                 self._pause()
             case None:
                 self._pause()
@@ -144,11 +142,15 @@ class Life:
         self._send()
         if self._is_whole and self._course.is_inside and self._course.is_open:
             self._check_patience()
+        self._follow(now)
+        if now - self._told_at > _TOLD_EVERY_S:
+            self._tell()
+
+    def _follow(self, now: float) -> None:
+        """The position goes on now and then, although no change comes."""
         if now - self._committed > self._settings.database.idle_advance_s and self._course.idle():
             self._begin()
             self._commit()
-        if now - self._told_at > _TOLD_EVERY_S:
-            self._tell()
 
     def _take(self, changes: list[Change]) -> None:
         course = self._course
@@ -157,7 +159,7 @@ class Life:
             key, value, headers = change.key, change.value, change.headers
             size = len(key) + len(value)
             before = course.rows
-            course.handed(change.lsn, change.nth, size)
+            course.handed(change.commit, change.nth, size)
             self._in_transaction += course.rows - before
             if size + _OVERHEAD > self._limits.message_bytes:
                 exact = batch_size(value, key, headers)
@@ -290,38 +292,30 @@ class Life:
         )
 
     def _place(self) -> dict[str, object]:
-        end = max(self._reader.heard, at(self._state).lsn)
-        return {"position": at(self._state).to_record(), "next": self._state.next, "serverEnd": lsn_text(end)}
+        place = at(self._state)
+        end = place.moved(max(self._reader.heard, place.commit))
+        return {"position": place.to_record()[:2], "next": self._state.next, "serverEnd": end.place}
 
     def _reached(self) -> int:
-        """Everything that the database committed before this LSN is in the topic."""
-        course, written = self._course, at(self._state).lsn
+        """Everything that the database committed before this is in the topic."""
+        course, written = self._course, at(self._state).commit
         return written if course.is_open or course.is_inside else max(written, self._reader.heard)
 
     def _tell(self) -> None:
         """How it stands, whether something came or not; a driver that is gone is noticed by it."""
         self._check()
-        slot, end = self._reader.slot(), self._reader.end()
-        flushed = end.lsn
-        self._told_at = time.monotonic()
-        self._lag = self._lag.after(end, reached=self._reached(), committed_at=self._newest)
-        self._judge(slot)
-        if slot is None:
-            # It can't go while it is read: somebody else's server answers.
-            return
-        risk = at_risk(slot, flushed, self._settings.database.max_retained)
         place = at(self._state)
+        look = self._reader.look(place)
+        self._told_at = time.monotonic()
+        self._lag = self._lag.after(look.end, reached=self._reached(), committed_at=self._newest)
+        self._judge(look)
+        if look.told is None:
+            return
         self._say(
             "state",
-            position=place.to_record(),
+            position=place.to_record()[:2],
             next=self._state.next,
-            serverEnd=lsn_text(flushed),
-            lagBytes=max(0, flushed - place.lsn),
             lagSeconds=self._lag.seconds,
-            retainedBytes=retained_bytes(slot, flushed),
-            safeBytes=slot.safe_bytes,
-            slot=self._identity.slot,
-            timeline=self._identity.timeline,
-            atRisk=risk,
+            **look.told,
             **self._more(),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -61,8 +62,8 @@ class DatabaseSettings:
     """Whether a first start reads the tables."""
     start_from: Checkpoint | None = None
     """Where a first start begins with a slot that somebody else has read; None: where the slot stands."""
-    name: str = "postgresql"
-    """Of the source in progress records and in transactional ids."""
+    name: Literal["postgresql"] = "postgresql"
+    """Of the kind, and of the source in progress records and in transactional ids."""
     whole_transactions: bool = False
     """Whether each transaction of the database is in one of Kafka. If not, a reader may see a part of a large one for a
     while."""
@@ -86,6 +87,9 @@ class DatabaseSettings:
         return Asked(create=self.slot.create, announced=announced, start_from=start)
 
 
+AnyDatabase = DatabaseSettings
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageSettings:
     """One stage."""
@@ -102,7 +106,7 @@ class StageSettings:
     topic: TopicRequest
     """The change topic."""
     progress: TopicRequest
-    database: DatabaseSettings
+    database: AnyDatabase
     dead_letter: DeadLetterSettings | None = None
     """None where a change that the topic doesn't take stops the stage."""
     refuse_existing_data: bool = True

@@ -14,13 +14,13 @@ import threading
 import time
 from contextlib import closing
 
+from sinkpipeline.changes import kinds
 from sinkpipeline.changes.claim import Claim
 from sinkpipeline.changes.life import Life
-from sinkpipeline.changes.postgresql.reader import Reader
+from sinkpipeline.changes.ports import Parts, at
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
-from sinkpipeline.changes.snapshot import Parts, Snapshot
-from sinkpipeline.changes.start import at, begin, check_slot
+from sinkpipeline.changes.snapshot import Snapshot
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
@@ -62,36 +62,37 @@ class Stage:
 
     def _live(self, claim: Claim) -> None:
         began = time.monotonic()
-        with closing(claim.take()) as claimed, closing(Reader(self._settings.database)) as reader:
-            begun = begin(self._settings, claim, claimed, reader)
+        kind = kinds.of(self._settings.database)
+        with closing(claim.take()) as claimed, closing(kind.connect(self._settings.database)) as reader:
+            started = kind.begin(self._settings, claim, claimed, reader)
 
             def has_claimed(state: PartitionProgress) -> None:
                 self._say(
                     "claimed",
                     run=self._settings.run,
-                    position=at(state).to_record(),
+                    position=at(state).to_record()[:2],
                     next=state.next,
                     rows=state.rows,
                     dead=state.dead,
                     dropped=state.dropped,
-                    timeline=begun.identity.timeline,
+                    timeline=started.timeline,
                     seconds=round(time.monotonic() - began, 3),
                     snapshot=None if state.snapshot is None else {"epoch": state.epoch},
                 )
 
-            state = begun.streams
+            state = started.streams
             is_streaming = state is not None
             if state is None:
                 parts = Parts(self._settings, claim, claimed, reader, self._say)
-                state = Snapshot(parts, begun, has_claimed).run(self._stop)
+                state = Snapshot(kind, parts, started, has_claimed).run(self._stop)
                 if state is None:
                     return
             reader.hold()
-            check_slot(reader, begun.identity, state)
+            kind.check(reader, started, state)
             if is_streaming:
                 has_claimed(state)
             failpoint("stage-after-slot")
-            life = Life(self._settings, claimed, reader, begun.identity, state, self._say)
+            life = Life(self._settings, claimed, reader, state, self._say)
             life.go_on(self._stop, lambda: claim.check_topics(claimed))
 
     def _refused(self, refusal: RecordRefused) -> SinkPipelineError:

@@ -30,7 +30,7 @@ from sinkpipeline.spark.schemas import planned, schemas_of
 from sinkpipeline.spark.session import with_jars
 
 if TYPE_CHECKING:
-    from sinkpipeline.changes.foreseen import Foreseen
+    from sinkpipeline.changes.ports import Foreseen
     from sinkpipeline.changes.settings import StageSettings
 
 _SOURCE = "spec.source.postgresql"

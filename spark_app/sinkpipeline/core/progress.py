@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.positions import Position, is_earlier
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
@@ -156,7 +156,9 @@ def check_forward(
         return
     if new.pos is None:
         raise _moves_back(f"{where} has no position of {partition}, which was at {old.pos}")
-    if new.pos < old.pos:
+    if type(new.pos) is not type(old.pos):
+        raise _moves_back(f"{where} has a position of {partition} of another kind than {old.pos}")
+    if is_earlier(new.pos, old.pos):
         raise _moves_back(f"{where} moves {partition} back from {old.pos} to {new.pos} within epoch {new.epoch}")
     if new.pos == old.pos and is_before(old.next, new.next):
         raise _moves_back(f"{where} counts changes of {partition} up to {new.next}, and stays at {new.pos}")

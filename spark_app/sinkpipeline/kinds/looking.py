@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinkpipeline.changes import kinds
+from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.settings import sink_settings
 from sinkpipeline.core.changes.told import place
 from sinkpipeline.core.errors import SinkPipelineError
@@ -21,7 +23,6 @@ from sinkpipeline.kinds import looking_at_cells
 from sinkpipeline.kinds.resolve import SinkSettings
 
 if TYPE_CHECKING:
-    from sinkpipeline.changes.foreseen import Foreseen
     from sinkpipeline.changes.settings import StageSettings
 
 
@@ -63,10 +64,7 @@ def purify(sinks: Sequence[SinkSettings]) -> Iterator[Finding]:
 
 def foresee_stage(stage: StageSettings) -> Foreseen:
     """What a start of the stage would find: the database, its slot, and the progress. Creates nothing."""
-    # Only who reads a database pays for the client.
-    from sinkpipeline.changes.foreseen import foresee  # noqa: PLC0415
-
-    return foresee(stage)
+    return kinds.of(stage.database).foresee(stage)
 
 
 def inspect(sink: SinkSettings, memory: Memory | None, admin_of: Callable[[Connection], Admin] = Admin) -> SinkReport:

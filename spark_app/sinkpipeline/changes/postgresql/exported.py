@@ -9,16 +9,23 @@ The snapshot is gone with the connection that made the slot. So nothing of this 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 
+from sinkpipeline.changes.ports import Look, Parts, Started
 from sinkpipeline.changes.postgresql import copying
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.settings import DatabaseSettings
+from sinkpipeline.core.changes.beginning import Identity, check_copied
 from sinkpipeline.core.changes.copytext import parse_row
-from sinkpipeline.core.changes.pgoutput import Begin, NotUnderstood, Values
+from sinkpipeline.core.changes.pgoutput import NotUnderstood, Values
+from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.sinks.failpoints import failpoint
+
+_LOG = logging.getLogger("sinkpipeline.changes")
 
 CHUNK = 20_000
 """Rows that one statement reads."""
@@ -45,7 +52,7 @@ class Exported:
         self._wire: Wire | None = None
         self._maker = Wire(settings.connection, where, replication=True)
         try:
-            self.start, self._name = copying.export_slot(self._maker, settings.slot, version)
+            start, self._name = copying.export_slot(self._maker, settings.slot, version)
         except SqlFault as fault:
             self._maker.close()
             if fault.sqlstate == _ALREADY_THERE:
@@ -58,7 +65,10 @@ class Exported:
         except BaseException:
             self._maker.close()
             raise
-        self.tables: list[CopiedTable] = []
+        self.start: Position = LogPosition(start)
+        self._expected: Sequence[CopiedTable] = ()
+        self._identity: Identity | None = None
+        self._tables: list[CopiedTable] = []
         self._read_at = 0
 
     def close(self) -> None:
@@ -66,13 +76,17 @@ class Exported:
             if wire is not None:
                 wire.close()
 
-    def open(self, tables: Sequence[CopiedTable]) -> None:
+    def expect(self, identity: Identity, tables: Sequence[CopiedTable]) -> None:
+        """What was seen before the slot was made: the source, and the tables of the publication."""
+        self._identity, self._expected = identity, tables
+
+    def open(self) -> None:
         """Locks the tables, which are those that the publication had before the slot was made.
 
         Raises:
             SinkPipelineError: also SourceUnsuitable.
         """
-        publication = self._settings.publication.name
+        publication, tables = self._settings.publication.name, self._expected
         self._wire = Wire(self._settings.connection, self._where)
         with self._told(), contextlib.closing(Wire(self._settings.connection, self._where)) as other:
             self._read_at = copying.enter(self._wire, self._name, tables)
@@ -86,26 +100,42 @@ class Exported:
                 f"{self._where}: {what} while the snapshot of the tables was made",
                 "nothing: the snapshot begins anew",
             )
-        self.tables = now
+        self._tables = now
 
-    def writer(self) -> Writer:
-        """Which makes changes of the rows, one table after the other."""
-        keys = {each.relation.oid: each.key for each in self.tables}
-        found = Writer(
-            lambda relation: tuple(relation.columns[at].name for at in keys[relation.oid]),
-            large_as_text=self._settings.large_integers_as_text,
-        )
-        found.begin(Begin(self.start - 1, self._read_at, 0))
-        return found
+    @property
+    def names(self) -> list[str]:
+        """Of the tables."""
+        return [f"{each.relation.schema}.{each.relation.name}" for each in self._tables]
 
-    def read(self, table: CopiedTable, writer: Writer, wait_s: float) -> Iterator[list[Change] | None]:
-        """Its rows, in the order of its key; None where nothing has come for a moment.
+    @property
+    def estimate(self) -> int:
+        """How many rows the tables may have."""
+        return sum(each.estimate for each in self._tables)
+
+    def judge(self, look: Look) -> None:
+        """That the slot is still the one of this snapshot.
+
+        Raises:
+            SinkPipelineError: also SlotLost, SourceDataLost, SourceRecreated.
+        """
+        if self._identity is None:
+            raise ValueError("a snapshot is judged by what was seen before it")
+        check_copied(look.state, self._identity, self.start.commit, self._where)
+
+    def read(self, number: int, at: Position, wait_s: float) -> Iterator[list[Change] | None]:
+        """The rows of a table, in the order of its key; None where nothing has come for a moment.
 
         Raises:
             SinkPipelineError: also SourceUnsuitable.
         """
         if self._wire is None:
             raise ValueError("rows are read after the tables were locked")
+        table = self._tables[number]
+        writer = Writer(
+            lambda relation: tuple(relation.columns[at].name for at in table.key),
+            large_as_text=self._settings.large_integers_as_text,
+        )
+        writer.enter(at.commit, self._read_at, "null", at.index)
         writer.relation(table.relation)
         oid, after = table.relation.oid, None
         while True:
@@ -137,3 +167,21 @@ class Exported:
             raise SinkPipelineError(
                 Reason.INTERNAL_ERROR, f"{self._where}: {error}", "report it with the version of the server"
             ) from error
+
+
+def copy(parts: Parts, started: Started) -> Exported:
+    """Makes the slot of a snapshot: what is left of an earlier one is dropped.
+
+    Raises:
+        SinkPipelineError: as `Reader.tables`, `Reader.drop_slot` and `Reader.export`.
+    """
+    reader, found = parts.reader, started.found
+    tables = reader.tables(found.version)
+    if found.slot is not None:
+        _LOG.warning("slot %s is dropped and made anew", found.identity.slot)
+        reader.drop_slot(found.slot)
+        failpoint("snapshot-after-drop")
+    made: Exported = reader.export(found.version)
+    failpoint("stage-after-creation")
+    made.expect(found.identity, tables)
+    return made

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look
 from sinkpipeline.changes.postgresql import copying, look, making
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
-from sinkpipeline.core.changes.beginning import Seen, SlotState, publication_missing
+from sinkpipeline.core.changes.beginning import Seen, SlotState, at_risk, publication_missing, retained_bytes
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
     Begin,
@@ -25,7 +25,7 @@ from sinkpipeline.core.changes.pgoutput import (
     Update,
     parse,
 )
-from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.positions import Position, lsn_text
 from sinkpipeline.core.changes.suitable import Facts, check_readable, check_suitable, check_tables
 from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -36,29 +36,6 @@ _MANY = 1_000
 """Messages, which come within milliseconds where there are so many."""
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A transaction of the database begins."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """It ends."""
-
-    end: int
-    """Of its commit record."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A sign of the server: everything that commits before `wal` was handed out."""
-
-    wal: int
-
-
-Event = list[Change] | Begun | Ended | Heard | None
-"""None: nothing has come for a moment."""
-
 BEGUN = Begun()
 
 
@@ -68,7 +45,7 @@ class _Stream:
     def __init__(self, writer: Writer, start: Position) -> None:
         self.skipped = 0
         self._writer = writer
-        self._start = (start.lsn, start.index)
+        self._start = (start.commit, start.index)
         self._is_new = False
 
     def event(self, data: bytes) -> Event:
@@ -99,7 +76,7 @@ class _Stream:
             return []
         # Of tables that were emptied together, some may be in the topic.
         changes = writer.changes(said)
-        rest = [each for each in changes if (each.lsn, each.nth) >= self._start]
+        rest = [each for each in changes if (each.commit, each.nth) >= self._start]
         self.skipped += len(changes) - len(rest)
         return rest
 
@@ -249,6 +226,23 @@ class Reader:
                 f"{self.where}: another server answers than a moment ago",
                 "nothing if a standby takes over just now: the stage looks again",
             )
+
+    def look(self, place: Position) -> Look:
+        """How the server and the slot stand."""
+        slot, end = self.slot(), self.end()
+        told = None
+        if slot is not None:
+            told = {
+                "serverEnd": lsn_text(end.commit),
+                "lagBytes": max(0, end.commit - place.commit),
+                "retainedBytes": retained_bytes(slot, end.commit),
+                "safeBytes": slot.safe_bytes,
+                "slot": self.settings.slot.name,
+                "timeline": self._met[1] if self._met else None,
+                "atRisk": at_risk(slot, end.commit, self.settings.max_retained),
+            }
+        # A slot can't go while it is read: then somebody else's server answers.
+        return Look(end=end, told=told, state=slot)
 
     def slot(self) -> SlotState | None:
         """As it is now; also while it is read."""

@@ -111,7 +111,7 @@ def check_going_on(known: Identity, at: Position, seen: Seen, where: str) -> Non
         )
     check_slot(seen.slot, seen.identity, where)
     confirmed = seen.slot.confirmed
-    if confirmed is None or confirmed > at.lsn:
+    if confirmed is None or confirmed > at.commit:
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,
             f"slot {name} of {where} was confirmed up to {lsn_text(confirmed or 0)}, and the topic has all up to {at}: "
@@ -175,7 +175,7 @@ def publication_missing(where: str) -> SinkPipelineError:
 def _check_history(known: Identity, at: Position, seen: Seen, where: str) -> None:
     now, before = seen.identity.timeline, known.timeline
     # Inside a transaction the position has the LSN at which its commit record begins: that record was read too.
-    needed = at.lsn + (at.index > 0)
+    needed = at.commit + (at.index > 0)
     fact = None
     if now < before:
         fact = f"is on timeline {now}, and was read on timeline {before}"
@@ -244,7 +244,7 @@ def _check_taken_over(seen: Seen, slot: SlotState, confirmed: int, start: Positi
             "where its reader has stopped",
             "end that reader, and write into startFrom where it has stopped then",
         )
-    if confirmed > start.lsn:
+    if confirmed > start.commit:
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,
             f"slot {name} of {where} was confirmed up to {lsn_text(confirmed)}, and startFrom is {start}: what was "
@@ -252,7 +252,7 @@ def _check_taken_over(seen: Seen, slot: SlotState, confirmed: int, start: Positi
             "write into startFrom where the reader of this slot has stopped, and look up what is missing if that is "
             f"before {lsn_text(confirmed)}; or begin with startingPosition: Snapshot and another slot",
         )
-    if start.lsn + (start.index > 0) > seen.flushed:
+    if start.commit + (start.index > 0) > seen.flushed:
         raise SinkPipelineError(
             Reason.SOURCE_ROLLED_BACK,
             f"{where} ends at {lsn_text(seen.flushed)}, and startFrom is {start}: that is of another server, or this "

@@ -8,7 +8,7 @@ A cut may be inside a transaction of the database. What is confirmed is then the
 
 from __future__ import annotations
 
-from sinkpipeline.core.changes.positions import LogPosition, Position
+from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.cuts import CutPolicy
 
 
@@ -25,8 +25,11 @@ class Course:
         """Changes and bytes of the open transaction of Kafka."""
         self._cuts = cuts
         self._whole = whole
-        self._next = (start.lsn, start.index)
-        self._ended = start.lsn if start.index == 0 else 0
+        self._next = (start.commit, start.index)
+        self._note = start.note
+        """What the source has noted of the transaction that `next` is of."""
+        self._begun = ""
+        self._ended = start.commit if start.index == 0 else 0
         self.confirmable = self._ended
         """Up to where the server may be told that it is not needed again, as that counts; 0: nothing is known.
 
@@ -37,31 +40,31 @@ class Course:
     @property
     def next(self) -> Position:
         """What to commit now."""
-        return LogPosition(*self._next)
+        return self.committed.moved(*self._next, self._note)
 
     @property
     def is_open(self) -> bool:
         return self.rows > 0
 
-    def is_behind(self, lsn: int, index: int) -> bool:
-        """Whether a change is in the topic already."""
-        return (lsn, index) < self._next
-
-    def begun(self) -> None:
+    def begun(self, note: str = "") -> None:
+        """A transaction of the database begins; `note`: what its source notes of it."""
         self.is_inside = True
+        self._begun = note
 
-    def handed(self, lsn: int, index: int, size: int) -> None:
+    def handed(self, commit: int, index: int, size: int) -> None:
         """A change was handed to Kafka, as it is or as a dead letter; of one in two halves, each."""
-        if (lsn, index + 1) != self._next:
-            self._next = (lsn, index + 1)
+        if (commit, index + 1) != self._next:
+            self._next = (commit, index + 1)
+            self._note = self._begun
             self.rows += 1
         self.size += size
 
     def ended(self, end: int) -> None:
-        """The transaction of the database has ended; `end`: of its commit record."""
+        """The transaction of the database has ended; `end`: where, in the order of commits."""
         self.is_inside = False
         # One that was skipped as a whole ends before the position.
-        self._next = max(self._next, (end, 0))
+        if (end, 0) > self._next:
+            self._next, self._note = (end, 0), self._begun
         self._ended = max(self._ended, end)
 
     def heard(self, wal: int) -> None:
@@ -88,7 +91,7 @@ class Course:
         if (self._heard, 0) > self._next:
             self._next = (self._heard, 0)
             self._ended = self._heard
-        return self.next > self.committed
+        return self._next > (self.committed.commit, self.committed.index)
 
     def has_committed(self) -> None:
         """What was open counts now, with the position `next`."""

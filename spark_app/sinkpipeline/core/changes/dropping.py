@@ -63,7 +63,7 @@ def why_slot_stays(known: Identity, made: frozenset[str], at: Position | None, s
         return "it is of another database than the one that was read"
     if slot.plugin != PLUGIN or slot.database != known.database:
         return "somebody has created it again since"
-    if at is not None and slot.confirmed is not None and slot.confirmed > at.lsn:
+    if at is not None and slot.confirmed is not None and slot.confirmed > at.commit:
         return "it was confirmed beyond what this pipeline has read, so somebody else reads it"
     return None
 

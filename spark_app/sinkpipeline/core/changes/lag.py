@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class End:
     """A server's end, at one moment."""
 
-    lsn: int
-    """Up to where its WAL is on the disk."""
+    commit: int
+    """Up to where its log is written, as positions have it."""
     clock: int
     """Its own, in Unix milliseconds."""
 
@@ -34,11 +34,11 @@ class Lag:
 
         Args:
             end: what the server has said.
-            reached: everything that was committed before this LSN is in the topic.
+            reached: everything that was committed before this is in the topic.
             committed_at: when the last change of the topic was committed, in milliseconds; None: none was seen.
         """
         looks = [each for each in (self.end, end) if each is not None]
-        sure = [each.clock for each in looks if reached >= each.lsn]
+        sure = [each.clock for each in looks if reached >= each.commit]
         known = [each for each in (self.since, committed_at, *sure) if each is not None]
         return Lag(end, max(known, default=None))
 

@@ -2,17 +2,23 @@
 
 Each kind of source has a class of its own: positions of one kind are ordered, and those of two kinds never compared.
 One rule: a change `c` is in the topic if and only if `c.at < progress.pos`.
+
+What counts of a position is two numbers: `commit`, by which the transactions of its source are ordered, and `index`, by
+which the changes of one are. How they are spelled, and what else is noted with them, is for the kind.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from typing_extensions import override
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_IN_LOG = re.compile(r"([^\x00-\x1f]{1,200})\.([0-9]{6,10}):([0-9]{1,10})")
+_BITS = 32
+_MOST = (1 << _BITS) - 1
 
 
 def lsn_text(lsn: int) -> str:
@@ -48,23 +54,138 @@ class LogPosition:
     def __str__(self) -> str:
         return f"{lsn_text(self.lsn)} ({self.index})"
 
+    @property
+    def commit(self) -> int:
+        return self.lsn
+
+    @property
+    def place(self) -> str:
+        """Of the transaction, as the server spells it."""
+        return lsn_text(self.lsn)
+
+    @property
+    def note(self) -> str:
+        """Nothing is noted with it."""
+        return ""
+
+    def moved(self, commit: int, index: int = 0, note: str = "") -> LogPosition:  # noqa: ARG002 - of other kinds
+        """Another one of the same source."""
+        return LogPosition(commit, index)
+
     def to_record(self) -> list[str | int]:
         """As progress records have it."""
-        return [lsn_text(self.lsn), self.index]
+        return [self.place, self.index]
 
 
-Position = LogPosition
-"""Of any kind: PostgreSQL's is the only one yet."""
+@dataclass(frozen=True, order=True, slots=True)
+class BinlogPosition:
+    """Of MariaDB: where in its binary log the GTID event of a transaction stands, and the index of a change in it.
+
+    A file is never changed once it is written, so a place in it names one event as long as the file is there. Who goes
+    on inside a transaction begins at its GTID event: behind that, rows come whose tables were told before.
+
+    Behind a transaction the position is where its last event ends, with index 0: no transaction that comes later begins
+    before it.
+    """
+
+    commit: int
+    """The number in the file's name, and the place in the file, which both have 32 bits."""
+    index: int = 0
+    log: str = field(default="", compare=False)
+    """The name of the files without their numbers: that of one server never changes."""
+    gtid: str = field(default="", compare=False)
+    """Of the transaction that is there or ends there, to tell by it whether the log is still that one; empty: unknown.
+    """
+
+    def __post_init__(self) -> None:
+        if self.commit < 0 or self.index < 0:
+            raise ValueError(f"({self.commit}, {self.index}) is no position")
+
+    @property
+    def number(self) -> int:
+        """In the file's name."""
+        return self.commit >> _BITS
+
+    @property
+    def file(self) -> str:
+        return binlog_file(self.log, self.number)
+
+    @property
+    def offset(self) -> int:
+        """In the file."""
+        return self.commit & _MOST
+
+    @property
+    def place(self) -> str:
+        """Of the transaction."""
+        return f"{self.file}:{self.offset}"
+
+    @property
+    def note(self) -> str:
+        """What `moved` takes."""
+        return self.gtid
+
+    def moved(self, commit: int, index: int = 0, note: str = "") -> BinlogPosition:
+        """Another one of the same log; `note`: the GTID there."""
+        return BinlogPosition(commit, index, self.log, note)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.place} ({self.index})"
+
+    def to_record(self) -> list[str | int]:
+        """As progress records have it."""
+        return [self.place, self.index, *([self.gtid] if self.gtid else [])]
+
+
+Position = LogPosition | BinlogPosition
+"""Of any kind."""
+
 
 ZERO = LogPosition(0)
-"""Before everything."""
+"""Before everything, of PostgreSQL."""
+
+
+def binlog_file(log: str, number: int) -> str:
+    """As the server names it."""
+    return f"{log}.{number:06d}"
+
+
+def binlog_commit(number: int, offset: int) -> int:
+    """`commit` of a place in a file; ValueError where it is beyond what a server has."""
+    if not 0 <= offset <= _MOST or not 0 <= number <= _MOST:
+        raise ValueError(f"{offset} in file {number} is no place in a binary log")
+    return number << _BITS | offset
+
+
+def parse_binlog(text: str) -> BinlogPosition:
+    """Of `FILE:OFFSET`, such as mariadb-bin.000003:4711; ValueError if it isn't."""
+    found = _IN_LOG.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no place in a binary log")
+    return BinlogPosition(binlog_commit(int(found[2]), int(found[3])), 0, found[1])
+
+
+def parse_place(text: str) -> Position:
+    """What `place` of any kind has made; ValueError if it wasn't."""
+    return parse_binlog(text) if ":" in text else LogPosition(parse_lsn(text))
+
+
+def is_earlier(one: Position, other: Position) -> bool:
+    """Whether it comes before; ValueError if they are of two kinds."""
+    if type(one) is not type(other):
+        raise ValueError(f"{one} and {other} are of two kinds of sources")
+    return (one.commit, one.index) < (other.commit, other.index)
 
 
 def from_record(value: object) -> Position:
     """What `to_record` has made; ValueError if it wasn't."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:  # noqa: PLR2004 - LSN and index
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (2, 3):
         raise ValueError(f"{value!r} is no position")
-    lsn, index = value
-    if not isinstance(lsn, str) or not isinstance(index, int) or isinstance(index, bool):
+    place, index, *more = value
+    if not isinstance(place, str) or not isinstance(index, int) or isinstance(index, bool):
         raise ValueError(f"{value!r} is no position")  # noqa: TRY004 - as any other that is none
-    return LogPosition(parse_lsn(lsn), index)
+    found = parse_place(place)
+    if not all(isinstance(each, str) for each in more) or (more and isinstance(found, LogPosition)):
+        raise ValueError(f"{value!r} is no position")
+    return found.moved(found.commit, index, *more)

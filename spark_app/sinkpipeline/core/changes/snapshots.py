@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.changes.positions import LogPosition, Position
+from sinkpipeline.core.changes.positions import Position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,11 @@ def mark_from_record(value: object) -> SnapshotMark:
     return SnapshotMark(table=table, done=done, rows=rows, since=tuple(offsets))
 
 
-def before_stream(start: int) -> Position:
-    """Where the first row of a snapshot stands: before everything that a slot hands out which begins at `start`."""
-    return LogPosition(start - 1)
+def before_stream(start: Position) -> Position:
+    """Where the first row of a snapshot stands: before everything that a source hands out from `start` on."""
+    return start.moved(start.commit - 1)
 
 
 def stream_start(at: Position) -> int:
-    """The other way round: where the slot begins whose snapshot is at `at`."""
-    return at.lsn + 1
+    """The other way round: where the stream begins whose snapshot is at `at`."""
+    return at.commit + 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sinkpipeline.core.changes.positions import parse_lsn
+from sinkpipeline.core.changes.positions import parse_place
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.status import Condition, Phase, SinkState, condition_of, conditions, timestamp
@@ -30,7 +30,7 @@ class StageReport:
     slot: str
     state: SinkState = SinkState.STARTING
     position: str | None = None
-    """An LSN; None until it is known."""
+    """Where a transaction is, as the server spells it; None until it is known."""
     index: int = 0
     """In the transaction that was committed there."""
     changes: int | None = None
@@ -38,7 +38,7 @@ class StageReport:
     dead: int = 0
     dropped: int = 0
     server_end: str | None = None
-    """The LSN where the server's log ends."""
+    """Where the server's log ends."""
     lag_bytes: int | None = None
     lag_seconds: int | None = None
     """For how long a change may have waited that is not written yet, by the server's clock."""
@@ -56,8 +56,8 @@ class StageReport:
         """With a receipt; one that says nothing of it changes nothing."""
         found = self
         if "position" in told:
-            lsn, index = told["position"]
-            found = replace(found, position=lsn, index=index)
+            place, index = told["position"]
+            found = replace(found, position=place, index=index)
         if "rows" in told:
             found = replace(found, changes=told["rows"], dead=told["dead"], dropped=told["dropped"])
         if "snapshot" in told:
@@ -78,11 +78,11 @@ class StageReport:
             )
         return found
 
-    def reached(self, lsn: str) -> bool:
-        """Whether the change topic has everything that the server committed before this LSN."""
+    def reached(self, place: str) -> bool:
+        """Whether the change topic has everything that the server committed before this, as `server_end` says it."""
         if self.snapshot is not None:
             return False
-        return self.position is not None and parse_lsn(self.position) >= parse_lsn(lsn)
+        return self.position is not None and parse_place(self.position).commit >= parse_place(place).commit
 
     @property
     def is_in_trouble(self) -> bool:
@@ -117,10 +117,9 @@ def place(state: PartitionProgress) -> dict[str, Any]:
     if state.pos is None or state.snapshot is not None:
         # A snapshot begins anew, wherever it has come.
         return {}
-    lsn, index = state.pos.to_record()
     told = {
-        "position": lsn,
-        "index": index,
+        "position": state.pos.place,
+        "index": state.pos.index,
         "changes": state.rows,
         "deadLettered": state.dead,
         "dropped": state.dropped,

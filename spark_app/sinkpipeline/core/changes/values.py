@@ -11,6 +11,7 @@ in `after`: its value is large, was not touched, and is not in the database's lo
 from __future__ import annotations
 
 import base64
+import enum
 import json
 import math
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from sinkpipeline.core.changes.pgoutput import (
     Update,
     Values,
 )
-from sinkpipeline.core.changes.positions import LogPosition, Position, lsn_text
+from sinkpipeline.core.changes.positions import Position, from_record, lsn_text
 from sinkpipeline.core.records import Headers
 
 POSITION_HEADER: Final = "sinkpipeline.source.position"
@@ -39,6 +40,16 @@ _EXACT_DIGITS = 15
 _MOST_EXACT = 2**53
 _TEXT = encode_basestring
 
+
+class Spelling(enum.IntEnum):
+    """Types of columns that are none of PostgreSQL's, by how JSON has their texts; beside those, which are oids."""
+
+    NUMBER = -1
+    LARGE = -2
+    """A whole number that may be beyond 2^53."""
+    TEXT = -3
+
+
 Key = Callable[[Relation], tuple[str, ...]]
 """The columns by which a table's rows are told apart where its replica identity doesn't say; none: nothing does."""
 
@@ -46,7 +57,8 @@ Key = Callable[[Relation], tuple[str, ...]]
 class Change(NamedTuple):
     """One change, or one half of an update that changed the key: both halves have the same position."""
 
-    lsn: int
+    commit: int
+    """Of its position."""
     nth: int
     """Its index in the transaction."""
     place: str
@@ -60,7 +72,7 @@ class Change(NamedTuple):
 
     @property
     def at(self) -> Position:
-        return LogPosition(self.lsn, self.nth)
+        return from_record(json.loads(self.place)[:2])
 
     @property
     def headers(self) -> Headers:
@@ -92,9 +104,9 @@ def _number(text: str) -> str:
 def _spelling(kind: int, *, large_as_text: bool) -> Callable[[str], str]:
     """How a value of a type is written: as a text, where JSON has nothing that is exactly the same."""
     match kind:
-        case 21 | 23 | 26:
+        case 21 | 23 | 26 | Spelling.NUMBER:
             return _number
-        case 20:
+        case 20 | Spelling.LARGE:
             return _large if large_as_text else _number
         case 16:
             return _boolean
@@ -163,23 +175,45 @@ def _field(column: Column, *, large_as_text: bool) -> _Field:
 class Writer:
     """Makes changes of the messages of a stream; one for each connection, as the server says there what tables are."""
 
-    def __init__(self, key_of: Key, *, large_as_text: bool = True) -> None:
-        """`key_of`: asked of a table whose replica identity is no key."""
+    def __init__(self, key_of: Key, *, large_as_text: bool = True, place_text: Callable[[int], str] = lsn_text) -> None:
+        """Makes one.
+
+        Args:
+            key_of: asked of a table whose replica identity is no key.
+            large_as_text: whether a whole number beyond 2^53 is a text.
+            place_text: spells the `commit` of a position.
+        """
         self._key_of = key_of
         self._large_as_text = large_as_text
+        self._place_text = place_text
         self._tables: dict[int, _Table] = {}
-        self._begin: Begin | None = None
+        self._commit: int | None = None
+        self._committed_at = 0
         self._index = 0
-        self._lsn = self._tail = ""
+        self._place = self._tail = ""
 
     def begin(self, begin: Begin) -> None:
-        self._begin = begin
-        self._index = 0
-        self._lsn = lsn_text(begin.lsn)
-        self._tail = f'"xid":{begin.xid or "null"},"committedAt":{begin.committed_at},'
+        self.enter(begin.lsn, begin.committed_at, str(begin.xid or "null"))
+
+    def enter(self, commit: int, committed_at: int, xid: str, index: int = 0) -> None:
+        """A transaction begins, or what stands in its place.
+
+        Args:
+            commit: of its position.
+            committed_at: Unix milliseconds.
+            xid: its name there, as JSON.
+            index: of its first change.
+        """
+        self._commit, self._committed_at, self._index = commit, committed_at, index
+        self._place = _TEXT(self._place_text(commit))
+        self._tail = f'"xid":{xid},"committedAt":{committed_at},'
 
     def end(self) -> None:
-        self._begin = None
+        self._commit = None
+
+    def pass_to(self, index: int) -> None:
+        """The change that comes next has this index."""
+        self._index = index
 
     def relation(self, relation: Relation) -> None:
         """The table is like this from here on."""
@@ -194,8 +228,8 @@ class Writer:
 
     @property
     def place(self) -> tuple[int, int]:
-        """LSN and index of the change that comes next."""
-        return (self._begun().lsn, self._index)
+        """`commit` and index of the change that comes next."""
+        return (self._begun(), self._index)
 
     def changes(self, change: Insert | Update | Delete | Truncate) -> list[Change]:
         """One, or two for an update of the key, or one for each table that was emptied.
@@ -261,20 +295,20 @@ class Writer:
         after: Values | None = None,
         half: int | None = None,
     ) -> Change:
-        begin, index = self._begun(), self._index
+        commit, index = self._begun(), self._index
         row = "null" if after is None else table.row(after)
         unchanged = "[]" if after is None or UNCHANGED not in after else table.unchanged(after)
-        place = f'["{self._lsn}",{index}]' if half is None else f'["{self._lsn}",{index},{half}]'
+        place = f"[{self._place},{index}]" if half is None else f"[{self._place},{index},{half}]"
         value = (
             f'{{"op":"{op}","table":{table.label},"pos":{place},{self._tail}'
             f'"before":{before},"after":{row},"unchanged":{unchanged}}}'
         )
-        return Change(begin.lsn, index, place, op, table.name, key, value.encode(), begin.committed_at)
+        return Change(commit, index, place, op, table.name, key, value.encode(), self._committed_at)
 
-    def _begun(self) -> Begin:
-        if self._begin is None:
+    def _begun(self) -> int:
+        if self._commit is None:
             raise NotUnderstood("a change outside of a transaction")
-        return self._begin
+        return self._commit
 
     def _table(self, oid: int, values: Values | None = None) -> _Table:
         table = self._tables.get(oid)
@@ -295,14 +329,13 @@ def is_read(value: bytes) -> bool:
     return value.startswith(_READ)
 
 
-def taken_back(key: bytes, value: bytes, lsn: int, nth: int) -> Change:
+def taken_back(key: bytes, value: bytes, at: Position) -> Change:
     """The deletion of a row that a snapshot has read, with the whole row before it.
 
     Args:
         key: of the record.
         value: of the record, as `Writer.read` has made it.
-        lsn: where the deletion stands.
-        nth: its index there.
+        at: where the deletion stands.
 
     Raises:
         NotUnderstood
@@ -312,10 +345,10 @@ def taken_back(key: bytes, value: bytes, lsn: int, nth: int) -> Change:
     if not is_read(value) or not found or not row.endswith(_END):
         raise NotUnderstood("a record of a snapshot that this program has not written")
     told = json.loads(head + b"}")
-    place = f'["{lsn_text(lsn)}",{nth}]'
+    place = f"[{_TEXT(at.place)},{at.index}]"
     start = f'{{"op":"d","table":{_TEXT(told["table"])},"pos":{place},"xid":null,"committedAt":{told["committedAt"]}'
     whole = b"".join([start.encode(), b',"before":', row.removesuffix(_END), b',"after":null', _END])
-    return Change(lsn, nth, place, "d", told["table"], key, whole, told["committedAt"])
+    return Change(at.commit, at.index, place, "d", told["table"], key, whole, told["committedAt"])
 
 
 def _before(table: _Table, old: Values, *, is_whole: bool) -> str:

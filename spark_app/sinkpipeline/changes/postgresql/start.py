@@ -16,6 +16,7 @@ import logging
 from typing import NamedTuple
 
 from sinkpipeline.changes.claim import Claim, Claimed
+from sinkpipeline.changes.ports import Started, at
 from sinkpipeline.changes.postgresql.reader import Reader
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.beginning import (
@@ -29,7 +30,7 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
-from sinkpipeline.core.changes.positions import LogPosition, Position
+from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
@@ -39,30 +40,23 @@ from sinkpipeline.sinks.starting import now_ms
 _LOG = logging.getLogger("sinkpipeline.changes")
 
 
-def at(state: PartitionProgress) -> Position:
-    if state.pos is None:
-        raise corrupt("the progress of a stage has no position")
-    return state.pos
-
-
-class Begun(NamedTuple):
-    """What a start has found."""
+class Found(NamedTuple):
+    """What a start has found of the server."""
 
     identity: Identity
-    state: PartitionProgress | None
-    """None where a snapshot is to be made for the first time."""
     version: int
     """Of the server."""
     slot: SlotState | None = None
     """What is left of a snapshot that was given up."""
 
-    @property
-    def streams(self) -> PartitionProgress | None:
-        """Where the stream goes on; None where a snapshot comes before it."""
-        return None if self.state is None or self.state.snapshot is not None else self.state
+
+def _started(
+    state: PartitionProgress | None, identity: Identity, version: int, slot: SlotState | None = None
+) -> Started:
+    return Started(state, identity.to_meta(), Found(identity, version, slot), identity.timeline)
 
 
-def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reader) -> Begun:
+def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reader) -> Started:
     """What is read, and where to go on; announces this stage.
 
     Raises:
@@ -85,7 +79,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             _LOG.warning("%s", error)
         claim.announce(claimed, with_made(seen.identity.to_meta(), made_of(progress.meta.source)))
         failpoint("stage-after-meta")
-        return Begun(seen.identity, state, facts.version, slot)
+        return _started(state, seen.identity, facts.version, slot)
     seen = reader.prepare(seen)
     announced = _is_announced(progress.meta, seen)
     if settings.database.snapshot:
@@ -94,7 +88,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         slot = slot_in_the_way(seen, reader.where, announced=announced)
         claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True))
         failpoint("stage-after-meta")
-        return Begun(seen.identity, None, facts.version, slot)
+        return _started(None, seen.identity, facts.version, slot)
     asked = settings.database.asked(announced=announced)
     start = decide_first(seen, asked, reader.where)
     source = _source(progress.meta, seen, reader, makes_slot=asked.create)
@@ -106,7 +100,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     epoch = 0 if progress.meta is None else progress.meta.epoch
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
     claim.announce(claimed, source, state)
-    return Begun(seen.identity, state, facts.version)
+    return _started(state, seen.identity, facts.version)
 
 
 def _source(meta: Meta | None, seen: Seen, reader: Reader, *, makes_slot: bool) -> dict[str, str]:
@@ -140,8 +134,8 @@ def _is_announced(meta: Meta | None, seen: Seen) -> bool:
     return (known.system, known.database, known.slot) == (now.system, now.database, now.slot)
 
 
-def check_slot(reader: Reader, identity: Identity, state: PartitionProgress) -> None:
+def check(reader: Reader, started: Started, state: PartitionProgress) -> None:
     """Nobody has moved the slot since it was looked at: from here on nobody can."""
-    slot = reader.slot()
-    seen = Seen(identity=identity, slot=slot, flushed=reader.end().lsn, forks={})
+    identity, slot = started.found.identity, reader.slot()
+    seen = Seen(identity=identity, slot=slot, flushed=reader.end().commit, forks={})
     check_going_on(identity, at(state), seen, reader.where)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.postgresql import look, making
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.settings import StageSettings, sink_settings
@@ -45,16 +46,6 @@ _UNREADABLE = (
     " AND a.attnum > 0 AND NOT a.attisdropped AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')"
 )
 _SLOTS = "SELECT count(*), current_setting('max_replication_slots')::int FROM pg_replication_slots"
-
-
-@dataclass
-class Foreseen:
-    """What was found of a stage."""
-
-    told: list[str] = field(default_factory=list)
-    """Lines for a person."""
-    errors: list[SinkPipelineError] = field(default_factory=list)
-    """What a start would be refused for."""
 
 
 def foresee(settings: StageSettings) -> Foreseen:
@@ -198,4 +189,5 @@ def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress
         )
         return
     check_going_on(identity_of(progress.meta.source), state.pos, seen, where)
-    found.told.append(f"resumes at {state.pos}, {max(0, seen.flushed - state.pos.lsn)} bytes before the server's end")
+    behind = max(0, seen.flushed - state.pos.commit)
+    found.told.append(f"resumes at {state.pos}, {behind} bytes before the server's end")
