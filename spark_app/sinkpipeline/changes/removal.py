@@ -58,7 +58,7 @@ class StageRemoval(SinkRemoval):
             return super().carry_out()
         self._meet(meta)
         # Before anybody is fenced: a database that is away is waited for.
-        with closing(Reader(self.stage.database)) as self._reader:
+        with closing(Reader(self.stage.postgresql)) as self._reader:
             return super().carry_out()
 
     @override
@@ -69,7 +69,7 @@ class StageRemoval(SinkRemoval):
             return ()
         self._meet(meta)
         topics = super().doomed()
-        names = {SLOT: self.stage.database.slot.name, PUBLICATION: self.stage.database.publication.name}
+        names = {SLOT: self.stage.postgresql.slot.name, PUBLICATION: self.stage.postgresql.publication.name}
         return (*topics, *(f"{what} {names[what]}" for what in sorted(made_of(meta.source))))
 
     def _meta(self) -> Meta | None:
@@ -80,7 +80,7 @@ class StageRemoval(SinkRemoval):
         self, hold: Hold, topic: Topic, known: Progress, meta: Meta, partitions: Iterable[SourcePartition]
     ) -> Progress:
         progress = super()._take_over(hold, topic, known, meta, partitions)
-        state = progress.partitions.get(self.stage.database.partition)
+        state = progress.partitions.get(self.stage.postgresql.partition)
         self._at = None if state is None or state.snapshot is not None else state.pos
         return progress
 
@@ -101,7 +101,7 @@ class StageRemoval(SinkRemoval):
             return
         seen = reader.seen()
         self._drop_slot(reader, known, made, seen)
-        name = self.stage.database.publication.name
+        name = self.stage.postgresql.publication.name
         if not seen.identity.publication:
             return
         why = why_publication_stays(known, made, seen)
@@ -114,7 +114,7 @@ class StageRemoval(SinkRemoval):
     def _drop_slot(self, reader: Reader, known: Identity, made: frozenset[str], seen: Seen) -> None:
         if seen.slot is None:
             return
-        name = self.stage.database.slot.name
+        name = self.stage.postgresql.slot.name
         why = why_slot_stays(known, made, self._at, seen)
         if why is not None:
             self.kept.append(Kept(SLOT, name, why))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from sinkpipeline.core.changes.beginning import Asked
 from sinkpipeline.core.changes.checkpoints import Checkpoint
@@ -18,6 +18,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.tls import Tls
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection as KafkaConnection
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings, SourceSettings
@@ -77,6 +78,11 @@ class DatabaseSettings:
     """Whether a bigint beyond 2^53 is a text, as many readers of JSON round such a number."""
 
     @property
+    def held(self) -> str | None:
+        """The name of what the database keeps for this stage."""
+        return self.slot.name
+
+    @property
     def partition(self) -> SourcePartition:
         """The only one: one slot has one order."""
         return SourcePartition(self.name, 0)
@@ -87,7 +93,55 @@ class DatabaseSettings:
         return Asked(create=self.slot.create, announced=announced, start_from=start)
 
 
-AnyDatabase = DatabaseSettings
+@dataclass(frozen=True, kw_only=True)
+class MariadbConnection:
+    """One server, and as whom."""
+
+    server: str
+    """host:port."""
+    user: str
+    password_file: str | None = None
+    tls: Tls | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MariadbSettings:
+    """A MariaDB server whose changes are read from its binary log.
+
+    With `snapshot`, the tables are read first, as they were at one moment.
+    """
+
+    connection: MariadbConnection
+    tables: tuple[str, ...]
+    """`database.table` of each that is read."""
+    server_id: int
+    """As whom the log is read: no replica of the server has the same one. Who comes later ends who has it."""
+    snapshot: bool = False
+    """Whether a first start reads the tables."""
+    start_from: Checkpoint | None = None
+    """Where a first start begins, as somebody else has read the log up to there; None: where it ends."""
+    name: Literal["mariadb"] = "mariadb"
+    """Of the kind, and of the source in progress records and in transactional ids."""
+    whole_transactions: bool = False
+    """Whether each transaction of the database is in one of Kafka. If not, a reader may see a part of a large one for a
+    while."""
+    idle_advance_s: float = 10.0
+    """While only other tables change, the position follows in steps of this."""
+    large_integers_as_text: bool = True
+    """Whether a bigint beyond 2^53 is a text, as many readers of JSON round such a number."""
+
+    @property
+    def held(self) -> str | None:
+        """A log is kept for nobody."""
+        return None
+
+    @property
+    def partition(self) -> SourcePartition:
+        """The only one: one log has one order."""
+        return SourcePartition(self.name, 0)
+
+
+AnyDatabase = DatabaseSettings | MariadbSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +160,7 @@ class StageSettings:
     topic: TopicRequest
     """The change topic."""
     progress: TopicRequest
-    database: AnyDatabase
+    database: Annotated[AnyDatabase, Field(discriminator="name")]
     dead_letter: DeadLetterSettings | None = None
     """None where a change that the topic doesn't take stops the stage."""
     refuse_existing_data: bool = True
@@ -116,6 +170,20 @@ class StageSettings:
     cuts: CutPolicy = CUTS
     adopt: Owner | None = None
     """Another owner whose progress may be taken over."""
+
+    @property
+    def postgresql(self) -> DatabaseSettings:
+        """The database, which is one of PostgreSQL; TypeError if it isn't."""
+        if not isinstance(self.database, DatabaseSettings):
+            raise TypeError(f"a stage of {self.database.name} is asked for what is PostgreSQL's")
+        return self.database
+
+    @property
+    def mariadb(self) -> MariadbSettings:
+        """Likewise, of MariaDB."""
+        if not isinstance(self.database, MariadbSettings):
+            raise TypeError(f"a stage of {self.database.name} is asked for what is MariaDB's")
+        return self.database
 
 
 def sink_settings(settings: StageSettings) -> SinkSettings:

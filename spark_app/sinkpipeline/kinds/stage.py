@@ -50,7 +50,7 @@ class StageRunner:
         self._policy = policy
         self._on_change = on_change
         self._closing = closing
-        self._report = StageReport(slot=settings.database.slot.name)
+        self._report = StageReport(slot=settings.database.held)
         self._failures = Failures()
         self._health = Health()
         self._has_worked = False
@@ -187,7 +187,7 @@ class StageRunner:
             match told["event"]:
                 case "claimed":
                     self.claims += 1
-                    _LOG.info("the stage reads slot %s from %s on", self.report.slot, self.report.position)
+                    _LOG.info("the stage reads %s from %s on", self._settings.database.name, self.report.position)
                 case "state" | "committed":
                     self._has_worked = True
                     self._health = self._health.seen_at(now)

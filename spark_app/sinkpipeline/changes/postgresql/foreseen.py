@@ -50,7 +50,7 @@ _SLOTS = "SELECT count(*), current_setting('max_replication_slots')::int FROM pg
 
 def foresee(settings: StageSettings) -> Foreseen:
     """Looks at the database, the slot, and the progress of the stage."""
-    found, wanted = Foreseen(), settings.database
+    found, wanted = Foreseen(), settings.postgresql
     where = f"PostgreSQL at {wanted.connection.servers}, database {wanted.connection.database}"
     progress = _tried(found, lambda: _progress(settings))
     wire = _tried(found, lambda: Wire(wanted.connection, where))
@@ -107,7 +107,7 @@ def _of_the_server(facts: Facts, where: str, *, failover: bool) -> Iterator[Sink
 
 
 def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) -> Iterator[SinkPipelineError]:
-    wanted = settings.database.publication
+    wanted = settings.postgresql.publication
     tables = facts.tables
     [(is_there,)] = wire.rows("SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = %s)", (wanted.name,))
     if not is_there:
@@ -126,10 +126,10 @@ def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) ->
             )
     for each in tables:
         try:
-            check_tables([each], where, require_full=settings.database.require_full)
+            check_tables([each], where, require_full=settings.postgresql.require_full)
         except SinkPipelineError as error:
             yield error
-        if settings.database.snapshot:
+        if settings.postgresql.snapshot:
             [(columns,)] = wire.rows(_UNREADABLE, (each.name,))
             try:
                 check_readable({each.name: columns or ()}, facts.role, where)
@@ -139,7 +139,7 @@ def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) ->
 
 def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | None, where: str) -> None:
     """By a connection for replication, as a start needs one: a pooler has none, and a server may have none left."""
-    wanted = settings.database
+    wanted = settings.postgresql
     with closing(Wire(wanted.connection, where, replication=True)) as wire:
         try:
             seen = look.seen(wire, wanted.slot.name, wanted.publication.name)
@@ -177,7 +177,7 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
 
 
 def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress, seen: Seen, where: str) -> None:
-    state = progress.partitions[settings.database.partition]
+    state = progress.partitions[settings.postgresql.partition]
     if progress.meta is None or state.pos is None:
         return
     if state.snapshot is not None:

@@ -64,7 +64,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     """
     facts = reader.facts()
     seen = reader.seen()
-    partition, progress = settings.database.partition, claimed.progress
+    partition, progress = settings.postgresql.partition, claimed.progress
     if progress.exists and progress.meta is not None:
         state, known, slot = progress.partitions[partition], _known(progress.meta), None
         if state.snapshot is None:
@@ -73,7 +73,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             check_anew(known, at(state), seen, reader.where)
             slot = slot_in_the_way(seen, reader.where, announced=True)
         try:
-            check_tables(facts.tables, reader.where, require_full=settings.database.require_full)
+            check_tables(facts.tables, reader.where, require_full=settings.postgresql.require_full)
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
@@ -82,14 +82,14 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         return _started(state, seen.identity, facts.version, slot)
     seen = reader.prepare(seen)
     announced = _is_announced(progress.meta, seen)
-    if settings.database.snapshot:
+    if settings.postgresql.snapshot:
         # Before anything is made: what may not be read is told.
         reader.tables(facts.version)
         slot = slot_in_the_way(seen, reader.where, announced=announced)
         claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True))
         failpoint("stage-after-meta")
         return _started(None, seen.identity, facts.version, slot)
-    asked = settings.database.asked(announced=announced)
+    asked = settings.postgresql.asked(announced=announced)
     start = decide_first(seen, asked, reader.where)
     source = _source(progress.meta, seen, reader, makes_slot=asked.create)
     claim.announce(claimed, source)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.changes.positions import LogPosition, lsn_text, parse_lsn
+from sinkpipeline.core.changes.positions import LogPosition, Position, lsn_text, parse_lsn
 from sinkpipeline.core.foreign_json import parse_json
 
 PLACE = r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}( \([0-9]{1,18}\))?"
@@ -28,7 +28,7 @@ _MAX_LSN = 1 << 64
 class Checkpoint:
     """Where to begin, and what may come again from there."""
 
-    at: LogPosition
+    at: Position
     overlap: str = ""
     """What the other reader may have delivered already, as a sentence without a full stop; empty: nothing."""
 

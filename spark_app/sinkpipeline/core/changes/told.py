@@ -14,6 +14,8 @@ from sinkpipeline.core.status import Condition, Phase, SinkState, condition_of, 
 SOURCE_HEALTHY = "SourceHealthy"
 """The type of the condition that is about a stage."""
 SLOT_AT_RISK = "SlotAtRisk"
+LOG_AT_RISK = "LogAtRisk"
+AT_RISK = frozenset({SLOT_AT_RISK, LOG_AT_RISK})
 SOURCE_STARTING = "SourceStarting"
 _ALONE = {SinkState.STARTING: Phase.STARTING, SinkState.SUSPENDED: Phase.SUSPENDED}
 """Of a pipeline without sinks, by the state of its stage."""
@@ -23,11 +25,18 @@ _CATCH_UP = (
 )
 
 
+_READ_ON = (
+    "let the pipeline run until it has caught up, or find out what slows it down; or raise "
+    "binlog_expire_logs_seconds of the server: docs/changes.md"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageReport:
     """A stage, as it last told."""
 
-    slot: str
+    slot: str | None = None
+    """What the database keeps for the stage; None where it keeps nothing for anybody."""
     state: SinkState = SinkState.STARTING
     position: str | None = None
     """Where a transaction is, as the server spells it; None until it is known."""
@@ -109,7 +118,8 @@ class StageReport:
             "error": None if self.error is None else self.error.to_dict(),
         }
         known = {name: value for name, value in told.items() if value is not None}
-        return {"state": self.state.value, "slot": self.slot, **known}
+        held = {} if self.slot is None else {"slot": self.slot}
+        return {"state": self.state.value, **held, **known}
 
 
 def place(state: PartitionProgress) -> dict[str, Any]:
@@ -133,9 +143,12 @@ def source_healthy(source: Mapping[str, Any]) -> Condition:
     if error:
         return Condition("False", error["reason"], f"source: {error['message']} ({error['remedy']})")
     if source.get("atRisk"):
+        if "slot" not in source:
+            return Condition("False", LOG_AT_RISK, f"{source['atRisk']} ({_READ_ON})")
         return Condition("False", SLOT_AT_RISK, f"slot {source['slot']}: {source['atRisk']} ({_CATCH_UP})")
     if source["state"] == SinkState.STARTING.value:
-        return Condition("Unknown", SOURCE_STARTING, f"nothing is read yet: slot {source['slot']} is being taken")
+        what = f"slot {source['slot']} is being taken" if "slot" in source else "the log is being looked at"
+        return Condition("Unknown", SOURCE_STARTING, f"nothing is read yet: {what}")
     if source["state"] == SinkState.RUNNING.value:
         return Condition("True", "NoErrors", "")
     return Condition("Unknown", "NotYetKnown", "no stage reads the database")

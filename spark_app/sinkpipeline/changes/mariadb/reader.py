@@ -1,0 +1,179 @@
+"""A MariaDB server, as a stage reads it: looked at, read in order. It keeps nothing for us, and is told nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from sinkpipeline.changes.mariadb import look
+from sinkpipeline.changes.mariadb.stream import AnotherLog, LogIncomplete, Stream
+from sinkpipeline.changes.mariadb.tables import Tables
+from sinkpipeline.changes.mariadb.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.ports import Event, Look
+from sinkpipeline.changes.settings import MariadbSettings
+from sinkpipeline.core.changes.binlog_beginning import (
+    Facts,
+    Seen,
+    at_risk,
+    check_suitable,
+    check_there,
+    data_lost,
+    unsuitable_tables,
+)
+from sinkpipeline.core.changes.binlog_values import NotServed
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import BinlogPosition, Position
+from sinkpipeline.core.changes.values import Writer
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+
+class Reader:
+    """One connection that streams, and one for questions meanwhile; of one thread.
+
+    Raises (all methods):
+        SinkPipelineError: SourceUnreachable, and what their own docstrings name.
+    """
+
+    def __init__(self, settings: MariadbSettings) -> None:
+        """Connects.
+
+        Raises:
+            SinkPipelineError: also AuthenticationFailed, SecretNotFound.
+        """
+        self.settings = settings
+        self.where = f"MariaDB at {settings.connection.server}"
+        self.skipped = 0
+        self.heard = 0
+        self._read_at: int | None = None
+        self._user = settings.connection.user
+        self._wire: Wire | None = None
+        self._side = Wire(settings.connection, self.where)
+        self._expires_s = 0
+
+    def close(self) -> None:
+        for wire in (self._wire, self._side):
+            if wire is not None:
+                wire.close()
+
+    def facts(self) -> Facts:
+        """Raises SinkPipelineError: also SourceUnsuitable."""
+        with self._told():
+            found = look.facts(self._side, self.settings.tables)
+            self._expires_s = look.expires_s(self._side)
+        check_suitable(found, self.where)
+        return found
+
+    def check_tables(self, facts: Facts) -> None:
+        """For a first start. Raises SinkPipelineError: also SourceUnsuitable."""
+        settings = self.settings
+        for error in unsuitable_tables(facts, settings.tables, self.where, snapshot=settings.snapshot):
+            raise error
+
+    def seen(self, place: Position | None = None) -> Seen:
+        """The server, with its GTIDs at a place, or at its end."""
+        at = (place.file, place.offset) if isinstance(place, BinlogPosition) else None
+        with self._told():
+            return look.seen(self._side, self.where, at)
+
+    def hold(self) -> None:
+        """Nothing is to be taken: a log has any number of readers. Who has our server_id is ended where it is read."""
+
+    def confirm(self, upto: int) -> None:
+        """The server keeps its log by age, whoever needs it."""
+
+    def look(self, place: Position) -> Look:
+        """How the log stands."""
+        with self._told():
+            seen = look.files(self._side, self.where)
+            end = look.clock(self._side, seen.end.commit)
+        behind = seen.behind(place)
+        told = {
+            "serverEnd": seen.end.place,
+            "lagBytes": behind,
+            "retainedBytes": None,
+            "safeBytes": None,
+            "timeline": None,
+            "atRisk": at_risk(behind, self._read_at, end.clock // 1000, self._expires_s),
+        }
+        return Look(end=end, told=told, state=seen)
+
+    def read(self, start: Position, wait_s: float) -> Iterator[Event]:
+        """What comes, for ever; changes before `start` are passed over, and counted.
+
+        Args:
+            start: of the progress.
+            wait_s: the server says itself ten times a second that nothing has come.
+
+        Raises:
+            SinkPipelineError: also SourceDataLost, SourceRecreated, SourceUnsuitable.
+        """
+        _ = wait_s
+        if not isinstance(start, BinlogPosition):
+            raise TypeError(f"{start} is no place in a binary log")
+        settings = self.settings
+        with self._told():
+            codecs = look.codecs(self._side)
+            tables = Tables(settings.tables, codecs, lambda schema, table: look.special(self._side, schema, table))
+            writer = Writer(
+                tables.key_of,
+                large_as_text=settings.large_integers_as_text,
+                place_text=lambda commit: start.moved(commit).place,
+            )
+            stream = Stream(tables, writer, start, has_checksums=look.has_checksums(self._side))
+            self._wire = wire = Wire(settings.connection, self.where)
+        with self._of_the_log(start):
+            wire.dump(start.file, start.offset, settings.server_id)
+            while True:
+                for event in stream.events(wire.receive()):
+                    self.skipped, self.heard, self._read_at = stream.skipped, stream.heard, stream.read_at
+                    yield event
+
+    @contextlib.contextmanager
+    def _of_the_log(self, start: BinlogPosition) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            if not fault.is_of_the_log:
+                raise refused(fault, self.where, self._user) from fault
+            # Why, the files tell; what the server says is no more than a sentence.
+            with self._told():
+                check_there(start, look.files(self._side, self.where), self.where)
+            if "impossible position" in fault.text or "log event entry exceeded" in fault.text:
+                raise self._recreated(fault.text, start) from fault
+            if "could not find" in fault.text.lower():
+                raise data_lost(start, self.where) from fault
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE, f"{self.where}: {fault.text}", "look at the server's log"
+            ) from fault
+        except AnotherLog as another:
+            raise self._recreated(str(another), start) from another
+        except LogIncomplete as incomplete:
+            raise SinkPipelineError(
+                Reason.SOURCE_DATA_LOST,
+                f"{self.where}: the server says that its log lacks changes, behind {start.moved(self.heard).place}",
+                "look into the server's log what it could not write; then look what the topic lacks, and go on under "
+                "another spec.identity",
+            ) from incomplete
+        except NotServed as refusal:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNSUITABLE, f"{self.where}: {refusal.fact}", refusal.remedy
+            ) from refusal
+        except NotUnderstood as error:
+            raise SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{self.where}: {error}", "report it with the version of the server"
+            ) from error
+
+    def _recreated(self, text: str, start: BinlogPosition) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.SOURCE_RECREATED,
+            f"{self.where} has another log than the one that was read up to {start}: {text}",
+            "find out whether somebody ran RESET MASTER, or restored a backup; look what the topic lacks, and then go "
+            "on under another spec.identity",
+        )
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            raise refused(fault, self.where, self._user) from fault

@@ -1,0 +1,274 @@
+"""What a start of a stage decides by what it has read of a MariaDB server: where to go on, or why not.
+
+    another server, or another name of its log        SourceRecreated
+    the file of the position was removed              SourceDataLost       a server removes its files by their age
+    the position is beyond the end of the log         SourceRolledBack
+    another transaction is at the position            SourceRecreated      RESET MASTER, another server of the same name
+    otherwise                                         go on at the position
+
+A server hands out whatever is at a place of a file, also where the file is another one of the same name. So the GTID is
+compared that was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+
+from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, parse_binlog
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+OPTIONS = "binlog capability=4 index=event*1000000+row"
+"""How the log is read: an index in a transaction means something else otherwise."""
+EVENT = 1_000_000
+"""The index of a row: this, times the number of its event in the transaction, and its number in the event."""
+_OLDEST = (10, 5)
+_AT_RISK = 0.5
+
+_ANEW = (
+    "look what the topic lacks, and then go on under another spec.identity; what this one has delivered stays as it is"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What positions of a source are about; `meta.source` holds it as text."""
+
+    server: str
+    """Its server_id."""
+    log: str
+    """The name of its files, without their numbers."""
+    options: str = OPTIONS
+
+    def to_meta(self) -> dict[str, str]:
+        """As `meta.source` has it."""
+        return {each.name: str(getattr(self, each.name)) for each in fields(self)}
+
+
+def identity_of(source: Mapping[str, str]) -> Identity:
+    """What `to_meta` was made of; ValueError if it wasn't."""
+    names = {each.name for each in fields(Identity)}
+    if source.keys() != names:
+        raise ValueError(f"{sorted(source)} are not {sorted(names)}")
+    return Identity(**{name: source[name] for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a look at a server found."""
+
+    version: str
+    """Such as 10.11.19-MariaDB-log."""
+    has_log: bool
+    format: str
+    image: str
+    metadata: str
+    engines: Mapping[str, str]
+    """By table, as `database.table`, what stores it; a table that is missing is not there."""
+    keyless: frozenset[str] = frozenset()
+    """Tables without a primary key."""
+    unreadable: frozenset[str] = frozenset()
+    """Tables that the user may not read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFile:
+    """One file of the log."""
+
+    number: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A server, as one look found it."""
+
+    identity: Identity
+    files: tuple[LogFile, ...]
+    """In their order; the last one is written."""
+    gtids: str | None = None
+    """The server's GTIDs at the place that was asked about; None where no event begins there."""
+
+    @property
+    def end(self) -> BinlogPosition:
+        """Where the log ends."""
+        last = self.files[-1]
+        return BinlogPosition(binlog_commit(last.number, last.size), 0, self.identity.log, self.gtids or "")
+
+    def size_of(self, number: int) -> int | None:
+        """None where there is no such file."""
+        return next((each.size for each in self.files if each.number == number), None)
+
+    def behind(self, at: Position) -> int:
+        """Bytes of the log behind a position."""
+        place = at if isinstance(at, BinlogPosition) else BinlogPosition(at.commit)
+        sizes = [each.size - (place.offset if each.number == place.number else 0) for each in self.files]
+        return sum(max(0, size) for each, size in zip(self.files, sizes, strict=True) if each.number >= place.number)
+
+
+def files_of(rows: Iterable[tuple[str, int]], where: str) -> tuple[str, tuple[LogFile, ...]]:
+    """The name of a log, and its files, as the server lists them.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable.
+    """
+    found = [(parse_binlog(f"{name}:0"), int(size)) for name, size in rows]
+    if not found:
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE, f"{where} has no binary log", "start the server with log_bin and server_id"
+        )
+    return found[-1][0].log, tuple(LogFile(number=place.number, size=size) for place, size in found)
+
+
+def check_suitable(facts: Facts, where: str) -> None:
+    """That the log of a server can be read. Raises SinkPipelineError: SourceUnsuitable."""
+    for error in unsuitable(facts, where):
+        raise error
+
+
+def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
+    """Each thing that speaks against a server."""
+    if "mariadb" not in facts.version.lower():
+        yield _unsuitable(f"{where} is MySQL {facts.version}", "read it with Debezium, as docs/changes.md says")
+        return
+    version = tuple(int(each) for each in facts.version.split("-", 1)[0].split(".")[:2])
+    if version < _OLDEST:
+        yield _unsuitable(f"{where} is of version {facts.version}", "use MariaDB 10.5 or newer")
+        return
+    if not facts.has_log:
+        yield _unsuitable(f"{where} has no binary log", "start the server with log_bin and server_id")
+        return
+    for name, is_set, wanted in (
+        ("binlog_format", facts.format, "ROW"),
+        ("binlog_row_image", facts.image, "FULL"),
+        ("binlog_row_metadata", facts.metadata, "FULL"),
+    ):
+        if is_set.upper() != wanted:
+            yield _unsuitable(
+                f"{where} has {name} = {is_set}",
+                f"run SET GLOBAL {name} = '{wanted}', write it into the server's configuration, and end the sessions "
+                "that have begun before",
+            )
+
+
+def unsuitable_tables(
+    facts: Facts, tables: Iterable[str], where: str, *, snapshot: bool
+) -> Iterable[SinkPipelineError]:
+    """Each thing that speaks against the tables."""
+    for table in tables:
+        engine = facts.engines.get(table)
+        if engine is None:
+            yield _unsuitable(
+                f"{where} has no table {table}, or the user may not see it",
+                "create it, correct source.mariadb.tables, or run GRANT SELECT on it",
+            )
+        elif snapshot and engine.lower() != "innodb":
+            yield _unsuitable(
+                f"table {table} of {where} is stored by {engine}, of which no snapshot can be taken",
+                f"run ALTER TABLE {quoted(table)} ENGINE = InnoDB; or write startingPosition: Now",
+            )
+        elif snapshot and table in facts.unreadable:
+            yield _unsuitable(
+                f"the user of {where} may not read table {table}, and startingPosition is Snapshot",
+                f"run GRANT SELECT ON {quoted(table)} for the user",
+            )
+
+
+def quoted(table: str) -> str:
+    """`database.table` as SQL spells it."""
+    return ".".join(quoted_name(each) for each in table.split(".", 1))
+
+
+def quoted_name(name: str) -> str:
+    """A name as SQL spells it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def check_same(known: Identity, found: Identity, where: str) -> None:
+    """That a server is the one that was read. Raises SinkPipelineError: SourceRecreated."""
+    same = {
+        "server_id": (known.server, found.server),
+        "log": (known.log, found.log),
+        "way to read it": (known.options, found.options),
+    }
+    for what, (before, now) in same.items():
+        if before != now:
+            raise SinkPipelineError(
+                Reason.SOURCE_RECREATED,
+                f"{where} is another source than the progress is of: its {what} was {before}, is {now}",
+                f"name the server that was read before: another one has other positions; or {_ANEW}",
+            )
+
+
+def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) -> None:
+    """Refuses to go on at a position that does not mean there what it meant, or behind which something is missing.
+
+    Args:
+        known: of the `meta` that belongs to the position.
+        at: of the progress.
+        seen: the server as it is now, with the GTIDs at the position.
+        where: names the source, for people.
+
+    Raises:
+        SinkPipelineError: SourceRecreated, SourceDataLost, SourceRolledBack.
+    """
+    check_same(known, seen.identity, where)
+    check_there(at, seen, where)
+    # Of a transaction that goes on, the stream tells the GTID itself.
+    if at.index == 0 and not is_known(at.gtid, seen.gtids):
+        raise SinkPipelineError(
+            Reason.SOURCE_RECREATED,
+            f"{where} has GTIDs {seen.gtids or 'unknown'} at {at.place}, and {at.gtid or 'none'} was read there: its "
+            "log is another one of the same name",
+            f"find out whether somebody ran RESET MASTER, or restored a backup; {_ANEW}",
+        )
+
+
+def check_there(at: BinlogPosition, seen: Seen, where: str) -> None:
+    """That the log has a position. Raises SinkPipelineError: SourceDataLost, SourceRolledBack."""
+    size = seen.size_of(at.number)
+    first, end = seen.files[0].number, seen.end
+    if size is None and at.number < first:
+        raise data_lost(at, where)
+    if size is None or at.offset > size:
+        raise SinkPipelineError(
+            Reason.SOURCE_ROLLED_BACK,
+            f"the log of {where} ends at {end.place}, and was read up to {at}: changes that are in the topic are not "
+            "in the database any more",
+            f"find out which server this is (a replica that was behind, a backup?); {_ANEW}",
+        )
+
+
+def data_lost(at: BinlogPosition, where: str) -> SinkPipelineError:
+    """The file of a position was removed."""
+    return SinkPipelineError(
+        Reason.SOURCE_DATA_LOST,
+        f"{where} has removed {at.file}, and the topic has all up to {at}: what was changed behind it is gone",
+        f"raise binlog_expire_logs_seconds of the server, so that it keeps what a slow reader needs; {_ANEW}",
+    )
+
+
+def is_known(noted: str, found: str | None) -> bool:
+    """Whether a server has, at a place, each GTID that was noted there."""
+    if found is None:
+        return False
+    return set(filter(None, noted.split(","))) <= set(filter(None, found.split(",")))
+
+
+def at_risk(behind: int, read_at: int | None, now: int, expires_s: int) -> str | None:
+    """Why the log may be lost soon; None where that is not so.
+
+    Args:
+        behind: bytes of the log that were not read yet.
+        read_at: when the newest event that was read was logged, in Unix seconds; None: none was.
+        now: by the server's clock.
+        expires_s: how long it keeps its files; 0: for ever.
+    """
+    if not behind or read_at is None or not expires_s or now - read_at < _AT_RISK * expires_s:
+        return None
+    ago = now - read_at
+    return f"the server removes files of its log after {expires_s} s, and what is read now was logged {ago} s ago"
+
+
+def _unsuitable(fact: str, remedy: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)

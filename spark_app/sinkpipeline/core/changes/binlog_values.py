@@ -1,0 +1,367 @@
+"""Values in MariaDB's binary log: bytes to the text of a value, as the server would print it, in UTC.
+
+What JSON has exactly, such as a whole number, is spelled so by `values.py`; bytes are base64, bits are their digits, a
+timestamp has its offset. A zero date is the text 0000-00-00, and no null.
+
+Source: MariaDB's documentation, "Rows Event", and what a server of version 10.11 has sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Final
+
+from sinkpipeline.core.changes.values import Spelling
+
+Read = Callable[[bytes, int], tuple[str, int]]
+"""From a row's bytes, and where a value begins there, to its text, and the place behind it."""
+
+BINARY: Final = 63
+"""The collation of bytes."""
+_BYTE: Final = 0xFF
+_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+"""Bytes of so many decimal digits."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FLOAT = struct.Struct("<f")
+_DOUBLE = struct.Struct("<d")
+
+CODECS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "utf8mb3": "utf-8",
+        "utf8mb4": "utf-8",
+        "utf8": "utf-8",
+        "ascii": "ascii",
+        "latin1": "cp1252",
+        "latin2": "iso8859-2",
+        "latin5": "iso8859-9",
+        "latin7": "iso8859-13",
+        "greek": "iso8859-7",
+        "hebrew": "iso8859-8",
+        "cp1250": "cp1250",
+        "cp1251": "cp1251",
+        "cp1256": "cp1256",
+        "cp1257": "cp1257",
+        "cp850": "cp850",
+        "cp852": "cp852",
+        "cp866": "cp866",
+        "koi8r": "koi8-r",
+        "koi8u": "koi8-u",
+        "tis620": "tis-620",
+        "big5": "big5",
+        "gb2312": "gb2312",
+        "gbk": "gbk",
+        "sjis": "shift_jis",
+        "cp932": "cp932",
+        "ujis": "euc_jp",
+        "eucjpms": "euc_jp",
+        "euckr": "euc_kr",
+        "ucs2": "utf-16-be",
+        "utf16": "utf-16-be",
+        "utf16le": "utf-16-le",
+        "utf32": "utf-32-be",
+        "binary": "",
+    }
+)
+"""Python's name of each character set; empty: bytes."""
+
+
+class NotServed(Exception):
+    """A table whose rows can't be read by us as they are logged."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedColumn:
+    """Of a table, as the log tells it."""
+
+    name: str
+    type: int
+    meta: int
+    unsigned: bool = False
+    collation: int = BINARY
+    members: tuple[bytes, ...] = ()
+    """Of an enum or a set, in the column's character set."""
+
+
+def reader(column: LoggedColumn, codec: Callable[[int], str], special: str = "") -> tuple[Read, int]:  # noqa: PLR0911, PLR0912, C901 - a type a line
+    """How a column is read, and how JSON has it.
+
+    Args:
+        column: as the log tells it.
+        codec: Python's name of a collation's character set; empty: bytes.
+        special: what the column is beyond what the log tells: uuid, inet4 or inet6.
+
+    Raises:
+        NotServed
+    """
+    if special:
+        return _special(special), Spelling.TEXT
+    match column.type:
+        case 1 | 2 | 3 | 9:
+            size = {1: 1, 2: 2, 3: 4, 9: 3}[column.type]
+            return _whole(size, signed=not column.unsigned), Spelling.NUMBER
+        case 8:
+            return _whole(8, signed=not column.unsigned), Spelling.LARGE
+        case 4:
+            return _float, Spelling.NUMBER
+        case 5:
+            return _double, Spelling.NUMBER
+        case 13:
+            return _year, Spelling.NUMBER
+        case 10 | 14:
+            return _date, Spelling.TEXT
+        case 17 | 18 | 19:
+            of = {17: _timestamp, 18: _datetime, 19: _time}[column.type]
+            return of(column.meta), Spelling.TEXT
+        case 7 | 11 | 12:
+            return {7: _old_timestamp, 11: _old_time, 12: _old_datetime}[column.type], Spelling.TEXT
+        case 246:
+            return _decimal(column.meta >> 8, column.meta & 0xFF), Spelling.TEXT
+        case 16:
+            return _bit((column.meta >> 8) * 8 + (column.meta & 0xFF)), Spelling.TEXT
+        case 247:
+            return _enum(_names(column, codec), column.meta & _BYTE), Spelling.TEXT
+        case 248:
+            return _set(_names(column, codec), column.meta & _BYTE), Spelling.TEXT
+        case 15 | 253:
+            return _string(1 if column.meta <= _BYTE else 2, codec(column.collation)), Spelling.TEXT
+        case 254:
+            width = 1 if column.meta <= _BYTE else 2
+            pad = column.meta if column.collation == BINARY else 0
+            return _string(width, codec(column.collation), pad), Spelling.TEXT
+        case 252:
+            return _string(column.meta, codec(column.collation)), Spelling.TEXT
+        case 255:
+            return _string(column.meta, ""), Spelling.TEXT
+        case _:
+            fact = f"column {column.name} is of a type that is logged as number {column.type}, and can't be read"
+            raise NotServed(fact, "leave out its table")
+
+
+def _whole(size: int, *, signed: bool) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        end = at + size
+        return str(int.from_bytes(data[at:end], "little", signed=signed)), end
+
+    return read
+
+
+def shortest(value: float) -> str:
+    """Of a number of 32 bits: the fewest digits that mean it."""
+    for digits in range(6, 9):
+        text = f"{value:.{digits}g}"
+        if _FLOAT.unpack(_FLOAT.pack(float(text)))[0] == value:
+            return repr(float(text))
+    return repr(float(f"{value:.9g}"))
+
+
+def _float(data: bytes, at: int) -> tuple[str, int]:
+    return shortest(_FLOAT.unpack_from(data, at)[0]), at + 4
+
+
+def _double(data: bytes, at: int) -> tuple[str, int]:
+    return repr(_DOUBLE.unpack_from(data, at)[0]), at + 8
+
+
+def _year(data: bytes, at: int) -> tuple[str, int]:
+    return str(1900 + data[at] if data[at] else 0), at + 1
+
+
+def _date(data: bytes, at: int) -> tuple[str, int]:
+    value = int.from_bytes(data[at : at + 3], "little")
+    return f"{value >> 9:04d}-{value >> 5 & 15:02d}-{value & 31:02d}", at + 3
+
+
+def _fraction(data: bytes, at: int, size: int, digits: int) -> str:
+    if not digits:
+        return ""
+    value = int.from_bytes(data[at : at + size], "big")
+    return f".{value:0{2 * size}d}"[: digits + 1]
+
+
+def _timestamp(digits: int) -> Read:
+    size = (digits + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        seconds = int.from_bytes(data[at : at + 4], "big")
+        return _moment(seconds, _fraction(data, at + 4, size, digits)), at + 4 + size
+
+    return read
+
+
+def _moment(seconds: int, fraction: str = "") -> str:
+    if not seconds and not fraction.strip(".0"):
+        return f"0000-00-00 00:00:00{fraction}"
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}{fraction}+00"
+
+
+def _datetime(digits: int) -> Read:
+    size = (digits + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        value = int.from_bytes(data[at : at + 5], "big") - (1 << 39)
+        days, clock = value >> 17, value & 0x1FFFF
+        months = days >> 5
+        day = f"{months // 13:04d}-{months % 13:02d}-{days & 31:02d}"
+        text = f"{day} {clock >> 12:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}"
+        return text + _fraction(data, at + 5, size, digits), at + 5 + size
+
+    return read
+
+
+def _time(digits: int) -> Read:
+    size = (digits + 1) // 2
+    width = 3 + size
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        # All of it is one number with an offset, so that bytes compare as times do.
+        value = int.from_bytes(data[at : at + width], "big") - (1 << (8 * width - 1))
+        sign, value = ("-", -value) if value < 0 else ("", value)
+        clock, part = value >> (8 * size), value & ((1 << 8 * size) - 1)
+        text = f"{sign}{clock >> 12 & 1023:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}"
+        return text + (f".{part:0{2 * size}d}"[: digits + 1] if digits else ""), at + width
+
+    return read
+
+
+def _old_timestamp(data: bytes, at: int) -> tuple[str, int]:
+    return _moment(int.from_bytes(data[at : at + 4], "little")), at + 4
+
+
+def _old_time(data: bytes, at: int) -> tuple[str, int]:
+    value = int.from_bytes(data[at : at + 3], "little", signed=True)
+    sign, value = ("-", -value) if value < 0 else ("", value)
+    return f"{sign}{value // 10_000:02d}:{value // 100 % 100:02d}:{value % 100:02d}", at + 3
+
+
+def _old_datetime(data: bytes, at: int) -> tuple[str, int]:
+    text = f"{int.from_bytes(data[at : at + 8], 'little'):014d}"
+    return f"{text[:-10]}-{text[-10:-8]}-{text[-8:-6]} {text[-6:-4]}:{text[-4:-2]}:{text[-2:]}", at + 8
+
+
+def _decimal(precision: int, scale: int) -> Read:
+    before, behind = precision - scale, scale
+    widths = [(before % 9, _DIGITS[before % 9])] if before % 9 else []
+    widths += [(9, 4)] * (before // 9)
+    point = len(widths)
+    widths += [(9, 4)] * (behind // 9)
+    widths += [(behind % 9, _DIGITS[behind % 9])] if behind % 9 else []
+    size = sum(width for _, width in widths)
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        packed = bytearray(data[at : at + size])
+        is_negative = not packed[0] & 0x80
+        packed[0] ^= 0x80
+        if is_negative:
+            packed = bytearray(each ^ 0xFF for each in packed)
+        parts, place = [], 0
+        for digits, width in widths:
+            parts.append(f"{int.from_bytes(packed[place : place + width], 'big'):0{digits}d}")
+            place += width
+        whole = "".join(parts[:point]).lstrip("0") or "0"
+        text = f"{whole}.{''.join(parts[point:])}" if scale else whole
+        return f"-{text}" if is_negative else text, at + size
+
+    return read
+
+
+def _bit(count: int) -> Read:
+    size = (count + 7) // 8
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        return f"{int.from_bytes(data[at : at + size], 'big'):0{count}b}", at + size
+
+    return read
+
+
+def _names(column: LoggedColumn, codec: Callable[[int], str]) -> tuple[str, ...]:
+    name = codec(column.collation)
+    return tuple(decoded(each, name) if name else encoded(each) for each in column.members)
+
+
+def _enum(members: Sequence[str], size: int) -> Read:
+    # What is none of its members is stored as the empty text, with the number 0.
+    names = ("", *members)
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        return names[int.from_bytes(data[at : at + size], "little")], at + size
+
+    return read
+
+
+def _set(names: Sequence[str], size: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        value = int.from_bytes(data[at : at + size], "little")
+        return ",".join(name for bit, name in enumerate(names) if value >> bit & 1), at + size
+
+    return read
+
+
+def _string(width: int, codec: str, pad: int = 0) -> Read:
+    """`pad`: bytes are followed by zeros up to this length, which are not logged."""
+
+    def read_bytes(data: bytes, at: int) -> tuple[str, int]:
+        begin = at + width
+        end = begin + int.from_bytes(data[at:begin], "little")
+        return encoded(data[begin:end].ljust(pad, b"\0")), end
+
+    def read_text(data: bytes, at: int) -> tuple[str, int]:
+        begin = at + width
+        end = begin + int.from_bytes(data[at:begin], "little")
+        return decoded(data[begin:end], codec), end
+
+    return read_text if codec else read_bytes
+
+
+def encoded(data: bytes) -> str:
+    """As JSON has bytes."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(data: bytes, codec: str) -> str:
+    """The text of bytes; ValueError where they are none."""
+    if codec != "cp1252":
+        return data.decode(codec)
+    try:
+        return data.decode(codec)
+    except UnicodeDecodeError:
+        # Of the bytes that Windows leaves out, the server has those of ISO 8859-1.
+        return "".join(bytes([each]).decode(codec if each not in _LEFT_OUT else "latin1") for each in data)
+
+
+_LEFT_OUT: Final = frozenset({0x81, 0x8D, 0x8F, 0x90, 0x9D})
+
+
+def _special(special: str) -> Read:
+    size = 4 if special == "inet4" else 16
+    text: Callable[[bytes], str] = {"inet4": _inet, "inet6": _inet, "uuid": _uuid}[special]
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        end = at + 1 + data[at]
+        return text(data[at + 1 : end].ljust(size, b"\0")), end
+
+    return read
+
+
+def _inet(data: bytes) -> str:
+    found = ipaddress.ip_address(data)
+    mapped = getattr(found, "ipv4_mapped", None)
+    return f"::ffff:{mapped}" if mapped is not None else str(found)
+
+
+def _uuid(data: bytes) -> str:
+    # Those of versions 1 to 5 are stored with the part last that changes first.
+    if data[6] & 0x80:
+        data = data[12:16] + data[10:12] + data[8:10] + data[6:8] + data[:6]
+    return str(uuid.UUID(bytes=data))
