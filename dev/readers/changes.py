@@ -37,7 +37,8 @@ class Told:
 
     op: str
     table: str
-    xid: int
+    xid: int | str
+    """Of its transaction: a number, or a GTID."""
     row: Row
     """What it is after it, or for a deletion before it; nothing of a truncation."""
     unchanged: tuple[str, ...] = ()
@@ -84,11 +85,11 @@ def _row(text: str) -> tuple[Row, tuple[str, ...]]:
             row.append((plain, None))
         else:
             inner = value[1:-1].replace("''", "'") if value.startswith("'") else value
-            row.append((plain, int(inner) if kind in _NUMBERS else _short(inner)))
+            row.append((plain, int(inner) if kind in _NUMBERS else short(inner)))
     return tuple(sorted(row)), tuple(unchanged)
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
     """One that a person can look at."""
     if not isinstance(value, str) or len(value) <= _LONG:
         return value
@@ -96,7 +97,7 @@ def _short(value: Any) -> Any:
 
 
 Place = tuple[int, int, int]
-"""LSN, index and half."""
+"""Of the transaction, index in it, and half."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,10 @@ class Comparison(NamedTuple):
 
 
 def lsn_of(text: str) -> int:
+    """Of an LSN; or of a place in a binary log, which are ordered by file and place in it."""
+    if ":" in text:
+        file, offset = text.rsplit(":", 1)
+        return int(file.rsplit(".", 1)[1]) << 32 | int(offset)
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
 
@@ -147,7 +152,7 @@ def told_by(document: Mapping[str, Any]) -> Told:
         document["op"],
         document["table"],
         document["xid"],
-        tuple(sorted((name, _short(value)) for name, value in (row or {}).items())),
+        tuple(sorted((name, short(value)) for name, value in (row or {}).items())),
         tuple(document["unchanged"]),
     )
 

@@ -58,7 +58,7 @@ class Source:
 
     def close(self) -> None:
         self._load.close()
-        self.end = self.lab.end_of_wal()
+        self.end = self.lab.end_of_log()
 
 
 class SourceFaults(ServerFaults):

@@ -76,7 +76,7 @@ def test_under_load(logical: LocalPostgresql, tmp_path: Path) -> None:
                 kafka.kill_broker(1)
                 kafka.start_broker(1)
             load.join()
-        wait_until(lambda: driver.has_committed(0) and lab.progress()[0] >= lab.end_of_wal(), "it has caught up", 120)
+        wait_until(lambda: driver.has_committed(0) and lab.progress()[0] >= lab.end_of_log(), "it has caught up", 120)
         driver.stage.wait_for("claimed")
         assert driver.stage.end() == 0
         assert lab.check() > 10_000
@@ -100,6 +100,6 @@ def test_in_a_snapshot(logical: LocalPostgresql, tmp_path: Path) -> None:
 
         wait_until(is_complete, "the snapshot is complete", 240)
         lab.sql("DELETE FROM orders WHERE id = 7")
-        wait_until(lambda: driver.has_committed(0) and lab.progress()[0] >= lab.end_of_wal(), "it has caught up", 120)
+        wait_until(lambda: driver.has_committed(0) and lab.progress()[0] >= lab.end_of_log(), "it has caught up", 120)
         assert driver.stage.end() == 0
         assert lab.check_copy("public.orders") >= 1

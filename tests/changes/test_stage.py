@@ -115,7 +115,7 @@ def test_the_slot_follows_while_only_others_write(lab: Lab) -> None:
     stage.wait_for("claimed")
     before = lab.slot_lsn()
     lab.sql("INSERT INTO theirs SELECT generate_series(1, 10000)")
-    target = lab.end_of_wal()
+    target = lab.end_of_log()
     wait_until(lambda: lab.slot_lsn() >= target, "the slot has followed")
     assert before < target
     lab.check_slot()

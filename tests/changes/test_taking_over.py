@@ -85,7 +85,7 @@ def replaced(lab: Lab, asked: dict[str, Any]) -> Any:
 
 def test_an_offset_of_debezium_gives_the_transaction_whole(prepared: Lab) -> None:
     insert(prepared, 0, 4)
-    committed = prepared.end_of_wal()
+    committed = prepared.end_of_log()
     insert(prepared, 10, 6)
     offset = {"lsn_proc": committed + 8, "lsn_commit": committed, "lsn": committed + 8, "messageType": "INSERT"}
     asked = others(prepared, from_debezium(json.dumps(offset)))
@@ -97,7 +97,7 @@ def test_an_offset_of_debezium_gives_the_transaction_whole(prepared: Lab) -> Non
 
 
 def test_what_the_slot_does_not_have_any_more_is_told(prepared: Lab) -> None:
-    before = LogPosition(prepared.end_of_wal())
+    before = LogPosition(prepared.end_of_log())
     insert(prepared, 0, 4)
     prepared.live()
     asked = others(prepared, Checkpoint(at=before))
@@ -110,7 +110,7 @@ def test_what_the_slot_does_not_have_any_more_is_told(prepared: Lab) -> None:
 
 @pytest.mark.thorough("another place that can't be taken")
 def test_a_place_that_the_server_has_not_reached_is_of_another_one(prepared: Lab) -> None:
-    asked = others(prepared, Checkpoint(at=LogPosition(prepared.end_of_wal() + (1 << 30))))
+    asked = others(prepared, Checkpoint(at=LogPosition(prepared.end_of_log() + (1 << 30))))
     assert prepared.refusal(**asked).reason is Reason.SOURCE_ROLLED_BACK
 
 
@@ -124,7 +124,7 @@ def being_read(lab: Lab) -> Iterator[None]:
 
 @pytest.mark.thorough("another place that can't be taken")
 def test_a_slot_that_is_read_is_not_taken_from_its_reader(prepared: Lab) -> None:
-    at = Checkpoint(at=LogPosition(prepared.end_of_wal()))
+    at = Checkpoint(at=LogPosition(prepared.end_of_log()))
     with being_read(prepared):
         assert prepared.refusal(**others(prepared, at)).reason is Reason.SLOT_BUSY
         insert(prepared, 0, 4)

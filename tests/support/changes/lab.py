@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from typing_extensions import override
 
 from readers.changes import CREATE, PEEK, Told, lsn_of, split
 from servers.local_process import HOST
@@ -144,23 +145,101 @@ class StageProcess:
         return self._log.read_text()
 
 
+class StageLab:
+    """What labs of every kind of database share: stages, and what they have written."""
+
+    name: str
+    servers: str
+    directory: Path
+    kind: str
+    """Of the source in progress records."""
+
+    def __init__(self) -> None:
+        self._stages: list[StageProcess] = []
+
+    @property
+    def topic(self) -> str:
+        return f"{self.name}-topic"
+
+    def settings(self, *, database: dict[str, Any] | None = None, **changes: Any) -> StageSettings:
+        raise NotImplementedError
+
+    def end_of_log(self) -> int:
+        """Everything that is committed now stands before it."""
+        raise NotImplementedError
+
+    def start(self, *failpoints: str, **changes: Any) -> StageProcess:
+        stage = StageProcess(self.directory, self.settings(**changes), failpoints)
+        self._stages.append(stage)
+        return stage
+
+    def live(self, life: Life | None = None, *, timeout_s: float = 60.0, **changes: Any) -> Life:
+        """A life in this process, until it has read everything that is there now, or is killed."""
+        found = life or Life()
+        target = self.end_of_log()
+        patience = Patience(timeout_s)
+
+        def until_caught_up(event: str, **fields: Any) -> None:
+            found.say(event, **fields)
+            place = fields.get("position", ["0/0"])[0]
+            is_reading_tables = fields.get("snapshot") is not None
+            if event != "ended" and ((lsn_of(place) >= target and not is_reading_tables) or patience.is_over()):
+                found.set()
+
+        with suppress(Killed):
+            Stage(self.settings(**changes), until_caught_up, found).run()
+        assert not patience.is_over(), "the stage came to the end"
+        return found
+
+    def refusal(self, **changes: Any) -> SinkPipelineError:
+        """Of a life that is refused."""
+        try:
+            self.live(**changes)
+        except SinkPipelineError as error:
+            return error
+        raise AssertionError("the stage was not refused")
+
+    def found(self) -> list[InTopic]:
+        return in_topic(self.servers, self.topic)
+
+    def progress(self) -> tuple[int, int]:
+        """Where the transaction is, and the index in it, as the progress topic says."""
+        key = f"sinkpipeline/v1/{self.name}/changes/p/{self.kind}/0"
+        place, index, *_ = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
+        return lsn_of(place), index
+
+    def stream_start(self) -> int:
+        """Where the stream began behind the snapshot that was completed, as the progress topic says."""
+        key = f"sinkpipeline/v1/{self.name}/changes/p/{self.kind}/0".encode()
+        for record in read_committed(self.servers, f"{self.name}-progress"):
+            if record.key == key and "snapshot" not in record.document:
+                return lsn_of(record.document["pos"][0])
+        raise AssertionError("no snapshot is complete")
+
+    def caught_up(self) -> None:
+        """Waits until the progress has everything that is there now."""
+        target = self.end_of_log()
+        wait_until(lambda: self.progress()[0] >= target, "the stage has caught up", 120)
+
+    def end_stages(self) -> None:
+        for stage in self._stages:
+            stage.kill()
+
+
 @dataclass
-class Lab:
+class Lab(StageLab):
     """One source of changes: a database of its own on a server, its slot and the oracle's, and topics."""
 
     server: LocalPostgresql
     servers: str
     directory: Path
     name: str = field(default_factory=lambda: unique("changes").replace("-", "_"))
-    _stages: list[StageProcess] = field(default_factory=list)
+    kind: str = "postgresql"
 
     def __post_init__(self) -> None:
+        super().__init__()
         with self.connected(DATABASE) as session:
             session.execute(f"CREATE DATABASE {self.name}")
-
-    @property
-    def topic(self) -> str:
-        return f"{self.name}-topic"
 
     @property
     def slot(self) -> str:
@@ -181,6 +260,7 @@ class Lab:
                 found = cursor.fetchall() if cursor.description else []
             return found
 
+    @override
     def settings(self, *, database: dict[str, Any] | None = None, **changes: Any) -> StageSettings:
         found = StageSettings(
             id=SinkId(self.name, "changes"),
@@ -222,38 +302,8 @@ class Lab:
             }
         }
 
-    def start(self, *failpoints: str, **changes: Any) -> StageProcess:
-        stage = StageProcess(self.directory, self.settings(**changes), failpoints)
-        self._stages.append(stage)
-        return stage
-
-    def live(self, life: Life | None = None, *, timeout_s: float = 60.0, **changes: Any) -> Life:
-        """A life in this process, until it has read everything that is there now, or is killed."""
-        found = life or Life()
-        target = self.end_of_wal()
-        patience = Patience(timeout_s)
-
-        def until_caught_up(event: str, **fields: Any) -> None:
-            found.say(event, **fields)
-            lsn = fields.get("position", ["0/0"])[0]
-            is_reading_tables = fields.get("snapshot") is not None
-            if event != "ended" and ((lsn_of(lsn) >= target and not is_reading_tables) or patience.is_over()):
-                found.set()
-
-        with suppress(Killed):
-            Stage(self.settings(**changes), until_caught_up, found).run()
-        assert not patience.is_over(), "the stage came to the end"
-        return found
-
-    def refusal(self, **changes: Any) -> SinkPipelineError:
-        """Of a life that is refused."""
-        try:
-            self.live(**changes)
-        except SinkPipelineError as error:
-            return error
-        raise AssertionError("the stage was not refused")
-
-    def end_of_wal(self) -> int:
+    @override
+    def end_of_log(self) -> int:
         [(lsn,)] = self.sql("SELECT pg_current_wal_flush_lsn()::text")
         return lsn_of(lsn)
 
@@ -276,9 +326,6 @@ class Lab:
         with self.connected() as session:
             return split(session.execute(PEEK, (f"{self.name}_oracle",)), behind)[1]
 
-    def found(self) -> list[InTopic]:
-        return in_topic(self.servers, self.topic)
-
     def check(self) -> int:
         """That the topic has exactly what the server says; how many changes that are."""
         expected = self.expected()
@@ -291,20 +338,6 @@ class Lab:
             f"SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = '{self.slot}'"
         )
         return lsn_of(lsn)
-
-    def progress(self) -> tuple[int, int]:
-        """LSN and index, as the progress topic says."""
-        key = f"sinkpipeline/v1/{self.name}/changes/p/postgresql/0"
-        lsn, index = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
-        return lsn_of(lsn), index
-
-    def stream_start(self) -> int:
-        """Where the stream began behind the snapshot that was completed, as the progress topic says."""
-        key = f"sinkpipeline/v1/{self.name}/changes/p/postgresql/0".encode()
-        for record in read_committed(self.servers, f"{self.name}-progress"):
-            if record.key == key and "snapshot" not in record.document:
-                return lsn_of(record.document["pos"][0])
-        raise AssertionError("no snapshot is complete")
 
     def check_copy(self, *tables: str) -> int:
         """That what the topic says of the tables is what they are, and that the stream is what the server says.
@@ -332,14 +365,8 @@ class Lab:
         confirmed = self.slot_lsn()
         assert confirmed <= self.progress()[0]
 
-    def caught_up(self) -> None:
-        """Waits until the progress has everything that is there now."""
-        target = self.end_of_wal()
-        wait_until(lambda: self.progress()[0] >= target, "the stage has caught up", 120)
-
     def close(self) -> None:
-        for stage in self._stages:
-            stage.kill()
+        self.end_stages()
         with suppress(psycopg.Error), self.connected(DATABASE) as session:
             slots = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = %s"
             for name, pid in session.execute(slots, (self.name,)).fetchall():

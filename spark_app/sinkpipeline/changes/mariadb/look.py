@@ -22,10 +22,7 @@ _READABLE = (
     " AND NOT find_in_set('select', privileges) LIMIT 1"
 )
 _NOW = "SELECT floor(unix_timestamp(now(3)) * 1000)"
-_SPECIAL = (
-    "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-    " AND data_type IN ('uuid', 'inet4', 'inet6')"
-)
+_TYPES = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _COLLATIONS = "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL"
 # Since 10.10 a collation may be of several character sets, and has an id with each.
 _FULL_COLLATIONS = "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
@@ -103,6 +100,6 @@ def codecs(wire: Wire) -> Mapping[int, str | None]:
     return {int(number): CODECS.get(name) for number, name in rows if number is not None}
 
 
-def special(wire: Wire, schema: str, table: str) -> Mapping[str, str]:
-    """Columns whose bytes are logged as if they were a text, by their types."""
-    return {name: kind.lower() for name, kind in wire.rows(_SPECIAL, (schema, table))}
+def types(wire: Wire, schema: str, table: str) -> Mapping[str, str]:
+    """Of each column of a table as it is now; none where the user may not see it."""
+    return {name: kind.lower() for name, kind in wire.rows(_TYPES, (schema, table))}

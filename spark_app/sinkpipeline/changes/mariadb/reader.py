@@ -113,7 +113,7 @@ class Reader:
         settings = self.settings
         with self._told():
             codecs = look.codecs(self._side)
-            tables = Tables(settings.tables, codecs, lambda schema, table: look.special(self._side, schema, table))
+            tables = Tables(settings.tables, codecs, lambda schema, table: look.types(self._side, schema, table))
             writer = Writer(
                 tables.key_of,
                 large_as_text=settings.large_integers_as_text,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sinkpipeline.core.changes import binlog_rows
 from sinkpipeline.core.changes.binlog import Rows, TableMap
-from sinkpipeline.core.changes.binlog_values import BINARY, LoggedColumn, NotServed, Read, reader
+from sinkpipeline.core.changes.binlog_beginning import quoted
+from sinkpipeline.core.changes.binlog_values import BINARY, SPECIAL, LoggedColumn, NotServed, Read, reader
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Update
 from sinkpipeline.core.changes.values import Writer
 
@@ -22,18 +23,18 @@ class Tables:
         self,
         names: Sequence[str],
         codecs: Mapping[int, str | None],
-        special: Callable[[str, str], Mapping[str, str]],
+        types: Callable[[str, str], Mapping[str, str]],
     ) -> None:
         """Makes them.
 
         Args:
             names: `database.table` of each.
             codecs: by the number of a collation, Python's name of its character set.
-            special: asks a server which columns of a table are logged as bytes, and are something else.
+            types: asks a server what types the columns of a table have; the log says of some only that they are bytes.
         """
         self._wanted = {name: number for number, name in enumerate(names)}
         self._codecs = codecs
-        self._special = special
+        self._types = types
         self._bodies: dict[str, bytes] = {}
         """As each was last told."""
         self._open: dict[int, str] = {}
@@ -63,13 +64,18 @@ class Tables:
 
     def _learn(self, name: str, body: bytes, writer: Writer) -> None:
         table = binlog_rows.parse_table(body)
-        special: Mapping[str, str] = {}
+        types: Mapping[str, str] = {}
         if any(_may_be_special(each) for each in table.columns):
-            special = self._special(table.schema, table.name)
+            types = self._types(table.schema, table.name)
+            if not types:
+                raise NotServed(
+                    f"table {name} has columns of bytes, which may be of type uuid, and the user may not see the table",
+                    f"run GRANT SELECT ON {quoted(name)} for the user; or, if the table is gone, leave it out",
+                )
         readers, columns = [], []
         for each in table.columns:
-            kind = special.get(each.name, "") if _may_be_special(each) else ""
-            read, spelling = reader(each, self._codec, kind)
+            kind = types.get(each.name, "") if _may_be_special(each) else ""
+            read, spelling = reader(each, self._codec, kind if kind in SPECIAL else "")
             readers.append(read)
             columns.append(Column(each.name, True, spelling))
         number = self._wanted[name]

@@ -344,8 +344,7 @@ _LEFT_OUT: Final = frozenset({0x81, 0x8D, 0x8F, 0x90, 0x9D})
 
 
 def _special(special: str) -> Read:
-    size = 4 if special == "inet4" else 16
-    text: Callable[[bytes], str] = {"inet4": _inet, "inet6": _inet, "uuid": _uuid}[special]
+    size, text = SPECIAL[special]
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         end = at + 1 + data[at]
@@ -365,3 +364,9 @@ def _uuid(data: bytes) -> str:
     if data[6] & 0x80:
         data = data[12:16] + data[10:12] + data[8:10] + data[6:8] + data[:6]
     return str(uuid.UUID(bytes=data))
+
+
+SPECIAL: Final[Mapping[str, tuple[int, Callable[[bytes], str]]]] = MappingProxyType(
+    {"inet4": (4, _inet), "inet6": (16, _inet), "uuid": (16, _uuid)}
+)
+"""Types that are logged as if they were bytes: how many these are, and their text."""

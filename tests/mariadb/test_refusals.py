@@ -1,0 +1,232 @@
+"""What a stage refuses of a MariaDB server: it stops, says why, and what it says helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from servers.mariadb import LocalMariadb
+from sinkpipeline.changes.mariadb.foreseen import foresee
+from sinkpipeline.changes.settings import MariadbConnection
+from sinkpipeline.core.changes.checkpoints import Checkpoint
+from sinkpipeline.core.changes.positions import parse_binlog
+from sinkpipeline.core.errors import Reason
+from support.changes.lab import CUT_AT_ONE, Killed, Life
+from support.changes.mariadb import ORDERS, MariadbLab
+from support.changes.mariadb_load import insert
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def remedy(lab: MariadbLab, **changes: Any) -> str:
+    """Of a refusal of which `validate` says the same."""
+    refusal = lab.refusal(**changes)
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    foreseen = foresee(lab.settings(**changes)).errors
+    assert str(refusal) in [str(each) for each in foreseen]
+    return refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("binlog_row_metadata", "MINIMAL"),
+        pytest.param("binlog_format", "MIXED", marks=pytest.mark.thorough("another setting of the same kind")),
+        pytest.param("binlog_row_image", "NOBLOB", marks=pytest.mark.thorough("another setting of the same kind")),
+    ],
+)
+def test_a_server_that_logs_too_little(own: MariadbLab, name: str, value: str) -> None:
+    own.sql(f"SET GLOBAL {name} = '{value}'")
+    statement = re.search(r"SET GLOBAL [^,]*", remedy(own))
+    assert statement is not None
+    own.sql(statement[0])
+    own.live()
+
+
+@pytest.mark.thorough("what a server without a log says")
+def test_a_server_without_a_log(kafka: LocalKafka, tmp_path: Path) -> None:
+    with LocalMariadb(settings={"skip-log-bin": "1", "log-bin": "0"}) as server, server.connected() as session:
+        session.cursor().execute("CREATE DATABASE d")
+        lab = object.__new__(MariadbLab)
+        lab.server, lab.servers, lab.directory, lab.name, lab.tables = (
+            server,
+            kafka.bootstrap_servers,
+            tmp_path,
+            "d",
+            (),
+        )
+        foreseen = foresee(lab.settings(database={"tables": ("d.orders",)})).errors
+        assert "log_bin" in foreseen[0].remedy
+
+
+def test_tables_that_are_not_there_or_can_not_be_copied(lab: MariadbLab) -> None:
+    assert "create it" in remedy(lab)
+    lab.sql(ORDERS.replace(")", ")", 1) + " ENGINE = Aria")
+    told = remedy(lab, database={"snapshot": True})
+    statement = re.search(r"ALTER TABLE [^;]*", told)
+    assert statement is not None
+    lab.sql(statement[0])
+    lab.live(database={"snapshot": True})
+
+
+@pytest.fixture
+def user(lab: MariadbLab) -> Iterator[str]:
+    name = lab.name[:30]
+    lab.sql(ORDERS, f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'")
+    yield name
+    lab.sql(f"DROP USER '{name}'@'%'")
+
+
+def test_the_least_rights_each_taken_away(lab: MariadbLab, user: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret")
+    connection = MariadbConnection(server=lab.server.address, user=user, password_file=str(tmp_path / "password"))
+    how: dict[str, Any] = {"connection": connection, "snapshot": True}
+    rights = [f"SELECT ON {lab.name}.orders", "BINLOG MONITOR ON *.*", "REPLICATION SLAVE ON *.*"]
+    for missing in (*rights, None):
+        lab.sql(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM '{user}'@'%'")
+        for each in rights:
+            if each != missing:
+                lab.sql(f"GRANT {each} TO '{user}'@'%'")
+        if missing is None:
+            lab.live(database=how)
+            insert(lab, 0, 5)
+            lab.live(database=how)
+            assert lab.check_copy("orders") == 5
+        else:
+            refusal = lab.refusal(database=how)
+            assert refusal.reason is Reason.SOURCE_UNSUITABLE, missing
+            assert "GRANT" in refusal.remedy
+
+
+def test_a_password_that_is_wrong(lab: MariadbLab, user: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("wrong")
+    connection = MariadbConnection(server=lab.server.address, user=user, password_file=str(tmp_path / "password"))
+    assert lab.refusal(database={"connection": connection}).reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_file_of_the_log_that_was_removed(own: MariadbLab) -> None:
+    insert(own, 0, 10)
+    own.sql("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    file = own.end().split(":")[0]
+
+    def is_gone() -> bool:
+        # A file that somebody reads stays, and the server learns a moment late that a reader has gone.
+        own.sql(f"PURGE BINARY LOGS TO '{file}'")
+        return bool(own.sql("SHOW BINARY LOGS")[0][0] == file)
+
+    wait_until(is_gone, "the file is removed")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_DATA_LOST
+    assert "has removed mariadb-bin.000001" in str(refusal)
+    assert str(refusal) in [str(each) for each in foresee(own.settings()).errors]
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_log_that_was_begun_anew(own: MariadbLab, is_inside: bool) -> None:
+    """As long as the one before, so that all places are there again: the GTIDs are others."""
+    if is_inside:
+
+        def at(event: dict[str, Any]) -> None:
+            if event["event"] == "committed" and event["rows"]:
+                raise Killed
+
+        insert(own, 0, 800, 190)
+        own.live(Life(at), cuts=CUT_AT_ONE)
+        assert own.progress()[1] > 0
+    else:
+        insert(own, 0, 10)
+        own.live()
+    before = own.progress()
+    own.sql("RESET MASTER")
+    assert own.refusal().reason is Reason.SOURCE_ROLLED_BACK
+    while own.end_of_log() <= before[0]:
+        own.sql("INSERT INTO orders VALUES (-1, 'x')", "DELETE FROM orders WHERE id = -1")
+    own.sql("INSERT INTO orders VALUES (-1, 'x')")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_RECREATED
+    assert "RESET MASTER" in refusal.remedy
+    assert {each.told.op for each in own.found()} == {"c"}
+    assert len(own.found()) < 800
+
+
+@pytest.mark.thorough("another thing that tells a server")
+def test_another_server(own: MariadbLab) -> None:
+    own.sql("SET GLOBAL server_id = 77")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_RECREATED
+    assert "server_id was 1, is 77" in str(refusal)
+
+
+def test_changes_that_are_logged_as_text(own: MariadbLab) -> None:
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE others (id int PRIMARY KEY)")
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute("INSERT INTO others VALUES (1)")
+    own.live()
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute("INSERT INTO orders VALUES (1, 'as text')")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    assert "INSERT INTO orders VALUES (1, 'as text')" in str(refusal)
+    assert own.found() == []
+
+
+def test_the_first_half_of_an_xa_transaction(own: MariadbLab) -> None:
+    """Its rows are in the log before anybody knows what becomes of them."""
+    own.sql("CREATE TABLE others (id int PRIMARY KEY)")
+    for statement in ("INSERT INTO others VALUES (1)", "INSERT INTO orders VALUES (1, 'perhaps')"):
+        with own.connected() as session, session.cursor() as cursor:
+            for each in ("XA BEGIN 'x'", statement, "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"):
+                cursor.execute(each)
+        if "others" in statement:
+            own.live()
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    assert "XA" in str(refusal)
+    assert own.found() == []
+
+
+def test_rows_of_a_session_that_logs_less(own: MariadbLab) -> None:
+    """An update is told by what is logged of it; of an insertion, what is not logged is nowhere."""
+    own.sql("ALTER TABLE orders ADD more int DEFAULT 5", "INSERT INTO orders VALUES (1, 'whole', 1), (2, 'x', 2)")
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+        cursor.execute("UPDATE orders SET note = 'new' WHERE id = 1")
+        cursor.execute("UPDATE orders SET id = 3 WHERE id = 2")
+    own.live()
+    documents = [each.record.document for each in own.found()][2:]
+    assert documents[0]["after"] == {"note": "new"}
+    assert documents[0]["unchanged"] == ["id", "more"]
+    assert [each["op"] for each in documents] == ["u", "d", "c"]
+    assert (documents[1]["before"], documents[2]["after"]) == ({"id": 2}, {"id": 3})
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+        cursor.execute("INSERT INTO orders (id) VALUES (9)")
+    assert "binlog_row_image" in own.refusal().remedy
+
+
+def test_where_a_start_goes_on_with_what_another_program_has_read(own: MariadbLab) -> None:
+    insert(own, 0, 5)
+    place = own.end()
+    insert(own, 100, 5)
+    lab = MariadbLab(own.server, own.servers, own.directory)
+    lab.sql("CREATE TABLE orders LIKE " + own.name + ".orders")
+    lab.name, other = own.name, lab.name
+    start = {"start_from": Checkpoint(at=parse_binlog(place))}
+    mine = replace(own.settings(database=start), id=replace(own.settings().id, identity=other))
+    told = foresee(mine).told
+    assert place in told[0]
+    wrong = {"start_from": Checkpoint(at=parse_binlog("mariadb-bin.000001:5"))}
+    refused = foresee(replace(mine, database=own.settings(database=wrong).database)).errors
+    assert refused[0].reason is Reason.SOURCE_RECREATED
+    ahead = {"start_from": Checkpoint(at=parse_binlog("mariadb-bin.000009:5"))}
+    refused = foresee(replace(mine, database=own.settings(database=ahead).database)).errors
+    assert refused[0].reason is Reason.SOURCE_ROLLED_BACK
