@@ -34,6 +34,7 @@ _LIST_TYPES: dict[str, Schema] = {
     "spec.source.kafka.topics": {"x-kubernetes-list-type": "set"},
     "spec.decode.change.tables": {"x-kubernetes-list-type": "set"},
     "spec.source.postgresql.publication.tables": {"x-kubernetes-list-type": "set"},
+    "spec.source.mariadb.tables": {"x-kubernetes-list-type": "set"},
     "spec.sinks[].nats.stream.subjects": {"x-kubernetes-list-type": "set"},
     "spec.sinks[].postgresql.table.primaryKey": {"x-kubernetes-list-type": "set"},
     **{

@@ -287,6 +287,57 @@ _LOOKUPS: Mapping[str, tuple[Rule, ...]] = {
 }
 """Of `lookups` of a transform."""
 
+
+def _change_topic(changes: str) -> dict[str, tuple[Rule, ...]]:
+    """Where a stage writes."""
+    return {
+        changes: (
+            Rule("!has(self.auth) || has(self.bootstrapServers)", "auth stands without bootstrapServers", ".auth"),
+            Rule(
+                f"self.topic.name != {_progress_topic('self')}",
+                "keep changes and progress in different topics",
+                ".progressTopic",
+            ),
+            Rule(
+                "!has(self.deadLetter) || "
+                f"!(self.deadLetter.topic.name in [self.topic.name, {_progress_topic('self')}])",
+                _APART,
+                ".deadLetter",
+            ),
+        ),
+        f"{changes}.topic.config": _TOPIC_CONFIG,
+        f"{changes}.deadLetter.topic.config": _TOPIC_CONFIG,
+        **_log_in(f"{changes}.auth"),
+    }
+
+
+_NO_BROKERS = "name the brokers of the change topic: no kafka sink has bootstrapServers"
+_BEGINS_SOMEWHERE = (
+    Rule(
+        "has(self.startingPosition) || has(self.startFrom)",
+        "give startingPosition or startFrom",
+        ".startingPosition",
+    ),
+    Rule(
+        "!has(self.startingPosition) || !has(self.startFrom)",
+        "give startingPosition or startFrom, not both",
+        ".startFrom",
+    ),
+)
+_SAME_TOPICS = (
+    Rule(
+        stays("changes.topic.name", optional=False),
+        f"changes.topic.name {_NEVER}: progress is of this topic",
+        ".changes",
+    ),
+    Rule(
+        f"{_progress_topic('self.changes')} == {_progress_topic('oldSelf.changes')}",
+        f"changes.progressTopic.name {_NEVER}: it holds the stage's progress",
+        ".changes",
+    ),
+)
+
+
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "": (NAME,),
     "spec": (
@@ -308,16 +359,21 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".decode.schemaRegistry.subject",
         ),
         Rule(
-            "!has(self.source.postgresql) || !has(self.decode) || "
-            "self.decode.format in ['change', 'json', 'text', 'raw']",
+            "has(self.source.kafka) || !has(self.decode) || self.decode.format in ['change', 'json', 'text', 'raw']",
             "a change topic holds JSON: use format change; or json, text or raw for the records as they are",
             ".decode.format",
         ),
         Rule(
             "!has(self.source.postgresql) || has(self.source.postgresql.changes.bootstrapServers) || "
             "self.sinks.exists(s, has(s.kafka) && has(s.kafka.bootstrapServers))",
-            "name the brokers of the change topic: no kafka sink has bootstrapServers",
+            _NO_BROKERS,
             ".source.postgresql.changes",
+        ),
+        Rule(
+            "!has(self.source.mariadb) || has(self.source.mariadb.changes.bootstrapServers) || "
+            "self.sinks.exists(s, has(s.kafka) && has(s.kafka.bootstrapServers))",
+            _NO_BROKERS,
+            ".source.mariadb.changes",
         ),
         _encoded("key"),
         _encoded("value"),
@@ -381,7 +437,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".sinks",
         ),
         Rule(
-            "has(self.source.postgresql) || size(self.sinks) > 0",
+            "!has(self.source.kafka) || size(self.sinks) > 0",
             "give at least one sink: only the changes of a database go somewhere without",
             ".sinks",
         ),
@@ -400,19 +456,14 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "spec.source": (
-        Rule("has(self.kafka) != has(self.postgresql)", "give exactly one of kafka and postgresql", ".kafka"),
+        Rule(
+            "[has(self.kafka), has(self.postgresql), has(self.mariadb)].exists_one(given, given)",
+            "give exactly one of kafka, postgresql and mariadb",
+            ".kafka",
+        ),
     ),
     "spec.source.postgresql": (
-        Rule(
-            "has(self.startingPosition) || has(self.startFrom)",
-            "give startingPosition or startFrom",
-            ".startingPosition",
-        ),
-        Rule(
-            "!has(self.startingPosition) || !has(self.startFrom)",
-            "give startingPosition or startFrom, not both",
-            ".startFrom",
-        ),
+        *_BEGINS_SOMEWHERE,
         Rule(
             "!has(self.startingPosition) || self.startingPosition != 'Snapshot' || !has(self.slot) || "
             "!has(self.slot.create) || self.slot.create",
@@ -435,16 +486,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             f"publication.name {_NEVER}: positions are of its changes",
             ".publication",
         ),
-        Rule(
-            stays("changes.topic.name", optional=False),
-            f"changes.topic.name {_NEVER}: progress is of this topic",
-            ".changes",
-        ),
-        Rule(
-            f"{_progress_topic('self.changes')} == {_progress_topic('oldSelf.changes')}",
-            f"changes.progressTopic.name {_NEVER}: it holds the stage's progress",
-            ".changes",
-        ),
+        *_SAME_TOPICS,
     ),
     "spec.source.postgresql.publication": (
         Rule(
@@ -453,22 +495,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             ".tables",
         ),
     ),
-    "spec.source.postgresql.changes": (
-        Rule("!has(self.auth) || has(self.bootstrapServers)", "auth stands without bootstrapServers", ".auth"),
-        Rule(
-            f"self.topic.name != {_progress_topic('self')}",
-            "keep changes and progress in different topics",
-            ".progressTopic",
-        ),
-        Rule(
-            f"!has(self.deadLetter) || !(self.deadLetter.topic.name in [self.topic.name, {_progress_topic('self')}])",
-            _APART,
-            ".deadLetter",
-        ),
-    ),
-    "spec.source.postgresql.changes.topic.config": _TOPIC_CONFIG,
-    "spec.source.postgresql.changes.deadLetter.topic.config": _TOPIC_CONFIG,
-    **_log_in("spec.source.postgresql.changes.auth"),
+    **_change_topic("spec.source.postgresql.changes"),
+    "spec.source.mariadb": (*_BEGINS_SOMEWHERE, *_SAME_TOPICS),
+    **_change_topic("spec.source.mariadb.changes"),
     "spec.source.kafka": (
         Rule("has(self.topics) != has(self.topicPattern)", "give topics or topicPattern, and not both", ".topics"),
     ),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sinkpipeline.core.documents import (
-    LSN,
     MAX_CONDITIONS,
     MAX_PARTITIONS,
     MAX_SINKS,
     MAX_TABLE,
     MAX_TABLES,
     MAX_TOPICS,
+    PLACE,
     REASON,
     SLOT,
 )
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 PHASES = ("Pending", "Starting", "Running", "Degraded", "Suspended", "Failed", "Deleting")
 
 _MAX_MESSAGE = 32_768
-_MAX_LSN = 17
+_MAX_PLACE = 220
 
 
 def text(description: str, longest: int = 253, **more: Any) -> Schema:
@@ -199,17 +199,23 @@ _SINK = mapping(
 
 _SOURCE = mapping(
     "What reads the changes of a database; absent where records come from Kafka.",
-    ("state", "slot"),
+    ("state",),
     state=one_of("Failed needs a person. While it is Failed the driver ends.", *(each.value for each in SinkState)),
-    slot=text("The replication slot.", 63, pattern=SLOT),
+    slot=text("The replication slot; absent where the database has no such thing.", 63, pattern=SLOT),
     position=text(
-        "Everything that the database committed before this LSN is in the change topic.", _MAX_LSN, pattern=LSN
+        "Everything that the database committed before this is in the change topic: an LSN of PostgreSQL, or a file of "
+        "MariaDB's binary log and a place in it.",
+        _MAX_PLACE,
+        pattern=PLACE,
     ),
-    index=count("How many changes are there of the transaction that was committed at that LSN."),
+    index=count(
+        "Up to which change of the transaction that was committed there: of PostgreSQL, how many; of MariaDB, a "
+        "million times the number of its event, and the number of the row in it."
+    ),
     changes=count("Changes written into the change topic since the first start."),
     deadLettered=count("Changes that went to the dead-letter topic, as the change topic doesn't take them."),
     dropped=count("Changes that could not go there either, and were dropped because the manifest says so."),
-    serverEnd=text("The LSN where the database's log ended at the stage's last look.", _MAX_LSN, pattern=LSN),
+    serverEnd=text("Where the database's log ended at the stage's last look.", _MAX_PLACE, pattern=PLACE),
     lagBytes=count("Bytes of the database's log, of all tables, between the position and its end."),
     lagSeconds=count(
         "For how many seconds, at most, a change has waited that is not in the change topic, by the database's clock "
@@ -218,7 +224,9 @@ _SOURCE = mapping(
     retainedBytes=count("Bytes of its log that the database keeps for the slot."),
     safeBytes=count("Bytes that it may write until it gives the slot up; absent if it has no limit."),
     timeline=count("The timeline of the database that is read."),
-    atRisk=text("Why the slot may be lost soon, or holds too much; absent otherwise.", _MAX_MESSAGE),
+    atRisk=text(
+        "Why the slot or the log may be lost soon, or the slot holds too much; absent otherwise.", _MAX_MESSAGE
+    ),
     snapshot=mapping(
         "How far the tables have been read; absent once that is complete.",
         phase=one_of("TakingBack: what an attempt before has written is deleted again.", "TakingBack", "Reading"),

@@ -76,10 +76,12 @@ def known_of(
         kinds = {sink.name: sink.kind for sink in seen.pipeline.spec.sinks}
         optional = optional_sinks(seen.pipeline)
     observation, child = seen.observation, seen.child
-    stage = None if seen.pipeline is None else seen.pipeline.spec.source.postgresql
-    slot = None if seen.pipeline is None or stage is None else stage.slot_name(seen.pipeline.identity)
-    if seen.pipeline is None:
-        slot = (seen.status.get("source") or {}).get("slot")
+    before = seen.status.get("source")
+    has_stage, slot = before is not None, (before or {}).get("slot")
+    if seen.pipeline is not None:
+        source = seen.pipeline.spec.source
+        has_stage = source.database is not None
+        slot = None if source.postgresql is None else source.postgresql.slot_name(seen.pipeline.identity)
     wanted = seen.config(None if seen.run is None else seen.run.hash)
     refusal = None if wanted is None or wanted.hash not in observation.rejected else wanted.refusal
     death = decision.death
@@ -106,6 +108,7 @@ def known_of(
         last_words={} if death is None else {str(sink["name"]): sink for sink in death.sinks},
         observed={} if found is None else found.sinks,
         topics=None if found is None else found.topics,
+        has_stage=has_stage,
         slot=slot,
         source_words={} if death is None else death.source,
         source_observed={} if found is None else found.source,

@@ -26,7 +26,7 @@ from sinkpipeline.core.progress import Owner
 from sinkpipeline.core.status import Condition, SinkReport, SinkState, condition_of, render
 from sinkpipeline.core.topics import Memory
 from sinkpipeline.kinds import opened
-from sinkpipeline.kinds.leaving import stage_removal
+from sinkpipeline.kinds.leaving import kept_in_database, stage_removal
 from sinkpipeline.kinds.looking import cluster_of, inspect, place_of_stage
 from sinkpipeline.kinds.resolve import SinkSettings, resolve_sinks, resolve_stage
 from sinkpipeline.sinks.removal import KeptTopic, SinkRemoval
@@ -235,7 +235,7 @@ class KafkaView:
     def _removal(self, settings: Opened, announced: frozenset[str] | None) -> Removal:
         with ExitStack() as stack:
             sinks: list[SinkRemoval] = []
-            stages = []
+            stages: list[SinkRemoval] = []
             if settings.stage is not None:
                 # First: while its database is away, nothing at all is removed.
                 admin = self._clients.admin(settings.stage.kafka)
@@ -247,7 +247,7 @@ class KafkaView:
             if announced is None:
                 return Removal(done=False, doomed=tuple(name for each in sinks for name in each.doomed()))
             kept = tuple(stays for each in sinks if (stays := each.carry_out()) is not None)
-            in_database = tuple(each for stage in stages for each in stage.kept)
+            in_database = tuple(each for stage in stages for each in kept_in_database(stage))
             return Removal(done=True, kept=kept, kept_in_database=in_database)
 
     @contextmanager

@@ -193,7 +193,7 @@ def _source(scene: Scene) -> Iterator[str]:
     source = scene.status.get("source")
     if not source:
         return
-    yield f"source: {source['state']}, slot {source['slot']}"
+    yield f"source: {source['state']}" + (f", slot {source['slot']}" if "slot" in source else "")
     error = source.get("error")
     if error:
         yield from indented([f"{error['reason']}: {error['message']}", f"remedy: {_typed(scene, error['remedy'])}"])

@@ -59,8 +59,10 @@ class Known:
     """By sink, what Kafka says of it while no driver tells."""
     topics: Condition | None = None
     """What the operator itself found of the topics; None leaves it to the driver, or to the earlier status."""
+    has_stage: bool = False
+    """Whether a stage reads a database; else records come from Kafka."""
     slot: str | None = None
-    """The replication slot by which a stage reads a database; None where records come from Kafka."""
+    """The replication slot by which it does, where the database has such a thing."""
     source_words: Mapping[str, Any] = field(default_factory=dict)
     """What the driver that died said of its stage."""
     source_observed: Mapping[str, Any] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinkpipeline.core.changes.told import SLOT_AT_RISK, source_healthy
+from sinkpipeline.core.changes.told import AT_RISK, source_healthy
 from sinkpipeline.core.status import Condition, SinkState
 from sinkpipeline_operator.report.known import Known, cut
 from sinkpipeline_operator.report.sinks import is_silent, state_of
@@ -21,16 +21,17 @@ _OF_THIS_RUN = ("serverEnd", "lagBytes", "lagSeconds", "retainedBytes", "safeByt
 
 def source_status(known: Known) -> dict[str, Any] | None:
     """None where records come from Kafka."""
-    if known.slot is None:
+    if not known.has_stage:
         return None
+    held = {} if known.slot is None else {"slot": known.slot}
     earlier = known.previous.get("source") or {}
     if earlier.get("slot") != known.slot:
         earlier = {}
     told = None if known.told is None else known.told.get("source")
     if told is not None:
         kept = {} if "position" in told else {key: earlier[key] for key in _MEMORY if key in earlier}
-        return _bounded({**kept, **told, "slot": known.slot})
-    source = {**earlier, **known.source_words, **known.source_observed, "slot": known.slot}
+        return _bounded({**kept, **told, **held})
+    source = {**earlier, **known.source_words, **known.source_observed, **held}
     if not is_silent(known):
         for key in _OF_THIS_RUN:
             source.pop(key, None)
@@ -49,13 +50,15 @@ def source_condition(known: Known, source: Mapping[str, Any]) -> Condition:
         return Condition(healthy.status, healthy.reason, cut(healthy.message))
     text = "no driver tells of its stage"
     if "position" in source and not is_silent(known):
-        text = f"no stage runs, and slot {source['slot']} keeps the database's log until one does"
+        text = "no stage runs, and the database removes its log by age"
+        if "slot" in source:
+            text = f"no stage runs, and slot {source['slot']} keeps the database's log until one does"
     return Condition("Unknown", "NotYetKnown", text)
 
 
 def bars(condition: Condition) -> bool:
-    """Whether a pipeline is not ready by it: a slot at risk is read all the same."""
-    return condition.status != "True" and condition.reason != SLOT_AT_RISK
+    """Whether a pipeline is not ready by it: what is at risk is read all the same."""
+    return condition.status != "True" and condition.reason not in AT_RISK
 
 
 def _bounded(source: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sinkpipeline.changes.ports import Foreseen
     from sinkpipeline.changes.settings import StageSettings
 
-_SOURCE = "spec.source.postgresql"
 _Refused = tuple[str | None, SinkPipelineError]
 """With its path in the manifest."""
 
@@ -146,7 +145,7 @@ def _validate_for_programs(
                 stage = resolve_stage(pipeline, secrets_dir, file_owner(pipeline))
                 if stage is not None:
                     foreseen = foresee_stage(stage)
-                    errors += [(_SOURCE, each) for each in foreseen.errors]
+                    errors += [(f"spec.source.{pipeline.spec.source.kind}", each) for each in foreseen.errors]
                 findings = list(_findings(sinks, stage))
             except SinkPipelineError as error:
                 errors.append(("spec", error))

@@ -27,8 +27,8 @@ MAX_TABLES = 512
 MAX_REASON = 128
 """Characters of a reason: an event takes no more."""
 REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
-LSN = r"^[0-9A-F]{1,8}/[0-9A-F]{1,8}$"
-"""A position in PostgreSQL's log."""
+PLACE = r"^([0-9A-F]{1,8}/[0-9A-F]{1,8}|[^\x00-\x1f:/]{1,180}\.[0-9]{6,10}:[0-9]{1,10})$"
+"""In PostgreSQL's log, or in MariaDB's."""
 SLOT = r"^[a-z0-9_]{1,63}$"
 """The name of a replication slot."""
 MAX_TABLE = 256
@@ -73,7 +73,7 @@ Name = Annotated[str, Field(min_length=1, max_length=63)]
 State = Literal["Starting", "Running", "Suspended", "Retrying", "Failed"]
 Guarantee = Literal["ExactlyOnce", "AtLeastOnce"]
 SlotName = Annotated[str, Field(pattern=SLOT)]
-Lsn = Annotated[str, Field(pattern=LSN)]
+Place = Annotated[str, Field(pattern=PLACE)]
 Window = Annotated[str, Field(min_length=2, max_length=MAX_WORD)]
 
 DeadLetters = TypedDict(
@@ -179,7 +179,7 @@ def _whole(sink: T) -> T:
 class SourcePlace(TypedDict, total=False):
     """Where a stage stands, as far as it is known."""
 
-    position: Lsn
+    position: Place
     index: Count
     changes: Count
     deadLettered: Count
@@ -202,8 +202,8 @@ class Source(SourcePlace):
     """What reads the changes of a database."""
 
     state: State
-    slot: SlotName
-    serverEnd: NotRequired[Lsn]
+    slot: NotRequired[SlotName]
+    serverEnd: NotRequired[Place]
     lagBytes: NotRequired[Count]
     lagSeconds: NotRequired[Count]
     retainedBytes: NotRequired[Count]
@@ -219,7 +219,7 @@ class SourceWords(SourcePlace):
     """Likewise, in last words."""
 
     state: State
-    slot: SlotName
+    slot: NotRequired[SlotName]
     circuit: NotRequired[Circuit]
     error: NotRequired[ShortError]
 

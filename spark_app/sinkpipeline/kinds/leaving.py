@@ -1,22 +1,33 @@
-"""Removing what reads a database, with its slot there: of a pipeline that goes."""
+"""Removing what reads a database, with what a start has made there: of a pipeline that goes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from sinkpipeline.changes.settings import StageSettings, sink_settings
+from sinkpipeline.changes.settings import DatabaseSettings, StageSettings, sink_settings
+from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kinds import ports
+from sinkpipeline.sinks.removal import SinkRemoval
 
 if TYPE_CHECKING:
-    from sinkpipeline.changes.removal import StageRemoval
+    pass
 
 
-def stage_removal(stage: StageSettings, admin: Admin, announced: Collection[str] | None) -> StageRemoval:
+def stage_removal(stage: StageSettings, admin: Admin, announced: Collection[str] | None) -> SinkRemoval:
     """The removal of a stage; `announced`: as of a sink's."""
+    names = None if announced is None else frozenset(announced)
+    own = ports(sink_settings(stage), admin, admin)
+    if not isinstance(stage.database, DatabaseSettings):
+        # Nothing was made there.
+        return SinkRemoval(ports=own, announced=names)
     # Only who reads a database pays for the client.
     from sinkpipeline.changes.removal import StageRemoval  # noqa: PLC0415
 
-    names = None if announced is None else frozenset(announced)
-    return StageRemoval(ports=ports(sink_settings(stage), admin, admin), announced=names, stage=stage)
+    return StageRemoval(ports=own, announced=names, stage=stage)
+
+
+def kept_in_database(removal: SinkRemoval) -> tuple[Kept, ...]:
+    """What a removal that was carried out has left in the database."""
+    return tuple(getattr(removal, "kept", ()))

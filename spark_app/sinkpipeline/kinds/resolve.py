@@ -8,7 +8,10 @@ from pathlib import Path
 
 from sinkpipeline.cells.given import Given
 from sinkpipeline.changes.settings import (
+    AnyDatabase,
     DatabaseSettings,
+    MariadbConnection,
+    MariadbSettings,
     Publication,
     Slot,
     StageSettings,
@@ -92,22 +95,23 @@ def _resolved(
     return postgresql.resolve_sink(of, given, follows=follows)
 
 
-STAGE = "source.postgresql"
-"""The name of a stage where others have that of a sink; no sink can have it."""
-
-
 def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, owner: Owner) -> StageSettings | None:
     """What reads the changes of a database; None where records come from Kafka.
 
     Raises:
         SinkPipelineError: SecretNotFound, SecretInvalid, UsageInvalid.
     """
-    of = pipeline.spec.source.postgresql
-    if of is None:
+    source = pipeline.spec.source
+    if source.database is None:
         return None
-    changes, password = of.changes, of.auth.password_secret_ref
+    changes = source.database.changes
+    if isinstance(source.database, manifest.MariadbSource):
+        database: AnyDatabase = _mariadb(source.database, pipeline.identity, secrets_dir)
+    else:
+        database = _postgresql(source.database, pipeline.identity, secrets_dir)
     return StageSettings(
-        id=SinkId(pipeline.identity, STAGE),
+        # No sink can have this name.
+        id=SinkId(pipeline.identity, f"source.{source.kind}"),
         owner=owner,
         run=str(uuid.uuid4()),
         takes_over=True,
@@ -116,26 +120,51 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
         progress=progress_request(changes.progress_topic.name, changes.progress_topic.replication_factor),
         dead_letter=kafka.resolve_dead_letter(changes.dead_letter),
         refuse_existing_data=changes.on_existing_data is not manifest.OnExistingData.APPEND,
-        database=DatabaseSettings(
-            connection=DatabaseConnection(
-                servers=of.servers,
-                database=of.database,
-                user=of.auth.username,
-                password_file=None if password is None else secret_file(secrets_dir, password.name, password.key),
-                tls=kafka.resolve_tls(of.auth.tls, secrets_dir),
-            ),
-            publication=Publication(
-                name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
-            ),
-            slot=Slot(name=of.slot_name(pipeline.identity), create=of.slot.create, failover=of.slot.failover),
-            snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
-            start_from=None if of.start_from is None else of.start_from.checkpoint,
-            whole_transactions=of.transactions is manifest.Transactions.WHOLE,
-            idle_advance_s=of.limits.idle_advance.seconds,
-            max_retained=of.limits.max_retained_bytes,
-            require_full=of.replica_identity is manifest.ReplicaIdentity.REQUIRE_FULL,
-        ),
+        database=database,
     )
+
+
+def _postgresql(of: manifest.PostgresqlSource, identity: str, secrets_dir: Path | None) -> DatabaseSettings:
+    return DatabaseSettings(
+        connection=DatabaseConnection(
+            servers=of.servers,
+            database=of.database,
+            user=of.auth.username,
+            password_file=_password(of.auth.password_secret_ref, secrets_dir),
+            tls=kafka.resolve_tls(of.auth.tls, secrets_dir),
+        ),
+        publication=Publication(
+            name=of.publication.name, create=of.publication.create, tables=of.publication.tables or ()
+        ),
+        slot=Slot(name=of.slot_name(identity), create=of.slot.create, failover=of.slot.failover),
+        snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
+        start_from=None if of.start_from is None else of.start_from.checkpoint,
+        whole_transactions=of.transactions is manifest.Transactions.WHOLE,
+        idle_advance_s=of.limits.idle_advance.seconds,
+        max_retained=of.limits.max_retained_bytes,
+        require_full=of.replica_identity is manifest.ReplicaIdentity.REQUIRE_FULL,
+    )
+
+
+def _mariadb(of: manifest.MariadbSource, identity: str, secrets_dir: Path | None) -> MariadbSettings:
+    return MariadbSettings(
+        connection=MariadbConnection(
+            server=of.server,
+            user=of.auth.username,
+            password_file=_password(of.auth.password_secret_ref, secrets_dir),
+            tls=kafka.resolve_tls(of.auth.tls, secrets_dir),
+        ),
+        tables=of.tables,
+        server_id=of.number(identity),
+        snapshot=of.starting_position is manifest.StartingPosition.SNAPSHOT,
+        start_from=None if of.start_from is None else of.start_from.checkpoint,
+        whole_transactions=of.transactions is manifest.Transactions.WHOLE,
+        idle_advance_s=of.limits.idle_advance.seconds,
+    )
+
+
+def _password(ref: manifest.SecretRef | None, secrets_dir: Path | None) -> str | None:
+    return None if ref is None else secret_file(secrets_dir, ref.name, ref.key)
 
 
 def ordered_by(settings: SinkSettings, kind: str | None) -> SinkSettings:

@@ -59,6 +59,8 @@ _LAST_MILLI = 9_200_000_000_000_000
 _DIGITS = r"^-?\d+(\.\d+)?$"
 _SHORTEST_DATE, _SHORTEST_TIME = len("2024-02-29"), len("2024-02-29 12:34:56")
 _LSN = r"^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"
+_IN_BINLOG = r"\.[0-9]{6,10}:[0-9]{1,10}$"
+"""MariaDB's: a file's number, and a place in it, of 32 bits each."""
 
 
 def columns(row: StructType) -> StructType:
@@ -137,14 +139,26 @@ def _record(raw: str, row: StructType) -> str:
 
 
 def _is_position(raw: str) -> str:
-    return f"get({raw}.pos, 0) RLIKE r'{_LSN}' AND try_cast(get({raw}.pos, 1) AS BIGINT) IS NOT NULL"
+    place = f"get({raw}.pos, 0)"
+    in_log = f"({place} RLIKE r'{_LSN}' OR {place} RLIKE r'{_IN_BINLOG}')"
+    return f"{in_log} AND try_cast(get({raw}.pos, 1) AS BIGINT) IS NOT NULL"
 
 
 def _position(raw: str) -> str:
-    """Of `["0/325D0F70",467]`, or with a third number where an update has changed the key, and so is two changes."""
-    high, low = (f"CAST(conv(substring_index(get({raw}.pos, 0), '/', {at}), 16, 10) AS BIGINT)" for at in (1, -1))
+    """Of `["0/325D0F70",467]` or `["mariadb-bin.000003:4711",2000000]`.
+
+    With a third number where an update has changed the key, and so is two changes.
+    """
+    place = f"get({raw}.pos, 0)"
+    high, low = (f"CAST(conv(substring_index({place}, '/', {at}), 16, 10) AS BIGINT)" for at in (1, -1))
+    number = f"try_cast(substring_index(substring_index({place}, '.', -1), ':', 1) AS BIGINT)"
+    offset = f"try_cast(substring_index({place}, ':', -1) AS BIGINT)"
+    lsn = (
+        f"CASE WHEN {place} RLIKE r'{_LSN}' THEN shiftleft({high}, 32) | {low} "
+        f"ELSE shiftleft({number}, 32) | {offset} END"
+    )
     return (
-        f"named_struct('lsn', shiftleft({high}, 32) | {low}, 'index', try_cast(get({raw}.pos, 1) AS BIGINT), "
+        f"named_struct('lsn', {lsn}, 'index', try_cast(get({raw}.pos, 1) AS BIGINT), "
         f"'half', coalesce(try_cast(get({raw}.pos, 2) AS INT), 0))"
     )
 

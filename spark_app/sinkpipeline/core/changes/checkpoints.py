@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinkpipeline.core.changes.positions import LogPosition, Position, lsn_text, parse_lsn
+from sinkpipeline.core.changes.positions import LogPosition, Position, lsn_text, parse_binlog, parse_lsn
 from sinkpipeline.core.foreign_json import parse_json
 
 PLACE = r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}( \([0-9]{1,18}\))?"
 """An LSN; or a position as messages print it, with the index of a change in its transaction."""
+BINLOG_PLACE = r"[^\x00-\x1f:/]{1,180}\.[0-9]{6,10}:[0-9]{1,10}"
+"""A file of MariaDB's binary log, and a place in it."""
 _NO_SNAPSHOT = (False, None, "false")
 _MAX_LSN = 1 << 64
 
@@ -43,6 +45,43 @@ def from_place(text: str) -> Checkpoint:
     return Checkpoint(at=LogPosition(parse_lsn(lsn), int(index.strip("()") or 0)))
 
 
+def from_binlog(text: str) -> Checkpoint:
+    """Of a text that `BINLOG_PLACE` matches; ValueError where the numbers are beyond what a server has."""
+    return Checkpoint(at=parse_binlog(text))
+
+
+def binlog_from_debezium(text: str) -> Checkpoint:
+    """Of what Debezium's connector for MariaDB keeps as its offset.
+
+    Its `file` and `pos` are where the transaction begins that it was in, or where the last one ended; `event` and `row`
+    count what it has read of that. Its events are not counted as ours are, so that part comes again.
+
+    Args:
+        text: as for `from_debezium`.
+
+    Raises:
+        CheckpointError: it is something else, or of a snapshot that was not complete.
+    """
+    offset = _offset(text, "file", "MariaDB")
+    is_complete = True in (offset.get("snapshot_completed"), offset.get("last_snapshot_record"))
+    if offset.get("snapshot") not in _NO_SNAPSHOT and not is_complete:
+        raise CheckpointError("of a snapshot that Debezium has not completed: let it complete the snapshot first")
+    file, place = offset.get("file"), offset.get("pos")
+    if not isinstance(file, str) or not isinstance(place, int) or isinstance(place, bool):
+        raise CheckpointError("an offset whose file and pos are no place in a binary log")
+    try:
+        at = parse_binlog(f"{file}:{place}")
+    except ValueError:
+        raise CheckpointError("an offset whose file and pos are no place in a binary log") from None
+    if not offset.get("event") and not offset.get("row"):
+        return Checkpoint(at=at)
+    return Checkpoint(
+        at=at,
+        overlap=f"Debezium had read all transactions up to {at.place}, and perhaps a part of the next one: that part "
+        "comes again",
+    )
+
+
 def from_debezium(text: str) -> Checkpoint:
     """Of what Debezium's connector for PostgreSQL keeps as its offset.
 
@@ -52,7 +91,7 @@ def from_debezium(text: str) -> Checkpoint:
     Raises:
         CheckpointError: it is something else, or of a snapshot that was not complete.
     """
-    offset = _offset(text)
+    offset = _offset(text, "lsn", "PostgreSQL")
     is_complete = True in (offset.get("snapshot_completed"), offset.get("last_snapshot_record"))
     if offset.get("snapshot") not in _NO_SNAPSHOT and not is_complete:
         raise CheckpointError("of a snapshot that Debezium has not completed: let it complete the snapshot first")
@@ -72,7 +111,7 @@ def from_debezium(text: str) -> Checkpoint:
     )
 
 
-def _offset(text: str) -> Mapping[str, Any]:
+def _offset(text: str, wanted: str, database: str) -> Mapping[str, Any]:
     try:
         found = parse_json(text)
     except ValueError:
@@ -83,10 +122,10 @@ def _offset(text: str) -> Mapping[str, Any]:
         found = answered[0].get("offset")
     if not isinstance(found, dict):
         raise CheckpointError("no offset of a connector")
-    if "lsn" not in found and "lsn_commit" not in found:
+    if wanted not in found and f"{wanted}_commit" not in found:
         names = ", ".join(sorted(map(str, found))[:5])
         raise CheckpointError(
-            f"no offset of Debezium's connector for PostgreSQL: it has {names or 'nothing'}, and no lsn"
+            f"no offset of Debezium's connector for {database}: it has {names or 'nothing'}, and no {wanted}"
         )
     return found
 

@@ -1,6 +1,7 @@
 """The `SinkPipeline` manifest: its types, and the parser that refuses whatever this version can't keep."""
 
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
+from sinkpipeline.core.manifest.changes import StartingPosition, Transactions
 from sinkpipeline.core.manifest.decode import (
     Change,
     Debezium,
@@ -27,6 +28,7 @@ from sinkpipeline.core.manifest.kafka import (
     Tls,
 )
 from sinkpipeline.core.manifest.lookup import ConfigMapRef, Lookup, TableFormat, TableSource
+from sinkpipeline.core.manifest.mariadb_source import MariadbAuth, MariadbSource
 from sinkpipeline.core.manifest.model import API_VERSION, KIND, Metadata, OwnerReference, SinkPipeline, Spec
 from sinkpipeline.core.manifest.nats import NatsAuth, NatsSink
 from sinkpipeline.core.manifest.operation import (
@@ -41,12 +43,7 @@ from sinkpipeline.core.manifest.operation import (
 )
 from sinkpipeline.core.manifest.parse import parse_manifest
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth, PostgresqlSink, WriteMode
-from sinkpipeline.core.manifest.postgresql_source import (
-    PostgresqlSource,
-    ReplicaIdentity,
-    StartingPosition,
-    Transactions,
-)
+from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource, ReplicaIdentity
 from sinkpipeline.core.manifest.problems import ManifestError, Problem
 from sinkpipeline.core.manifest.redis import RedisAuth, RedisMode, RedisSentinel, RedisSentinelAuth, RedisSink
 from sinkpipeline.core.manifest.registry import (
@@ -121,6 +118,8 @@ __all__ = [
     "KafkaSource",
     "Lookup",
     "ManifestError",
+    "MariadbAuth",
+    "MariadbSource",
     "Metadata",
     "NatsAuth",
     "NatsSink",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
+from sinkpipeline.core.manifest.mariadb_source import MariadbAuth
 from sinkpipeline.core.manifest.model import SinkPipeline
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth
 from sinkpipeline.core.manifest.registry import RegistrySubject
@@ -32,12 +33,12 @@ def _to_source(pipeline: SinkPipeline) -> Iterator[str]:
     source = pipeline.spec.source
     if source.kafka is not None:
         yield from _to_brokers("spec.source.kafka.auth", source.kafka.auth)
-    if source.postgresql is not None:
-        yield from _to_brokers("spec.source.postgresql.changes.auth", source.postgresql.changes.auth)
-        yield from _to_postgresql("spec.source.postgresql.auth", source.postgresql.auth)
+    if source.database is not None:
+        yield from _to_brokers(f"spec.source.{source.kind}.changes.auth", source.database.changes.auth)
+        yield from _to_database(f"spec.source.{source.kind}.auth", source.database.auth)
 
 
-def _to_postgresql(path: str, auth: PostgresqlAuth) -> Iterator[str]:
+def _to_database(path: str, auth: PostgresqlAuth | MariadbAuth) -> Iterator[str]:
     if auth.tls is None and auth.password_secret_ref is not None:
         yield f"{path}: a server that asks for the password itself gets it without encryption; add tls"
 
@@ -49,7 +50,7 @@ def _to_servers(at: str, sink: Sink) -> Iterator[str]:
         if what is not None:
             yield f"{at}.nats.auth: {what} is sent without encryption; add tls"
     if sink.postgresql is not None:
-        yield from _to_postgresql(f"{at}.postgresql.auth", sink.postgresql.auth)
+        yield from _to_database(f"{at}.postgresql.auth", sink.postgresql.auth)
     if sink.redis is not None:
         if sink.redis.auth is not None and sink.redis.auth.sends_in_clear:
             yield f"{at}.redis.auth: the password is sent without encryption; add tls"

@@ -114,12 +114,12 @@ class Spec(Part):
 def _sinkless_faults(spec: Spec) -> Iterator[Fault]:
     if spec.sinks:
         return
-    if spec.source.postgresql is None:
+    if spec.source.database is None:
         yield Fault(
             "give at least one sink", "is empty, and only the changes of a database go somewhere without", ("sinks",)
         )
     elif spec.transform != Transform():
-        wrong = "is for sinks, and there is none: the change topic has all that the publication has"
+        wrong = "is for sinks, and there is none: the change topic has all that is read"
         yield Fault("leave it out, or give a sink", wrong, ("transform",))
 
 

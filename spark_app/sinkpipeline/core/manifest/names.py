@@ -12,7 +12,7 @@ from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from sinkpipeline.core.changes.checkpoints import PLACE
+from sinkpipeline.core.changes.checkpoints import BINLOG_PLACE, PLACE
 from sinkpipeline.core.foreign_json import parse_json
 from sinkpipeline.core.manifest.problems import refuse
 from sinkpipeline.core.moments import POINT
@@ -300,6 +300,18 @@ LogPlace = Annotated[
         PLACE,
         38,
         'write an LSN, such as "0/3279E770"; with the index of a change as the status has it: "0/3279E770 (439)"',
+    ),
+]
+TableOfDatabase = Annotated[
+    str,
+    _Name(r"[^.\x00-\x1f\x7f]+\.[^\x00-\x1f\x7f]+", 129, "write database.table, such as shop.orders"),
+]
+BinlogPlace = Annotated[
+    str,
+    _Name(
+        BINLOG_PLACE,
+        200,
+        'write a file of the binary log and a place in it, such as "mariadb-bin.000003:4711"',
     ),
 ]
 DebeziumOffset = Annotated[str, _Text(MAX_DEBEZIUM_OFFSET, "the offset that Debezium keeps, in quotes")]

@@ -12,6 +12,7 @@ from typing_extensions import Self
 from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
+from sinkpipeline.core.manifest.mariadb_source import MariadbSource
 from sinkpipeline.core.manifest.names import Directory, GroupId, GroupIdPrefix, PointInTime, TopicName
 from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource
 from sinkpipeline.core.manifest.problems import refuse
@@ -139,19 +140,35 @@ class KafkaSource(Part):
         return self.topic_pattern is not None and topic_pattern.matches(self.topic_pattern, topic)
 
 
+Database = PostgresqlSource | MariadbSource
+"""Whose changes are read."""
+
+
 class Source(Part):
-    """Exactly one kind of source: kafka or postgresql."""
+    """Exactly one kind of source: kafka, postgresql or mariadb."""
 
     kafka: KafkaSource | None = None
     """Topics of one Kafka cluster."""
     postgresql: PostgresqlSource | None = None
     """The changes of a PostgreSQL database."""
+    mariadb: MariadbSource | None = None
+    """The changes of a MariaDB server."""
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
-        if (self.kafka is None) == (self.postgresql is None):
-            wrong = "is missing" if self.kafka is None else "stands beside kafka"
-            refuse(
-                "give exactly one of kafka and postgresql", wrong, ("kafka" if self.kafka is None else "postgresql",)
-            )
+        given = [kind for kind in ("kafka", "postgresql", "mariadb") if getattr(self, kind) is not None]
+        if len(given) != 1:
+            wrong = f"stands beside {given[0]}" if given else "is missing"
+            right = "give exactly one of kafka, postgresql and mariadb"
+            refuse(right, wrong, (given[-1] if given else "kafka",))
         return self
+
+    @property
+    def database(self) -> Database | None:
+        """What a stage reads; None where records come from Kafka."""
+        return self.postgresql or self.mariadb
+
+    @property
+    def kind(self) -> str:
+        """The name of the part that is given."""
+        return "postgresql" if self.postgresql is not None else "mariadb" if self.mariadb is not None else "kafka"

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 _KINDS = (
     *("amqp", "azureEventHubs", "cassandra", "clickhouse", "delta", "elasticsearch", "file", "files", "gcs", "http"),
-    *("hudi", "iceberg", "jdbc", "kinesis", "mongodb", "mqtt", "mysql", "nats", "opensearch", "postgres", "postgresql"),
-    *("pubsub", "pulsar", "rabbitmq", "redis", "redpanda", "s3", "snowflake", "sql"),
+    *("hudi", "iceberg", "jdbc", "kinesis", "mariadb", "mongodb", "mqtt", "mysql", "nats", "opensearch", "postgres"),
+    *("postgresql", "pubsub", "pulsar", "rabbitmq", "redis", "redpanda", "s3", "snowflake", "sql"),
 )
 _SERVED = ("nats", "postgresql", "redis")
 """As sinks."""
@@ -46,11 +46,13 @@ _FIELDS: Mapping[str, str] = {
     },
     **{f"{transform}.join": _JOIN for transform in ("spec.transform", "spec.sinks[].transform")},
     **{
-        f"spec.source.{kind}": "use spec.source.kafka or spec.source.postgresql"
+        f"spec.source.{kind}": "use spec.source.kafka, spec.source.postgresql or spec.source.mariadb"
         for kind in _KINDS
-        if kind != "postgresql"
+        if kind not in ("postgresql", "mariadb")
     },
+    "spec.source.mysql": "use spec.source.mariadb for MariaDB, and for MySQL a topic of Debezium's (decode.format: debezium)",
     "spec.source.postgresql.onDataLoss": "remove it: a loss stops the stage",
+    "spec.source.mariadb.onDataLoss": "remove it: a loss stops the stage",
     **{f"spec.sinks[].{kind}": "use a kafka, nats, postgresql or redis sink" for kind in _KINDS if kind not in _SERVED},
 }
 
