@@ -167,6 +167,7 @@ PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 AVRO: dict[str, Any] = {"format": "avro", "schemaRegistry": {"url": "http://registry:8081"}}
 _DELIMITER = "spec.decode.csv.delimiter"
 _DATABASE = "spec.source.postgresql"
+_MARIADB = "spec.source.mariadb"
 _BOTH = {
     "basic": {"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}},
     "bearer": {"tokenSecretRef": {"name": "s", "key": "t"}},
@@ -202,6 +203,25 @@ def of_slot(**start_from: Any) -> dict[str, Any]:
     """`source` that goes on with the slot of another program."""
     slot = {"name": "theirs", "create": False}
     return of_database(startFrom=start_from, startingPosition=REMOVE, slot=slot)
+
+
+def of_mariadb(changes: dict[str, Any] | None = None, **mariadb: Any) -> dict[str, Any]:
+    """`source` of the changes of a MariaDB server; `mariadb` are fields of it, `changes` of its changes."""
+    of_changes = {"bootstrapServers": "kafka:9092", "topic": {"name": "shop-changes"}, **(changes or {})}
+    found = {
+        "server": "mariadb:3306",
+        "auth": {"username": "cdc"},
+        "tables": ["shop.orders"],
+        "startingPosition": "Now",
+        "changes": {name: value for name, value in of_changes.items() if value is not REMOVE},
+        **mariadb,
+    }
+    return {"mariadb": {name: value for name, value in found.items() if value is not REMOVE}}
+
+
+def of_binlog(**start_from: Any) -> dict[str, Any]:
+    """`source` that goes on where another program has stopped to read a log."""
+    return of_mariadb(startFrom=start_from, startingPosition=REMOVE)
 
 
 def encoded(part: str = "value", select: dict[str, Any] | None = None, **registry: Any) -> dict[str, Any]:
@@ -328,6 +348,11 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "csv", "schema": "a INT", "csv": {}}),
     (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
+    (("spec", "source"), of_mariadb()),
+    (("spec", "source"), of_mariadb(startingPosition="Snapshot", serverId=4_294_967_295, transactions="Whole")),
+    (("spec", "source"), of_binlog(binlog="mariadb-bin.000003:4711")),
+    (("spec", "source"), of_binlog(debeziumOffsets='{"file":"mysql-bin.000003","pos":4711,"row":3,"event":2}')),
+    (("spec", "source"), of_mariadb(auth={"username": "u", "passwordSecretRef": {"name": "s", "key": "k"}, "tls": {}})),
     (("spec", "source"), of_database()),
     (("spec", "source"), of_slot(lsn="0/3279E770")),
     (("spec", "source"), of_database({"onExistingData": "Append"})),
@@ -735,7 +760,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "beside schemaRegistry",
     ),
     (("spec", "decode"), {"format": "raw", "debezium": {}}, "spec.decode.debezium", "no meaning for format raw"),
-    (("spec", "source"), {}, "spec.source.kafka", "exactly one of kafka and postgresql"),
+    (("spec", "source"), {}, "spec.source.kafka", "exactly one of kafka, postgresql and mariadb"),
     (
         ("spec", "source"),
         {**of_database(), "kafka": {"bootstrapServers": "kafka:9092", "topics": ["a"]}},
@@ -756,6 +781,56 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "or give startFrom",
     ),
     (("spec", "source"), of_database(startFrom={"lsn": "0/1"}), f"{_DATABASE}.startFrom", "not both"),
+    (
+        ("spec", "source"),
+        {**of_mariadb(), "kafka": {"bootstrapServers": "kafka:9092", "topics": ["a"]}},
+        "spec.source.mariadb",
+        "stands beside kafka",
+    ),
+    (("spec", "source"), of_mariadb(server="a:1,b:2"), f"{_MARIADB}.server", "of one server"),
+    (("spec", "source"), of_mariadb(server="a"), f"{_MARIADB}.server", "port"),
+    (("spec", "source"), of_mariadb(tables=REMOVE), f"{_MARIADB}.tables", "is missing"),
+    (("spec", "source"), of_mariadb(tables=[]), f"{_MARIADB}.tables", "is empty"),
+    (("spec", "source"), of_mariadb(tables=["orders"]), f"{_MARIADB}.tables[0]", "database.table"),
+    (("spec", "source"), of_mariadb(tables=["a.b", "a.b"]), f"{_MARIADB}.tables[1]", "repeats"),
+    (("spec", "source"), of_mariadb(serverId=0), f"{_MARIADB}.serverId", "1"),
+    (("spec", "source"), of_mariadb(startingPosition=REMOVE), f"{_MARIADB}.startingPosition", "or give startFrom"),
+    (("spec", "source"), of_mariadb(startFrom={"binlog": "b.000001:4"}), f"{_MARIADB}.startFrom", "not both"),
+    (("spec", "source"), of_binlog(), f"{_MARIADB}.startFrom", "exactly one of binlog and debeziumOffsets"),
+    *(
+        (("spec", "source"), of_binlog(binlog=text), f"{_MARIADB}.startFrom.binlog", "a place in it")
+        for text in ("b.000001", "b:4", "000001:4", "b.1:4", "b.000001:", "b.000001:4 (1)", "/a.000001:4")
+    ),
+    (
+        ("spec", "source"),
+        of_mariadb({"bootstrapServers": REMOVE}),
+        f"{_MARIADB}.changes.bootstrapServers",
+        "name the brokers of the change topic",
+    ),
+    (
+        ("spec", "source"),
+        of_mariadb({"bootstrapServers": REMOVE, "auth": {"tls": {}}}),
+        f"{_MARIADB}.changes.auth",
+        "stands without bootstrapServers",
+    ),
+    (
+        ("spec", "source"),
+        of_mariadb({"progressTopic": {"name": "shop-changes"}}),
+        f"{_MARIADB}.changes.progressTopic.name",
+        "different topics",
+    ),
+    (
+        ("spec", "source"),
+        of_mariadb({"deadLetter": {"topic": {"name": "_sinkpipeline-progress"}}}),
+        f"{_MARIADB}.changes.deadLetter.topic.name",
+        "a topic of their own",
+    ),
+    (
+        ("spec",),
+        {**smallest()["spec"], "source": of_mariadb(), "decode": {"format": "csv", "schema": "a INT"}},
+        "spec.decode.format",
+        "a change topic holds JSON",
+    ),
     (("spec", "source"), of_slot(), f"{_DATABASE}.startFrom", "exactly one of lsn and debeziumOffsets"),
     (
         ("spec", "source"),
@@ -1389,6 +1464,8 @@ _REDIS = changed(smallest(), (SINK, redis.stream()))
 
 _CHANGES = changed(smallest(), (("spec", "source"), of_database()))
 _OF_DATABASE = ("spec", "source", "postgresql")
+_BINLOG = changed(smallest(), (("spec", "source"), of_mariadb()))
+_OF_MARIADB = ("spec", "source", "mariadb")
 
 TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "slot"), {"name": "other"})), "slot.name"),
@@ -1398,6 +1475,9 @@ TRANSITIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "changes", "topic", "name"), "other")), "topic.name"),
     (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "changes", "progressTopic"), {"name": "p"})), "progressTopic.name"),
     (_CHANGES, changed(_CHANGES, ((*_OF_DATABASE, "servers"), "other:1")), ""),
+    (_BINLOG, changed(_BINLOG, ((*_OF_MARIADB, "changes", "topic", "name"), "other")), "topic.name"),
+    (_BINLOG, changed(_BINLOG, ((*_OF_MARIADB, "changes", "progressTopic"), {"name": "p"})), "progressTopic.name"),
+    (_BINLOG, changed(_BINLOG, ((*_OF_MARIADB, "server"), "other:1"), ((*_OF_MARIADB, "tables"), ["a.b"])), ""),
     (smallest(), _TABLE, "what a sink is"),
     (_TABLE, _STREAM, "what a sink is"),
     (_STREAM, changed(_STREAM, ((*_OF_STREAM, "stream", "name"), "OTHER")), "stream.name"),

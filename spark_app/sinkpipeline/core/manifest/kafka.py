@@ -35,6 +35,14 @@ def _bootstrap_servers(text: str) -> str:
     return checked_servers(text, "kafka-0:9092,kafka-1:9092")
 
 
+def checked_server(text: str, example: str) -> str:
+    """`host:port` of one server."""
+    if not _is_address(text):
+        several = "names several" if "," in text else "is not host:port"
+        refuse(f'write host:port of one server, such as "{example}"', several)
+    return text
+
+
 def checked_servers(text: str, example: str) -> str:
     """`host:port,host:port`, without blanks."""
     if len(text) > _MAX_BOOTSTRAP:
@@ -56,6 +64,10 @@ def _is_address(server: str) -> bool:
 
 
 SERVERS_SCHEMA = WithJsonSchema({"type": "string", "minLength": 3, "maxLength": _MAX_BOOTSTRAP, "pattern": _SERVERS})
+SERVER_SCHEMA = WithJsonSchema(
+    {"type": "string", "minLength": 3, "maxLength": _MAX_HOST + 8, "pattern": f"^{ADDRESS_PATTERN}$"}
+)
+"""Of one."""
 BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers), SERVERS_SCHEMA]
 """`host:port,host:port`, without blanks."""
 

@@ -14,7 +14,7 @@ from sinkpipeline.core.manifest.base import Part
 from sinkpipeline.core.manifest.changes import ChangeTopic, StartingPosition, Transactions
 from sinkpipeline.core.manifest.decode import MAX_TABLES, distinct_tables
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
-from sinkpipeline.core.manifest.kafka import SERVERS_SCHEMA, SecretRef, Tls, checked_servers
+from sinkpipeline.core.manifest.kafka import SERVER_SCHEMA, SecretRef, Tls, checked_server
 from sinkpipeline.core.manifest.names import BinlogPlace, DebeziumOffset, SqlName, TableOfDatabase
 from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
 
@@ -23,9 +23,7 @@ _OUR_IDS = 1 << 30
 
 
 def _server(text: str) -> str:
-    if "," in text:
-        refuse("name one server", "names several: another server has another log, with other positions")
-    return checked_servers(text, "mariadb-0:3306")
+    return checked_server(text, "mariadb-0:3306")
 
 
 class MariadbAuth(Part):
@@ -86,7 +84,7 @@ class BinlogLimits(Part):
 class MariadbSource(Part):
     """The changes of tables of a MariaDB server, read from its binary log into a Kafka topic."""
 
-    server: Annotated[str, AfterValidator(_server), SERVERS_SCHEMA]
+    server: Annotated[str, AfterValidator(_server), SERVER_SCHEMA]
     """host:port of the server. Another server has other positions: one that takes over is told."""
     auth: MariadbAuth
     """As whom to connect: docs/changes.md has the rights."""

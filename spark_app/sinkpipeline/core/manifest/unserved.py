@@ -50,7 +50,7 @@ _FIELDS: Mapping[str, str] = {
         for kind in _KINDS
         if kind not in ("postgresql", "mariadb")
     },
-    "spec.source.mysql": "use spec.source.mariadb for MariaDB, and for MySQL a topic of Debezium's (decode.format: debezium)",
+    "spec.source.mysql": "use spec.source.mariadb for MariaDB; for MySQL, read a topic of Debezium's",
     "spec.source.postgresql.onDataLoss": "remove it: a loss stops the stage",
     "spec.source.mariadb.onDataLoss": "remove it: a loss stops the stage",
     **{f"spec.sinks[].{kind}": "use a kafka, nats, postgresql or redis sink" for kind in _KINDS if kind not in _SERVED},

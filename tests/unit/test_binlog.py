@@ -1,0 +1,267 @@
+"""Events of a binary log, and what is decided by positions in one; tests/mariadb has a server's own."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinkpipeline.core.changes import binlog
+from sinkpipeline.core.changes.binlog_beginning import (
+    Facts,
+    Identity,
+    LogFile,
+    Seen,
+    at_risk,
+    check_going_on,
+    files_of,
+    identity_of,
+    is_known,
+    unsuitable,
+)
+from sinkpipeline.core.changes.binlog_values import shortest
+from sinkpipeline.core.changes.checkpoints import CheckpointError, binlog_from_debezium, from_binlog
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import (
+    BinlogPosition,
+    LogPosition,
+    binlog_commit,
+    from_record,
+    is_earlier,
+    parse_binlog,
+)
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+HERE = "here"
+
+
+def event(kind: int, body: bytes, *, end: int = 1000, flags: int = 0, checksum: bool = False) -> bytes:
+    size = 19 + len(body) + (4 if checksum else 0)
+    data = struct.pack("<IBIIIH", 7, kind, 1, size, end, flags) + body
+    return data + (zlib.crc32(data).to_bytes(4, "little") if checksum else b"")
+
+
+def parsed(data: bytes, *, checksums: bool = False) -> Any:
+    return binlog.parse(data, binlog.head(data), has_checksums=checksums)
+
+
+POSITIONS = st.builds(
+    BinlogPosition,
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**50),
+    st.just("mariadb-bin"),
+    st.sampled_from(["", "0-1-7", "0-1-7,1-2-9"]),
+)
+
+
+@given(POSITIONS)
+def test_a_position_is_read_back(at: BinlogPosition) -> None:
+    found = from_record(at.to_record())
+    assert found == at
+    assert (found.note, found.place) == (at.gtid, at.place)
+
+
+@given(POSITIONS, POSITIONS)
+def test_the_order_of_positions(one: BinlogPosition, other: BinlogPosition) -> None:
+    """By file, place and index; the GTID is no part of it."""
+    assert is_earlier(one, other) == ((one.number, one.offset, one.index) < (other.number, other.offset, other.index))
+
+
+def test_positions_of_two_kinds_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="of two kinds"):
+        is_earlier(LogPosition(1), BinlogPosition(2))
+    with pytest.raises(TypeError):
+        assert LogPosition(1) < BinlogPosition(2)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["a.1:4", 0], ["a.000001", 0], ["a.000001:4", 0, 7], ["0/1", 0, "0-1-1"], ["a.000001:99999999999", 0]],
+)
+def test_what_is_no_position(value: object) -> None:
+    with pytest.raises(ValueError, match="no "):
+        from_record(value)
+
+
+def test_a_file_name_may_have_points() -> None:
+    at = parse_binlog("db.example.org-bin.1000000:4")
+    assert (at.log, at.number, at.offset, at.file) == ("db.example.org-bin", 1_000_000, 4, "db.example.org-bin.1000000")
+
+
+def test_a_checksum_is_compared() -> None:
+    good = event(16, b"12345678", checksum=True)
+    assert isinstance(parsed(good, checksums=True), binlog.Xid)
+    with pytest.raises(NotUnderstood, match="checksum is wrong"):
+        parsed(good[:20] + b"x" + good[21:], checksums=True)
+
+
+def test_a_kind_that_is_not_known_is_not_passed_over() -> None:
+    with pytest.raises(NotUnderstood, match="kind 99"):
+        parsed(event(99, b""))
+
+
+@given(st.sampled_from([2, 4, 19, 23, 24, 30, 162, 165, 166]), st.binary(max_size=40))
+def test_no_bytes_break_it(kind: int, body: bytes) -> None:
+    with contextlib.suppress(NotUnderstood):
+        parsed(event(kind, body))
+
+
+def query(text: str, database: str = "shop") -> binlog.Query:
+    body = struct.pack("<IIBHH", 1, 0, len(database), 0, 3) + b"var" + database.encode() + b"\0" + text.encode()
+    found = parsed(event(2, body))
+    assert isinstance(found, binlog.Query)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "emptied"),
+    [
+        ("TRUNCATE orders", ("shop", "orders")),
+        ("truncate table `or``ders`", ("shop", "or`ders")),
+        ("/* a */ -- b\n# c\n TRUNCATE TABLE other . `orders` ;", ("other", "orders")),
+        ("TRUNCATE TABLE orders WAIT 5", ("shop", "orders")),
+        ("TRUNCATE TABLE orders NOWAIT", ("shop", "orders")),
+        ("ALTER TABLE orders TRUNCATE PARTITION p", None),
+        ("CREATE TABLE truncate (a int)", None),
+    ],
+)
+def test_what_a_statement_empties(text: str, emptied: tuple[str, str] | None) -> None:
+    assert binlog.emptied(query(text)) == emptied
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("INSERT INTO a VALUES (1)", True),
+        ("/* x */ update a set b = 1", True),
+        ("WITH x AS (SELECT 1) DELETE FROM a", True),
+        ("LOAD DATA INFILE 'x' INTO TABLE a", True),
+        ("CREATE TABLE inserts (a int)", False),
+        ("INSERTED", False),
+        ("/*!40000 ALTER TABLE a DISABLE KEYS */", False),
+    ],
+)
+def test_which_statements_change_rows(text: str, changes: bool) -> None:
+    assert binlog.changes_rows(query(text)) == changes
+
+
+def test_how_a_transaction_ends() -> None:
+    told = {"COMMIT": "COMMIT", "rollback": "ROLLBACK", "ROLLBACK TO `s`": "SAVEPOINT", "SAVEPOINT `s`": None}
+    assert {text: binlog.ends(query(text)) for text in told} == told
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_float_has_no_more_digits_than_it_needs(value: float) -> None:
+    text = shortest(value)
+    assert struct.unpack("<f", struct.pack("<f", float(text)))[0] == value
+    assert len(text.replace("-", "").partition("e")[0].replace(".", "").strip("0")) <= 9
+
+
+KNOWN = Identity(server="1", log="b")
+
+
+def seen(*sizes: int, first: int = 3, gtids: str | None = "0-1-7", server: str = "1", log: str = "b") -> Seen:
+    files = tuple(LogFile(number=first + at, size=size) for at, size in enumerate(sizes))
+    return Seen(identity=Identity(server=server, log=log), files=files, gtids=gtids)
+
+
+def at(number: int, offset: int, index: int = 0, gtid: str = "0-1-7") -> BinlogPosition:
+    return BinlogPosition(binlog_commit(number, offset), index, "b", gtid)
+
+
+@pytest.mark.parametrize(
+    ("place", "found", "reason"),
+    [
+        (at(3, 50), seen(100, 100), None),
+        (at(4, 100), seen(100, 100), None),
+        (at(4, 101), seen(100, 100), Reason.SOURCE_ROLLED_BACK),
+        (at(5, 4), seen(100, 100), Reason.SOURCE_ROLLED_BACK),
+        (at(2, 4), seen(100, 100), Reason.SOURCE_DATA_LOST),
+        (at(3, 50), seen(100, gtids="0-1-8"), Reason.SOURCE_RECREATED),
+        (at(3, 50), seen(100, gtids=None), Reason.SOURCE_RECREATED),
+        (at(3, 50), seen(100, gtids="1-2-9,0-1-7"), None),
+        (at(3, 50, 7), seen(100, gtids="0-1-6"), None),
+        (at(3, 50), seen(100, server="2"), Reason.SOURCE_RECREATED),
+        (at(3, 50), seen(100, log="c"), Reason.SOURCE_RECREATED),
+    ],
+)
+def test_where_it_may_go_on(place: BinlogPosition, found: Seen, reason: Reason | None) -> None:
+    if reason is None:
+        check_going_on(KNOWN, place, found, HERE)
+        return
+    with pytest.raises(SinkPipelineError) as caught:
+        check_going_on(KNOWN, place, found, HERE)
+    assert caught.value.reason is reason
+
+
+def test_how_much_is_behind() -> None:
+    assert seen(100, 200, 300).behind(at(4, 50)) == 450
+    assert seen(100, 200, 300).behind(at(5, 300)) == 0
+
+
+def test_gtids_that_are_noted_are_there() -> None:
+    assert is_known("", "")
+    assert is_known("", "0-1-1")
+    assert not is_known("0-1-1", "")
+    assert not is_known("", None)
+
+
+def test_an_identity_is_read_back() -> None:
+    assert identity_of(KNOWN.to_meta()) == KNOWN
+    with pytest.raises(ValueError, match="are not"):
+        identity_of({"server": "1"})
+
+
+def test_files_of_a_server() -> None:
+    assert files_of([("b.000003", 10), ("b.000004", 5)], HERE)[1][1] == LogFile(number=4, size=5)
+    with pytest.raises(SinkPipelineError):
+        files_of([], HERE)
+
+
+def test_when_a_log_is_at_risk() -> None:
+    assert at_risk(10, 100, 160, 100) is not None
+    assert at_risk(10, 100, 140, 100) is None
+    assert at_risk(0, 100, 160, 100) is None
+    assert at_risk(10, 100, 160, 0) is None
+    assert at_risk(10, None, 160, 100) is None
+
+
+def facts(version: str) -> Facts:
+    return Facts(version=version, has_log=True, format="ROW", image="full", metadata="FULL", engines={})
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("10.5.1-MariaDB", ""), ("11.8.2-MariaDB-log", ""), ("10.4.9-MariaDB", "10.5 or newer"), ("8.4.0", "MySQL")],
+)
+def test_which_versions_are_read(version: str, says: str) -> None:
+    found = " ".join(map(str, unsuitable(facts(version), HERE)))
+    assert says in found
+    assert bool(found) == bool(says)
+
+
+def test_what_debezium_has_read() -> None:
+    whole = binlog_from_debezium('{"file":"b.000003","pos":4711,"gtids":"0-1-7"}')
+    assert (whole.at, whole.overlap) == (from_binlog("b.000003:4711").at, "")
+    part = binlog_from_debezium('{"offsets":[{"partition":{},"offset":{"file":"b.000003","pos":4,"row":3,"event":2}}]}')
+    assert "comes again" in part.overlap
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "no JSON"),
+        ('{"lsn":7}', "no offset of Debezium's connector for MariaDB"),
+        ('{"file":"b.000003","pos":"4"}', "no place"),
+        ('{"file":"b","pos":4}', "no place"),
+        ('{"file":"b.000003","pos":4,"snapshot":true}', "not completed"),
+    ],
+)
+def test_what_is_no_offset_of_debezium(text: str, says: str) -> None:
+    with pytest.raises(CheckpointError, match=says):
+        binlog_from_debezium(text)
