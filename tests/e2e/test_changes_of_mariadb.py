@@ -108,7 +108,7 @@ def test_a_table_follows_a_table_of_mariadb(lab: MariadbLab, tmp_path: Path) -> 
             with app.start() as driver:
                 driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
                 if number % 2:
-                    [stage] = driver.stage()
+                    [stage] = driver.eventually(driver.stage, "a stage lives")
                     stage.kill()
                 elif number:
                     lab.server.kill()

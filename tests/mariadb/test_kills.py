@@ -15,7 +15,7 @@ from sinkpipeline.changes.settings import MariadbConnection
 from sinkpipeline.core.errors import Reason
 from support.changes.lab import CUT_AT_ONE, Killed, Life
 from support.changes.mariadb import ORDERS, MariadbLab
-from support.changes.mariadb_load import INSERT, SMALL, Load, insert, troubled
+from support.changes.mariadb_load import INSERT, SMALL, Load, claimed, insert, troubled
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -144,7 +144,7 @@ def test_a_load_with_kills_of_the_stage_and_the_server(own: MariadbLab, rounds: 
         stage = troubled(own, random.Random(rounds), own.start(cuts=SMALL), rounds)
         load.join()
         assert not load.is_running
-    stage.wait_for("claimed")
+    stage = claimed(own, stage)
     own.caught_up()
     assert stage.end() == 0
     assert own.check() > rows // 3

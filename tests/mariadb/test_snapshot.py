@@ -13,7 +13,7 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from support.changes.lab import Killed, Life
 from support.changes.mariadb import ORDERS, MariadbLab
-from support.changes.mariadb_load import SMALL, Load, insert, troubled
+from support.changes.mariadb_load import SMALL, Load, claimed, insert, troubled
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -129,7 +129,7 @@ def test_a_snapshot_under_a_load_with_kills(own: MariadbLab, rounds: int) -> Non
         stage = lab.start(database=SNAPSHOT, cuts=SMALL)
         stage = troubled(lab, chance, stage, rounds, database=SNAPSHOT)
         load.join()
-    stage.wait_for("claimed")
+    stage = claimed(lab, stage, database=SNAPSHOT)
     wait_until(lambda: not stage.receipts[-1].get("snapshot"), "the tables are read", 120)
     insert(lab, 5_000_000, 200)
     lab.caught_up()

@@ -14,6 +14,7 @@ from typing_extensions import Self
 from sinkpipeline.core.cuts import CutPolicy
 from support.changes.lab import StageProcess
 from support.changes.mariadb import MariadbLab
+from support.waiting import wait_until
 
 SMALL = CutPolicy(rows=40, bytes=1 << 20, seconds=0.2)
 _UPDATE = "UPDATE orders SET note = left(concat(note, 'u'), 200) WHERE id BETWEEN %s AND %s"
@@ -93,24 +94,39 @@ class Load:
             session.commit()
 
 
+def claimed(lab: MariadbLab, stage: StageProcess, **how: Any) -> StageProcess:
+    """A stage that holds its source, as its driver sees to it.
+
+    One that was frozen and wakes up reads the log once more, as the same replica: the server then ends who reads it.
+    """
+    while not _holds(stage):
+        assert stage.error["reason"] == "SourceUnreachable", stage.log
+        stage = lab.start(cuts=SMALL, **how)
+    return stage
+
+
+def _holds(stage: StageProcess) -> bool:
+    wait_until(lambda: stage.of("claimed") or stage.exit_code is not None, "the stage has claimed or ended")
+    return stage.exit_code is None
+
+
 def troubled(lab: MariadbLab, chance: random.Random, stage: StageProcess, rounds: int, **how: Any) -> StageProcess:
     """A stage after the other is killed, frozen or superseded, or its server is."""
     for number in range(rounds):
-        stage.wait_for("claimed")
+        stage = claimed(lab, stage, **how)
         threading.Event().wait(chance.uniform(0.05, 0.6))
         match number % 4:
             case 0 | 1:
                 stage.kill()
             case 2:
                 stage.signal(signal.SIGSTOP)
-                frozen, stage = stage, lab.start(cuts=SMALL, **how)
-                stage.wait_for("claimed")
+                frozen, stage = stage, claimed(lab, lab.start(cuts=SMALL, **how), **how)
                 frozen.signal(signal.SIGCONT)
                 assert frozen.wait() in (1, 4)
                 continue
             case _:
                 lab.server.kill()
                 lab.server.start()
-                assert stage.wait() == 1
+                stage.kill()
         stage = lab.start(cuts=SMALL, **how)
-    return stage
+    return claimed(lab, stage, **how)
