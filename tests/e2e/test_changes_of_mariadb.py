@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
 from servers.mariadb import SUPERUSER as ROOT
@@ -32,10 +33,19 @@ pytestmark = [
 COLUMNS = {"id": "bigint", "note": "text"}
 
 
+class Lab(MariadbLab):
+    """Whose stage is a command's."""
+
+    @property
+    @override
+    def stage(self) -> str:
+        return f"test.{self.name.replace('_', '-')}/source.mariadb"
+
+
 @pytest.fixture
 def lab(kafka: LocalKafka, tmp_path: Path) -> Iterator[MariadbLab]:
     with LocalMariadb(settings={"max-binlog-size": "1048576"}) as server:
-        found = MariadbLab(server, kafka.bootstrap_servers, tmp_path / "lab")
+        found = Lab(server, kafka.bootstrap_servers, tmp_path / "lab")
         found.sql(ORDERS)
         yield found
 

@@ -161,6 +161,11 @@ class StageLab:
     def topic(self) -> str:
         return f"{self.name}-topic"
 
+    @property
+    def stage(self) -> str:
+        """Its identity and name in the progress topic."""
+        return f"{self.name}/changes"
+
     def settings(self, *, database: dict[str, Any] | None = None, **changes: Any) -> StageSettings:
         raise NotImplementedError
 
@@ -204,13 +209,13 @@ class StageLab:
 
     def progress(self) -> tuple[int, int]:
         """Where the transaction is, and the index in it, as the progress topic says."""
-        key = f"sinkpipeline/v1/{self.name}/changes/p/{self.kind}/0"
+        key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
         place, index, *_ = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
         return lsn_of(place), index
 
     def stream_start(self) -> int:
         """Where the stream began behind the snapshot that was completed, as the progress topic says."""
-        key = f"sinkpipeline/v1/{self.name}/changes/p/{self.kind}/0".encode()
+        key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0".encode()
         for record in read_committed(self.servers, f"{self.name}-progress"):
             if record.key == key and "snapshot" not in record.document:
                 return lsn_of(record.document["pos"][0])
