@@ -41,6 +41,32 @@ def error(reason: str) -> tuple[str, str, str]:
     return reason, FACT, REMEDY
 
 
+def test_a_server_that_keeps_nothing_for_a_stage(lab: OperatorLab, name: str) -> None:
+    """Of MariaDB: there is no slot, and its password is the driver's alone."""
+    source = {
+        "server": "127.0.0.1:9",
+        "auth": {"username": "cdc", "passwordSecretRef": {"name": f"{name}-cdc", "key": "password"}},
+        "tables": ["shop.orders"],
+        "startingPosition": "Now",
+        "changes": {"bootstrapServers": "127.0.0.1:9", "topic": {"name": f"{name}-changes"}},
+    }
+    lab.apply(lab.pipeline(name, source={"mariadb": source}, decode={"format": "raw"}))
+    told = lab.until_condition(name, "Ready", "False", "SecretNotFound")
+    assert f"Secret {name}-cdc does not exist" in told["message"]
+    lab.kubectl("create", "secret", "generic", f"{name}-cdc", "--from-literal=password=secret")
+    status = lab.until_ready(name)
+    assert "slot" not in status["source"]
+    assert status["source"]["state"] == "Running"
+    assert lab.condition(name, "SourceHealthy")["status"] == "True"
+    lab.driver(name).change(source=SourceScript(position="mariadb-bin.000003:4711", at_risk="its log is removed"))
+    told = lab.until_condition(name, "SourceHealthy", "False", "LogAtRisk")
+    assert "binlog_expire_logs_seconds" in told["message"]
+    lab.until_ready(name)
+    shown = shown_by_the_plugin(lab, name)
+    assert "source: Running\n" in shown
+    assert "mariadb-bin.000003:4711 index 4" in shown
+
+
 def test_it_is_told_and_its_password_is_the_drivers_alone(lab: OperatorLab, name: str) -> None:
     lab.apply(of_a_database(lab, name))
     told = lab.until_condition(name, "Ready", "False", "SecretNotFound")

@@ -128,32 +128,47 @@ def test_a_file_of_the_log_that_was_removed(own: MariadbLab) -> None:
     assert str(refusal) in [str(each) for each in foresee(own.settings()).errors]
 
 
+@pytest.fixture
+def anew(own: MariadbLab) -> MariadbLab:
+    """Whose log has nothing before its first start."""
+    lab = MariadbLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS, "RESET MASTER")
+    lab.live()
+    return lab
+
+
 @pytest.mark.parametrize("is_inside", [False, True])
-def test_a_log_that_was_begun_anew(own: MariadbLab, is_inside: bool) -> None:
-    """As long as the one before, so that all places are there again: the GTIDs are others."""
-    if is_inside:
+def test_a_log_that_was_begun_anew(anew: MariadbLab, is_inside: bool) -> None:
+    """By the same steps: the same GTIDs are at the same places."""
 
-        def at(event: dict[str, Any]) -> None:
-            if event["event"] == "committed" and event["rows"]:
-                raise Killed
+    def at(event: dict[str, Any]) -> None:
+        if is_inside and event["event"] == "committed" and event["rows"]:
+            raise Killed
 
-        insert(own, 0, 800, 190)
-        own.live(Life(at), cuts=CUT_AT_ONE)
-        assert own.progress()[1] > 0
-    else:
-        insert(own, 0, 10)
-        own.live()
-    before = own.progress()
-    own.sql("RESET MASTER")
-    assert own.refusal().reason is Reason.SOURCE_ROLLED_BACK
-    while own.end_of_log() <= before[0]:
-        own.sql("INSERT INTO orders VALUES (-1, 'x')", "DELETE FROM orders WHERE id = -1")
-    own.sql("INSERT INTO orders VALUES (-1, 'x')")
-    refusal = own.refusal()
+    insert(anew, 2_000_000, 800, 190)
+    end = anew.end_of_log()
+    anew.live(Life(at), cuts=CUT_AT_ONE)
+    assert bool(anew.progress()[1]) == is_inside
+    anew.sql("RESET MASTER")
+    assert anew.refusal().reason in (Reason.SOURCE_RECREATED, Reason.SOURCE_ROLLED_BACK)
+    insert(anew, 3_000_000, 800, 190)
+    assert anew.end_of_log() == end, "each transaction is where one was"
+    refusal = anew.refusal()
     assert refusal.reason is Reason.SOURCE_RECREATED
+    assert "begun at another time" in str(refusal)
     assert "RESET MASTER" in refusal.remedy
-    assert {each.told.op for each in own.found()} == {"c"}
-    assert len(own.found()) < 800
+    assert {dict(each.told.row)["id"] // 1_000_000 for each in anew.found()} == {2}
+
+
+def test_another_log_whose_gtids_are_others(anew: MariadbLab) -> None:
+    """A start says it before anything is read, and so does `validate`."""
+    insert(anew, 0, 10)
+    anew.live()
+    anew.sql("RESET MASTER", "SET GLOBAL gtid_domain_id = 7")
+    insert(anew, 20, 10)
+    [error] = foresee(anew.settings()).errors
+    assert error.reason is Reason.SOURCE_RECREATED
+    assert str(anew.refusal()) == str(error)
 
 
 @pytest.mark.thorough("another thing that tells a server")

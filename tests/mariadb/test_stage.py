@@ -226,6 +226,15 @@ def test_while_only_other_tables_change_the_position_follows(lab: MariadbLab) ->
     assert lab.found() == []
 
 
+def test_a_log_without_changes_of_ours_is_followed_without_a_pause(lab: MariadbLab) -> None:
+    """Else a start after a long stretch of it would begin before that again."""
+    prepare(lab)
+    lab.live()
+    lab.sql(*("INSERT INTO others VALUES (1)" for _ in range(30)))
+    life = lab.live(database={"idle_advance_s": 0.0})
+    assert len([each for each in life.told if each["event"] == "committed"]) > 20
+
+
 def test_a_transaction_is_whole_if_it_is_asked_for(lab: MariadbLab) -> None:
     prepare(lab)
     lab.live()

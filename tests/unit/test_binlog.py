@@ -33,6 +33,7 @@ from sinkpipeline.core.changes.positions import (
     binlog_commit,
     from_record,
     is_earlier,
+    noted,
     parse_binlog,
 )
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -55,7 +56,7 @@ POSITIONS = st.builds(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**50),
     st.just("mariadb-bin"),
-    st.sampled_from(["", "0-1-7", "0-1-7,1-2-9"]),
+    st.sampled_from(["", "0-1-7", "0-1-7,1-2-9", noted("0-1-7", 3, 1_795_772_231)]),
 )
 
 
@@ -63,7 +64,7 @@ POSITIONS = st.builds(
 def test_a_position_is_read_back(at: BinlogPosition) -> None:
     found = from_record(at.to_record())
     assert found == at
-    assert (found.note, found.place) == (at.gtid, at.place)
+    assert (found.note, found.place) == (at.note, at.place)
 
 
 @given(POSITIONS, POSITIONS)
@@ -86,6 +87,15 @@ def test_positions_of_two_kinds_are_not_compared() -> None:
 def test_what_is_no_position(value: object) -> None:
     with pytest.raises(ValueError, match="no "):
         from_record(value)
+
+
+def test_a_file_that_was_begun_at_another_time_is_another_one() -> None:
+    place = BinlogPosition(4, note=noted("0-1-7", 3, 100))
+    assert place.gtids == "0-1-7"
+    assert place.is_born(3, 100)
+    assert not place.is_born(3, 101)
+    assert place.is_born(4, 101), "of that one nothing is known"
+    assert BinlogPosition(4, note="0-1-7").is_born(3, 100)
 
 
 def test_a_file_name_may_have_points() -> None:

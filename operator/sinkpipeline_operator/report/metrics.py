@@ -77,7 +77,7 @@ _OF_A_SOURCE = (
     _OfSink("retained_bytes", "Bytes of its log that the database keeps for the slot.", _number("retainedBytes")),
     _OfSink(
         "at_risk",
-        "1 where the slot may be lost soon, or holds more than limits.maxRetained, else 0.",
+        "1 where the slot or the log may be lost soon, or the slot holds more than limits.maxRetained, else 0.",
         _flag("atRisk"),
     ),
 )

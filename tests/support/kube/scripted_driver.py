@@ -121,7 +121,7 @@ class ScriptedDriver:
             now_ms=now,
             executors=self._executors,
         )
-        if "postgresql" in self._config["spec"]["source"]:
+        if "kafka" not in self._config["spec"]["source"]:
             self._status = with_source(self._status, self._stage(self.script.source), previous, now)
         counts = {report.name: RunCounts() for report in reports}
         supervising = self.script.supervising
@@ -166,7 +166,9 @@ class ScriptedDriver:
         )
 
     def _stage(self, told: SourceScript) -> StageReport:
-        slot = self._config["spec"]["source"]["postgresql"].get("slot", {}).get("name", "sinkpipeline_slot")
+        source = self._config["spec"]["source"]
+        has_slot = "postgresql" in source
+        slot = source["postgresql"].get("slot", {}).get("name", "sinkpipeline_slot") if has_slot else None
         return StageReport(
             slot=slot,
             state=SinkState(told.state),
@@ -174,9 +176,9 @@ class ScriptedDriver:
             index=told.index,
             changes=told.changes,
             lag_bytes=told.lag_bytes,
-            retained_bytes=told.retained_bytes,
+            retained_bytes=told.retained_bytes if has_slot else None,
             safe_bytes=told.safe_bytes,
-            timeline=1,
+            timeline=1 if has_slot else None,
             at_risk=told.at_risk,
             snapshot=told.snapshot,
             error=None if told.error is None else _error(told.error),
@@ -184,7 +186,8 @@ class ScriptedDriver:
 
     def _progress(self, told: SinkScript) -> Progress:
         source = self._config["spec"]["source"]
-        topics = [source["postgresql"]["changes"]["topic"]["name"]] if "postgresql" in source else None
+        database = source.get("postgresql") or source.get("mariadb")
+        topics = None if database is None else [database["changes"]["topic"]["name"]]
         topic = (topics or source["kafka"].get("topics") or ["matched"])[0]
         states = {
             SourcePartition(topic, number): PartitionProgress(epoch=told.epoch, next=offset)

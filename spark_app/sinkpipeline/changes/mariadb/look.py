@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sinkpipeline.changes.mariadb.wire import Wire
+from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
 from sinkpipeline.core.changes.binlog_values import CODECS
 from sinkpipeline.core.changes.lag import End
@@ -65,6 +66,16 @@ def seen(wire: Wire, where: str, place: tuple[str, int] | None = None) -> Seen:
     file, offset = (found.end.file, found.end.offset) if place is None else place
     [(gtids,)] = wire.rows("SELECT binlog_gtid_pos(%s, %s)", (file, offset))
     return Seen(identity=found.identity, files=files, gtids=gtids)
+
+
+def born(wire: Wire, file: str, *, has_checksums: bool) -> int | None:
+    """When a file of the log was begun, in Unix seconds; the connection can't be used any more."""
+    wire.dump(file, binlog.BEGIN)
+    while True:
+        data = wire.receive()
+        said = binlog.parse(data, binlog.head(data), has_checksums=has_checksums)
+        if isinstance(said, binlog.Format):
+            return said.born
 
 
 def files(wire: Wire, where: str) -> Seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sinkpipeline.changes.mariadb import look
 from sinkpipeline.changes.mariadb.stream import AnotherLog, LogIncomplete, Stream
@@ -71,9 +72,16 @@ class Reader:
 
     def seen(self, place: Position | None = None) -> Seen:
         """The server, with its GTIDs at a place, or at its end."""
-        at = (place.file, place.offset) if isinstance(place, BinlogPosition) else None
+        if not isinstance(place, BinlogPosition):
+            with self._told():
+                return look.seen(self._side, self.where)
         with self._told():
-            return look.seen(self._side, self.where, at)
+            found = look.seen(self._side, self.where, (place.file, place.offset))
+            if found.size_of(place.number) is None:
+                return found
+            has_checksums = look.has_checksums(self._side)
+            with contextlib.closing(Wire(self.settings.connection, self.where)) as wire:
+                return replace(found, born=look.born(wire, place.file, has_checksums=has_checksums))
 
     def hold(self) -> None:
         """Nothing is to be taken: a log has any number of readers. Who has our server_id is ended where it is read."""

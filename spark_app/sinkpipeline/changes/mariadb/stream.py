@@ -18,7 +18,7 @@ from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import EVENT
 from sinkpipeline.core.changes.binlog_values import NotServed
 from sinkpipeline.core.changes.pgoutput import NotUnderstood, Truncate
-from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, noted, parse_binlog
 from sinkpipeline.core.changes.values import Change, Writer
 
 _AT_ONCE = 500
@@ -48,6 +48,7 @@ class Stream:
         self._start = start
         self._number = start.number
         self._has_checksums = has_checksums
+        self._born: int | None = None
         self._has_met = False
         """Whether a transaction has come."""
         self._is_inside = False
@@ -69,8 +70,10 @@ class Stream:
         head = binlog.head(data)
         said = binlog.parse(data, head, has_checksums=self._has_checksums)
         match said:
-            case binlog.Format(has_checksums):
-                self._has_checksums = has_checksums
+            case binlog.Format(has_checksums, born):
+                self._has_checksums, self._born = has_checksums, born
+                if not self._start.is_born(self._number, born):
+                    raise AnotherLog(f"file {self._number} was begun at another time than the one that was read")
             case binlog.Rotate(file, offset):
                 yield from self._rotated(file, offset)
             case binlog.Heartbeat(file):
@@ -127,13 +130,13 @@ class Stream:
     def _begun(self, head: binlog.Head, said: binlog.Gtid) -> Begun:
         self._commit, self._gtid = binlog_commit(self._number, head.start), said.gtid
         start = self._start
-        if start.index and not self._has_met and (self._commit, said.gtid) != (start.commit, start.gtid):
-            raise AnotherLog(f"GTID {said.gtid} is at {start.moved(self._commit).place}, where {start.gtid} was read")
+        if start.index and not self._has_met and (self._commit, said.gtid) != (start.commit, start.gtids):
+            raise AnotherLog(f"GTID {said.gtid} is at {start.moved(self._commit).place}, where {start.gtids} was read")
         self._has_met = True
         self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
         self._nth, self._end, self._is_ours = 0, head.end, ""
         self._writer.enter(self._commit, head.timestamp * 1000, f'"{said.gtid}"')
-        return Begun(said.gtid)
+        return Begun(noted(said.gtid, self._number, self._born))
 
     def _ended(self) -> Ended:
         self._is_inside = self._is_alone = False

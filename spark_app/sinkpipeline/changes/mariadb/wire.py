@@ -38,6 +38,7 @@ _DUMP: Final = (
 _COM_BINLOG_DUMP: Final = 0x12
 _REQUEST = struct.Struct("<IHI")
 _ENDED: Final = 0xFE
+_NON_BLOCK: Final = 1
 
 _LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1862, 3159, 4151})
 _NO_RIGHT: Final = frozenset({1044, 1142, 1143, 1227, 1370, 1410})
@@ -134,8 +135,13 @@ class Wire:
         """As a statement has it."""
         return str(self._session.escape(text))
 
-    def dump(self, file: str, offset: int, server_id: int) -> None:
-        """Begins to read the log there. From then on only `receive` may be used. Who reads it as `server_id` is ended.
+    def dump(self, file: str, offset: int, server_id: int = 0) -> None:
+        """Begins to read the log there. From then on only `receive` may be used.
+
+        Args:
+            file: of the log.
+            offset: where a transaction begins or ends in it.
+            server_id: who reads it as this one is ended. 0: nobody is, and the stream ends with the log.
 
         Raises:
             SqlFault
@@ -143,7 +149,7 @@ class Wire:
         """
         self.rows(_DUMP)
         try:
-            request = _REQUEST.pack(offset, 0, server_id) + file.encode()
+            request = _REQUEST.pack(offset, 0 if server_id else _NON_BLOCK, server_id) + file.encode()
             self._session._execute_command(_COM_BINLOG_DUMP, request)  # type: ignore[attr-defined]  # noqa: SLF001
         except (pymysql.Error, OSError) as error:
             raise self._fault(error) from error

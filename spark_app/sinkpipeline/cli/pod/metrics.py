@@ -137,7 +137,7 @@ def _source(source: Mapping[str, Any] | None) -> Iterator[Metric]:
             yield GaugeMetricFamily(name, text, source[key])
     yield GaugeMetricFamily(
         "sinkpipeline_source_at_risk",
-        "1 where the slot may be lost soon, or holds more than limits.maxRetained, else 0.",
+        "1 where the slot or the log may be lost soon, or the slot holds more than limits.maxRetained, else 0.",
         float("atRisk" in source),
     )
     if "changes" in source:

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 
 HEADER: Final = 19
+BEGIN: Final = 4
+"""Where the first event of a file is."""
 _ARTIFICIAL: Final = 0x20
 _CRC: Final = 4
 _CRC32: Final = 1
@@ -61,9 +63,11 @@ class Head(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How the events of a file are written."""
+    """How the events of a file are written, at its beginning."""
 
     has_checksums: bool
+    born: int
+    """When the file was begun, in Unix seconds."""
 
 
 class Rotate(NamedTuple):
@@ -227,9 +231,9 @@ def _plain(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _format(event: bytes, _: Head) -> Format:
+def _format(event: bytes, head_: Head) -> Format:
     # Behind the lengths of the headers of all kinds: how checksums are made, and one.
-    return Format(event[-_CRC - 1] == _CRC32)
+    return Format(event[-_CRC - 1] == _CRC32, head_.timestamp)
 
 
 def _rotate(event: bytes, _: Head) -> Rotate:

@@ -88,6 +88,8 @@ class Seen:
     """In their order; the last one is written."""
     gtids: str | None = None
     """The server's GTIDs at the place that was asked about; None where no event begins there."""
+    born: int | None = None
+    """When the file of that place was begun, in Unix seconds; None where nobody has asked, or it is not there."""
 
     @property
     def end(self) -> BinlogPosition:
@@ -214,11 +216,17 @@ def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) 
     """
     check_same(known, seen.identity, where)
     check_there(at, seen, where)
-    # Of a transaction that goes on, the stream tells the GTID itself.
-    if at.index == 0 and not is_known(at.gtid, seen.gtids):
+    if seen.born is not None and not at.is_born(at.number, seen.born):
         raise SinkPipelineError(
             Reason.SOURCE_RECREATED,
-            f"{where} has GTIDs {seen.gtids or 'unknown'} at {at.place}, and {at.gtid or 'none'} was read there: its "
+            f"{where}: {at.file} was begun at another time than the one that was read up to {at}",
+            f"find out whether somebody ran RESET MASTER, or restored a backup; {_ANEW}",
+        )
+    # Of a transaction that goes on, the stream tells the GTID itself.
+    if at.index == 0 and not is_known(at.gtids, seen.gtids):
+        raise SinkPipelineError(
+            Reason.SOURCE_RECREATED,
+            f"{where} has GTIDs {seen.gtids or 'unknown'} at {at.place}, and {at.gtids or 'none'} was read there: its "
             "log is another one of the same name",
             f"find out whether somebody ran RESET MASTER, or restored a backup; {_ANEW}",
         )

@@ -93,9 +93,8 @@ class BinlogPosition:
     index: int = 0
     log: str = field(default="", compare=False)
     """The name of the files without their numbers: that of one server never changes."""
-    gtid: str = field(default="", compare=False)
-    """Of the transaction that is there or ends there, to tell by it whether the log is still that one; empty: unknown.
-    """
+    note: str = field(default="", compare=False)
+    """By what to tell whether the log is still that one, as `noted` makes it; empty: nothing is known."""
 
     def __post_init__(self) -> None:
         if self.commit < 0 or self.index < 0:
@@ -121,12 +120,17 @@ class BinlogPosition:
         return f"{self.file}:{self.offset}"
 
     @property
-    def note(self) -> str:
-        """What `moved` takes."""
-        return self.gtid
+    def gtids(self) -> str:
+        """Of the transaction that is there or ends there, or of all before a first start."""
+        return self.note.partition("@")[0]
+
+    def is_born(self, number: int, second: int) -> bool:
+        """Whether a file of this number can be the one that was read, as it was begun in this Unix second."""
+        known, _, born = self.note.partition("@")[2].partition(":")
+        return known != str(number) or born == str(second)
 
     def moved(self, commit: int, index: int = 0, note: str = "") -> BinlogPosition:
-        """Another one of the same log; `note`: the GTID there."""
+        """Another one of the same log."""
         return BinlogPosition(commit, index, self.log, note)
 
     @override
@@ -135,7 +139,7 @@ class BinlogPosition:
 
     def to_record(self) -> list[str | int]:
         """As progress records have it."""
-        return [self.place, self.index, *([self.gtid] if self.gtid else [])]
+        return [self.place, self.index, *([self.note] if self.note else [])]
 
 
 Position = LogPosition | BinlogPosition
@@ -144,6 +148,19 @@ Position = LogPosition | BinlogPosition
 
 ZERO = LogPosition(0)
 """Before everything, of PostgreSQL."""
+
+
+def noted(gtids: str, number: int, born: int | None) -> str:
+    """What tells one log from another of the same name: GTIDs, and when a file of it was begun.
+
+    GTIDs alone do not: a server that is set up anew by the same steps has the same ones at the same places.
+
+    Args:
+        gtids: at the place.
+        number: of the file that was read then.
+        born: when that was begun, in Unix seconds; None: unknown.
+    """
+    return gtids if born is None else f"{gtids}@{number}:{born}"
 
 
 def binlog_file(log: str, number: int) -> str:
