@@ -132,8 +132,8 @@ demo: servers $(filter postgresql,$(SINK) $(SOURCE)) ## A pipeline on an API ser
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 # KIND=postgresql: into tables, KIND=nats, KIND=redis: into streams, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
-# SOURCE=postgresql: the changes of a database, whose stage and server are killed.
-soak: install $(if $(filter postgresql debezium,$(KIND) $(SOURCE)),postgresql) ## Kill and cut at random, for as long as one likes, and count what was delivered
+# SOURCE=postgresql, SOURCE=mariadb: the changes of a database, whose stage and server are killed.
+soak: install $(if $(filter postgresql debezium,$(KIND) $(SOURCE)),postgresql) $(filter mariadb,$(SOURCE)) ## Kill and cut at random, for as long as one likes, and count what was delivered
 	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND)$(SOURCE:%=source-%) $(SOAK)
 
 # What was up already stays up. It breaks the node that it runs on.

@@ -1,7 +1,8 @@
-"""`make soak SOURCE=postgresql`: the changes of a database.
+"""`make soak SOURCE=postgresql`, `SOURCE=mariadb`: the changes of a database.
 
 A server and a broker, each behind a proxy, the real command with its stage and a sink behind the change topic, two
-writers that never stop. What the topic should have is told by the server, through a second slot with test_decoding.
+writers that never stop. What the topic should have is told by the server: of PostgreSQL through a second slot with
+test_decoding, of MariaDB by the program that prints its log.
 """
 
 from __future__ import annotations
@@ -9,28 +10,33 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 import psycopg
+import pymysql
 from rich.console import Console
 from typing_extensions import override
 
 from readers.changes import Told, Written, compared, lsn_of, place_of, told_by
+from servers.mariadb import LocalMariadb
 from servers.postgresql import LocalPostgresql
 from servers.sql_proxy import SqlProxy
 from soak.faults import Driver, Fault
 from soak.outcome import Judged, Outcome
-from soak.server_faults import ServerFaults
+from soak.server_faults import FaultyServer, ServerFaults
 from soak.sql_faults import FaultySql, sessions_terminated
 from soak.storm import START_S, storm
 from soak.topics import PATIENT
 from support.app.command import BY_TASKS, App, manifest, sink
 from support.changes.lab import LOGICAL, Lab
 from support.changes.load import Load
+from support.changes.mariadb import ORDERS, MariadbLab
+from support.changes.mariadb_load import Load as LoadOfMariadb
 from support.kafka.streams import Verdict
 from support.kafka.topics import Record, read_committed
 from support.waiting import wait_until
@@ -46,29 +52,120 @@ POINTS_OF_A_COMMIT: Final = ("after-rows-before-progress", "after-commit")
 """Those of a stage are those of a worker too: whoever comes first is held."""
 
 
+class Database(ABC):
+    """A kind of them: a server for a run, and a table that is read."""
+
+    lab: Lab | MariadbLab
+    place: FaultyServer
+    requests: Sequence[bytes]
+    """What stands in requests, of which one at a time is lost."""
+    program: str
+    """Who tells what the server has."""
+
+    @abstractmethod
+    def load(self, seed: int) -> Load | LoadOfMariadb:
+        """Two writers, not started."""
+
+    @abstractmethod
+    def source(self) -> dict[str, Any]:
+        """Of a manifest, through the proxy."""
+
+    @abstractmethod
+    def end_sessions(self) -> None:
+        """As an administrator does."""
+
+    def problem(self, position: str) -> str | None:
+        """What is wrong with what the server was told; `position`: of the stage."""
+        _ = position
+        return None
+
+
+class Postgresql(Database):
+    requests = (b"pg_replication_slots", b"pg_current_wal_flush_lsn", b"START_REPLICATION", b"IDENTIFY_SYSTEM")
+    program = "test_decoding"
+
+    def __init__(self, stack: ExitStack, faulty: FaultyKafka, directory: Path) -> None:
+        # Short buffers: a large transaction is spilled.
+        settings = {**LOGICAL, "logical_decoding_work_mem": "64kB"}
+        server = stack.enter_context(LocalPostgresql(settings=settings))
+        self.place = self._sql = FaultySql(server, stack.enter_context(SqlProxy(server.port)))
+        self.lab = self._own = Lab(server, faulty.direct, directory)
+        stack.callback(self.lab.close)
+        self.lab.sql("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
+        self._own.watch()
+
+    @override
+    def load(self, seed: int) -> Load:
+        return Load(self._own, rows=MOST_ROWS, seed=seed, pause_s=PAUSE_S)
+
+    @override
+    def source(self) -> dict[str, Any]:
+        return self._own.as_source(servers=self.place.servers)
+
+    @override
+    def end_sessions(self) -> None:
+        sessions_terminated(self._sql)
+
+    @override
+    def problem(self, position: str) -> str | None:
+        confirmed = self._own.slot_lsn()
+        if confirmed <= lsn_of(position):
+            return None
+        return f"the slot is confirmed up to {confirmed:X}, beyond the progress, {position}"
+
+
+class Mariadb(Database):
+    requests = (b"SHOW BINARY LOGS", b"binlog_gtid_pos", b"mariadb_slave_capability", b"unix_timestamp")
+    program = "mariadb-binlog"
+
+    def __init__(self, stack: ExitStack, faulty: FaultyKafka, directory: Path) -> None:
+        server = stack.enter_context(LocalMariadb(settings={"max-binlog-size": str(1 << 20)}))
+        self.place = FaultyServer(server, stack.enter_context(SqlProxy(server.port)))
+        self.lab = self._own = MariadbLab(server, faulty.direct, directory)
+        stack.callback(self.lab.end_stages)
+        self.lab.sql(ORDERS)
+
+    @override
+    def load(self, seed: int) -> LoadOfMariadb:
+        return LoadOfMariadb(self._own, rows=MOST_ROWS, seed=seed, pause_s=PAUSE_S)
+
+    @override
+    def source(self) -> dict[str, Any]:
+        return self._own.as_source(server=self.place.servers)
+
+    @override
+    def end_sessions(self) -> None:
+        with self._own.connected() as session, session.cursor() as cursor:
+            cursor.execute("SELECT id FROM information_schema.processlist WHERE id <> connection_id()")
+            for (number,) in cursor.fetchall():
+                with suppress(pymysql.Error):
+                    cursor.execute(f"KILL {number}")
+
+
+KINDS: Final[Mapping[str, type[Postgresql | Mariadb]]] = {"postgresql": Postgresql, "mariadb": Mariadb}
+
+
 class Source:
     """A database that two writers change, until it is closed."""
 
-    def __init__(self, lab: Lab, seed: int) -> None:
-        self.lab = lab
+    def __init__(self, database: Database, seed: int) -> None:
+        self.database = database
         self.end: int | None = None
         """Of what they have written, once they have stopped."""
-        self._load = Load(lab, rows=MOST_ROWS, seed=seed, pause_s=PAUSE_S)
+        self._load = database.load(seed)
         self._load.__enter__()
 
     def close(self) -> None:
         self._load.close()
-        self.end = self.lab.end_of_log()
+        self.end = self.database.lab.end_of_log()
 
 
 class SourceFaults(ServerFaults):
     """Of a database that is read, of its stage, and of all around."""
 
-    requests = (b"pg_replication_slots", b"pg_current_wal_flush_lsn", b"START_REPLICATION", b"IDENTIFY_SYSTEM")
-
-    def __init__(self, seed: int, faulty: FaultyKafka, driver: Driver, sql: FaultySql, source: Source) -> None:
-        super().__init__(seed, faulty, driver, sql)
-        self._sql = sql
+    def __init__(self, seed: int, faulty: FaultyKafka, driver: Driver, source: Source) -> None:
+        super().__init__(seed, faulty, driver, source.database.place)
+        self.requests = source.database.requests
         self._source = source
 
     @override
@@ -155,7 +252,10 @@ class SourceFaults(ServerFaults):
                 stage.resume()
 
     def sessions_terminated(self) -> None:
-        sessions_terminated(self._sql, self._chance)
+        """Some times in a row; those that read for a stage too."""
+        for _ in range(self._chance.randint(1, 4)):
+            self._source.database.end_sessions()
+            time.sleep(self._chance.uniform(0, 1))
 
     def _kill_held(self, point: str) -> None:
         held = self._held_at(point)
@@ -166,46 +266,39 @@ class SourceFaults(ServerFaults):
         self.driver.app.disarm()
 
 
-def soak(seconds: float, seed: int, directory: Path, console: Console) -> Outcome:
+def soak(kind: str, seconds: float, seed: int, directory: Path, console: Console) -> Outcome:
     outcome = Outcome(seed)
     with ExitStack() as stack:
         faulty = stack.enter_context(faulty_kafka())
-        # Short buffers: a large transaction is spilled.
-        settings = {**LOGICAL, "logical_decoding_work_mem": "64kB"}
-        server = stack.enter_context(LocalPostgresql(settings=settings))
-        sql = FaultySql(server, stack.enter_context(SqlProxy(server.port)))
-        lab = Lab(server, faulty.direct, directory)
-        stack.callback(lab.close)
-        lab.sql("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
-        lab.watch()
-        driver = Driver(App(directory, manifest_of(lab, faulty, sql)))
+        database = KINDS[kind](stack, faulty, directory)
+        driver = Driver(App(directory, manifest_of(database, faulty)))
         stack.callback(driver.close)
 
         def reads() -> bool:
             driver.look()
             return bool(driver.app.status().get("source", {}).get("state") == "Running")
 
-        # Before that, what is written is seen by the second slot alone.
+        # Before that, what is written is not read by the stage.
         wait_until(reads, "the stage reads", START_S)
-        source = Source(lab, seed)
+        source = Source(database, seed)
         stack.callback(source.close)
 
         def heal() -> None:
             faulty.heal()
-            sql.heal()
+            database.place.heal()
 
-        faults = SourceFaults(seed, faulty, driver, sql, source)
+        faults = SourceFaults(seed, faulty, driver, source)
         storm(outcome, seconds, faults, source, heal, outcome.sayer(console))
-        judge(outcome, lab, driver.app)
+        judge(outcome, database, driver.app)
     outcome.judge()
     return outcome
 
 
-def manifest_of(lab: Lab, faulty: FaultyKafka, sql: FaultySql) -> dict[str, Any]:
+def manifest_of(database: Database, faulty: FaultyKafka) -> dict[str, Any]:
     """Changes pass as they are, into another topic."""
-    source = lab.as_source()
-    source["postgresql"]["servers"] = sql.servers
-    source["postgresql"]["changes"]["bootstrapServers"] = faulty.servers
+    source = database.source()
+    [of] = source.values()
+    of["changes"]["bootstrapServers"] = faulty.servers
     return manifest(
         faulty.servers,
         "soak",
@@ -219,11 +312,13 @@ def manifest_of(lab: Lab, faulty: FaultyKafka, sql: FaultySql) -> dict[str, Any]
     )
 
 
-def judge(outcome: Outcome, lab: Lab, app: App) -> None:
+def judge(outcome: Outcome, database: Database, app: App) -> None:
     """The change topic beside what the server tells, and the sink's topic beside the change topic."""
+    lab = database.lab
     try:
-        expected, confirmed = lab.expected(), lab.slot_lsn()
-    except psycopg.Error as error:
+        expected = lab.expected()
+        problem = database.problem(app.status()["source"]["position"])
+    except (psycopg.Error, pymysql.Error) as error:
         outcome.problems.append(f"the server does not tell its changes: {error}")
         return
     found = by_partitions(read_committed(lab.servers, lab.topic))
@@ -235,10 +330,9 @@ def judge(outcome: Outcome, lab: Lab, app: App) -> None:
     ]
     transactions = len({each.xid for each in expected})
     by_op = ", ".join(f"{sum(each.op == op for each in expected):,} {op}" for op in "cud")
-    outcome.notes.append(f"by test_decoding: {transactions:,} transactions, with {by_op}")
-    position = app.status()["source"]["position"]
-    if confirmed > lsn_of(position):
-        outcome.problems.append(f"the slot is confirmed up to {confirmed:X}, beyond the progress, {position}")
+    outcome.notes.append(f"by {database.program}: {transactions:,} transactions, with {by_op}")
+    if problem is not None:
+        outcome.problems.append(problem)
 
 
 def verdict(expected: Sequence[Told], found: Sequence[Written]) -> Verdict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -60,7 +59,10 @@ class TableFaults(SqlFaults, FedServerFaults):
         return [self.sessions_terminated, self.table_locked]
 
     def sessions_terminated(self) -> None:
-        sessions_terminated(self._sql, self._chance)
+        """Some times in a row."""
+        for _ in range(self._chance.randint(1, 4)):
+            sessions_terminated(self._sql)
+            time.sleep(self._chance.uniform(0, 1))
 
     def table_locked(self) -> None:
         for_s = self._chance.uniform(0.5, 4)
@@ -70,12 +72,10 @@ class TableFaults(SqlFaults, FedServerFaults):
             time.sleep(for_s)
 
 
-def sessions_terminated(sql: FaultySql, chance: random.Random) -> None:
-    """As an administrator does, some times in a row; those that read a slot too."""
-    for _ in range(chance.randint(1, 4)):
-        with sql.session() as session:
-            session.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()"
-            )
-        time.sleep(chance.uniform(0, 1))
+def sessions_terminated(sql: FaultySql) -> None:
+    """As an administrator does; those that read a slot too."""
+    with sql.session() as session:
+        session.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()"
+        )

@@ -12,7 +12,6 @@ import pytest
 from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
-from servers.mariadb import SUPERUSER as ROOT
 from servers.mariadb import LocalMariadb, root_directory
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.status import condition_of
@@ -56,21 +55,7 @@ def following(lab: MariadbLab, sinks: list[dict[str, Any]], **mariadb: Any) -> d
         "kind": "SinkPipeline",
         "metadata": {"name": lab.name.replace("_", "-"), "namespace": "test"},
         "spec": {
-            "source": {
-                "mariadb": {
-                    "server": lab.server.address,
-                    "auth": {"username": ROOT},
-                    "tables": [f"{lab.name}.orders"],
-                    "startingPosition": "Snapshot",
-                    "limits": {"idleAdvance": "1s"},
-                    "changes": {
-                        "bootstrapServers": lab.servers,
-                        "topic": {"name": lab.topic, "partitions": 3, "replicationFactor": 1},
-                        "progressTopic": {"name": f"{lab.name}-progress", "replicationFactor": 1},
-                    },
-                    **mariadb,
-                }
-            },
+            "source": lab.as_source(**{"startingPosition": "Snapshot", **mariadb}),
             "decode": {"format": "change", "schema": "id BIGINT NOT NULL, note STRING"},
             "trigger": {"interval": "0s", "maxOffsetsPerTrigger": 700},
             "failurePolicy": {"backoff": {"initial": "200ms", "max": "1s"}},

@@ -47,9 +47,10 @@ def test_half_a_minute_of_kills_and_faults_of_streams(tmp_path: Path, kind: str)
 
 
 @NeedsServer
-@pytest.mark.long("half a minute of `make soak SOURCE=postgresql`; tests/changes kills a stage in every way")
-def test_half_a_minute_of_kills_and_faults_of_a_database_that_is_read(tmp_path: Path) -> None:
-    outcome = databases.soak(SECONDS / 2, SEED, tmp_path, Console(width=120))
+@pytest.mark.parametrize("kind", databases.KINDS)
+@pytest.mark.long("half a minute of `make soak SOURCE=` of a kind; tests/changes and tests/mariadb kill stages")
+def test_half_a_minute_of_kills_and_faults_of_a_database_that_is_read(kind: str, tmp_path: Path) -> None:
+    outcome = databases.soak(kind, SECONDS / 2, SEED, tmp_path, Console(width=120))
     holds(outcome)
     assert outcome.faults.total() >= 3, "something happened"
     assert all(each.total > 0 for each in outcome.judged)

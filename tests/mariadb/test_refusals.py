@@ -190,8 +190,32 @@ def test_changes_that_are_logged_as_text(own: MariadbLab) -> None:
         cursor.execute("INSERT INTO orders VALUES (1, 'as text')")
     refusal = own.refusal()
     assert refusal.reason is Reason.SOURCE_UNSUITABLE
-    assert "INSERT INTO orders VALUES (1, 'as text')" in str(refusal)
+    assert "INSERT INTO orders ..." in str(refusal)
+    assert "as text" not in str(refusal), "a status is no place for values"
     assert own.found() == []
+
+
+def test_rows_that_the_engine_changes_by_itself(own: MariadbLab) -> None:
+    """What a foreign key does is not in the log: no row of it would be told."""
+    makes = "CREATE TABLE {} (id int PRIMARY KEY, nr bigint, FOREIGN KEY (nr) REFERENCES orders (id) {})"
+    own.sql(makes.format("others", "ON DELETE CASCADE"), "INSERT INTO orders VALUES (1, 'x')")
+    own.live()
+    own.tables = ("orders", "bare")
+    own.sql(makes.format("bare", "ON DELETE RESTRICT"), "INSERT INTO bare VALUES (1, 1)")
+    own.live()
+    own.sql("ALTER TABLE bare ADD FOREIGN KEY (nr) REFERENCES orders (id) ON UPDATE  SET NULL")
+    [error] = foresee(own.settings()).errors
+    assert f"{own.name}.bare has a foreign key with ON UPDATE SET NULL" in str(error)
+    assert str(own.refusal()) == str(error)
+
+
+def test_a_foreign_key_that_is_made_while_a_stage_reads(own: MariadbLab) -> None:
+    stage = own.start()
+    stage.wait_for("claimed")
+    own.sql("CREATE TABLE parents (id bigint PRIMARY KEY)")
+    own.sql("ALTER TABLE orders ADD FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE")
+    assert stage.wait() == 3
+    assert "ON DELETE CASCADE" in stage.error["message"]
 
 
 def test_the_first_half_of_an_xa_transaction(own: MariadbLab) -> None:

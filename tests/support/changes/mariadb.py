@@ -83,6 +83,24 @@ class MariadbLab(StageLab):
         )
         return replace(found, **changes)
 
+    def as_source(self, **mariadb: Any) -> dict[str, Any]:
+        """`source` of a manifest that reads this database from now on; `mariadb` replaces parts."""
+        return {
+            "mariadb": {
+                "server": self.server.address,
+                "auth": {"username": SUPERUSER},
+                "tables": [f"{self.name}.{each}" for each in self.tables],
+                "startingPosition": "Now",
+                "limits": {"idleAdvance": "1s"},
+                "changes": {
+                    "bootstrapServers": self.servers,
+                    "topic": {"name": self.topic, "partitions": 3, "replicationFactor": 1},
+                    "progressTopic": {"name": f"{self.name}-progress", "replicationFactor": 1},
+                },
+                **mariadb,
+            }
+        }
+
     @override
     def end_of_log(self) -> int:
         return lsn_of(self.end())

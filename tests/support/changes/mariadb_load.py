@@ -45,6 +45,9 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._stopping.set()
         self.join()
 

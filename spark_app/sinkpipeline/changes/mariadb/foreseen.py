@@ -10,7 +10,7 @@ from sinkpipeline.changes.mariadb.start import first, going_on
 from sinkpipeline.changes.mariadb.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.ports import Foreseen, at
 from sinkpipeline.changes.settings import MariadbSettings, StageSettings, sink_settings
-from sinkpipeline.core.changes.binlog_beginning import unsuitable, unsuitable_tables
+from sinkpipeline.core.changes.binlog_beginning import unlogged, unsuitable, unsuitable_tables
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import check_progress_topic
@@ -54,7 +54,11 @@ def _of_the_server(wanted: MariadbSettings, where: str) -> list[SinkPipelineErro
             facts = look.facts(wire, wanted.tables)
         except SqlFault as fault:
             raise refused(fault, where, wanted.connection.user) from fault
-    return [*unsuitable(facts, where), *unsuitable_tables(facts, wanted.tables, where, snapshot=wanted.snapshot)]
+    return [
+        *unsuitable(facts, where),
+        *unlogged(facts, wanted.tables, where),
+        *unsuitable_tables(facts, wanted.tables, where, snapshot=wanted.snapshot),
+    ]
 
 
 def _told(reader: Reader, progress: Progress) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sinkpipeline.changes.mariadb.wire import Wire
 from sinkpipeline.core.changes import binlog
-from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
+from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
 from sinkpipeline.core.changes.binlog_values import CODECS
 from sinkpipeline.core.changes.lag import End
 
@@ -37,7 +37,7 @@ def facts(wire: Wire, tables: Sequence[str]) -> Facts:
     """Whether the server suits, and what is there of the tables."""
     [(version, has_log, form, image)] = wire.rows(_FACTS)
     metadata = [value for _, value in wire.rows(_METADATA)]
-    engines, keyless, unreadable = {}, set(), set()
+    engines, keyless, unreadable, cascades = {}, set(), set(), {}
     for table in tables:
         names = table.split(".", 1)
         for name, engine, has_key in wire.rows(_TABLES, names):
@@ -46,6 +46,9 @@ def facts(wire: Wire, tables: Sequence[str]) -> Facts:
                 keyless.add(name)
             if wire.rows(_READABLE, names):
                 unreadable.add(name)
+            action = cascade_of(wire, name)
+            if action is not None:
+                cascades[name] = action
     return Facts(
         version=version,
         has_log=has_log == "1",
@@ -55,7 +58,17 @@ def facts(wire: Wire, tables: Sequence[str]) -> Facts:
         engines=engines,
         keyless=frozenset(keyless),
         unreadable=frozenset(unreadable),
+        cascades=cascades,
     )
+
+
+def cascade_of(wire: Wire, table: str) -> str | None:
+    """What a foreign key of a table does to its rows by itself.
+
+    By its definition: of information_schema a user who may only read sees no foreign keys.
+    """
+    [(_, definition)] = wire.rows(f"SHOW CREATE TABLE {quoted(table)}")
+    return binlog.cascade(definition)
 
 
 def seen(wire: Wire, where: str, place: tuple[str, int] | None = None) -> Seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sinkpipeline.changes.mariadb import look
@@ -19,6 +19,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_suitable,
     check_there,
     data_lost,
+    unlogged,
     unsuitable_tables,
 )
 from sinkpipeline.core.changes.binlog_values import NotServed
@@ -62,6 +63,8 @@ class Reader:
             found = look.facts(self._side, self.settings.tables)
             self._expires_s = look.expires_s(self._side)
         check_suitable(found, self.where)
+        for error in unlogged(found, self.settings.tables, self.where):
+            raise error
         return found
 
     def check_tables(self, facts: Facts) -> None:
@@ -121,7 +124,7 @@ class Reader:
         settings = self.settings
         with self._told():
             codecs = look.codecs(self._side)
-            tables = Tables(settings.tables, codecs, lambda schema, table: look.types(self._side, schema, table))
+            tables = Tables(settings.tables, codecs, self)
             writer = Writer(
                 tables.key_of,
                 large_as_text=settings.large_integers_as_text,
@@ -136,6 +139,19 @@ class Reader:
                     self.skipped, self.heard, self._read_at = stream.skipped, stream.heard, stream.read_at
                     yield event
 
+    def types(self, schema: str, table: str) -> Mapping[str, str]:
+        """Of each column of a table as it is now; none where the user may not see it."""
+        with self._told():
+            return look.types(self._side, schema, table)
+
+    def cascade(self, table: str) -> str | None:
+        """What a foreign key of a table does to its rows by itself, as it is now."""
+        try:
+            return look.cascade_of(self._side, table)
+        except SqlFault:
+            # It is gone, or not for us.
+            return None
+
     @contextlib.contextmanager
     def _of_the_log(self, start: BinlogPosition) -> Iterator[None]:
         try:
@@ -146,7 +162,7 @@ class Reader:
             # Why, the files tell; what the server says is no more than a sentence.
             with self._told():
                 check_there(start, look.files(self._side, self.where), self.where)
-            if "impossible position" in fault.text or "log event entry exceeded" in fault.text:
+            if "impossible position" in fault.text:
                 raise self._recreated(fault.text, start) from fault
             if "could not find" in fault.text.lower():
                 raise data_lost(start, self.where) from fault

@@ -103,14 +103,18 @@ class Stream:
             raise LogIncomplete
         if isinstance(said, binlog.Gtid):
             yield self._begun(head, said)
-            return
-        if not self._is_inside:
+        elif self._is_inside:
+            self._nth += 1
+            # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
+            self._end = head.end if self._end and self._end < head.end else 0
+            yield from self._within(said)
+        else:
+            if isinstance(said, (binlog.TableMap, binlog.Rows, binlog.Xid)):
+                raise AnotherLog(f"no transaction begins before {self._start.moved(self.heard).place}, and one goes on")
             # Of the log itself: what follows it begins there.
             yield self._hears(head.end)
-            return
-        self._nth += 1
-        # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
-        self._end = head.end if self._end and self._end < head.end else 0
+
+    def _within(self, said: binlog.Event) -> Iterator[Event]:
         match said:
             case binlog.TableMap():
                 self._tables.meet(said, self._writer)
@@ -118,14 +122,13 @@ class Stream:
                 yield from self._changes(said)
             case binlog.Query():
                 yield from self._asked(said)
-            case binlog.Xid():
-                yield self._ended()
-            case binlog.Prepared():
+                # Before it there may be values that it is to be run with.
+                if self._is_alone:
+                    yield self._ended()
+            case binlog.Xid() | binlog.Prepared():
                 yield self._ended()
             case _:
                 pass
-        if self._is_alone:
-            yield self._ended()
 
     def _begun(self, head: binlog.Head, said: binlog.Gtid) -> Begun:
         self._commit, self._gtid = binlog_commit(self._number, head.start), said.gtid
@@ -186,9 +189,11 @@ class Stream:
         if binlog.changes_rows(said) and (name := self._tables.mentioned(said.text)) is not None:
             raise NotServed(
                 f"transaction {self._gtid} has a statement that changes rows, perhaps of table {name}, and the log has "
-                f"not these rows: {said.text[:200]}",
+                f"not these rows: {' '.join(said.statement.split()[:3])} ...",
                 "run SET GLOBAL binlog_format = 'ROW', and end the session that has set it otherwise",
             )
+        if binlog.cascade(said.text) is not None:
+            self._tables.check_cascades()
         how = binlog.ends(said)
         if how in ("ROLLBACK", "SAVEPOINT") and self._is_ours:
             raise NotServed(

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from sinkpipeline.core.changes import binlog_rows
 from sinkpipeline.core.changes.binlog import Rows, TableMap
-from sinkpipeline.core.changes.binlog_beginning import quoted
+from sinkpipeline.core.changes.binlog_beginning import UNCASCADE, cascading, quoted
 from sinkpipeline.core.changes.binlog_values import BINARY, SPECIAL, LoggedColumn, NotServed, Read, reader
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Update
 from sinkpipeline.core.changes.values import Writer
 
 _STRING = 254
 _WIDTHS = (4, 16)
+
+
+class Server(Protocol):
+    """Says how a table is now."""
+
+    def types(self, schema: str, table: str) -> Mapping[str, str]:
+        """Of each column; none where the user may not see it."""
+
+    def cascade(self, table: str) -> str | None:
+        """What a foreign key of it does to its rows by itself."""
 
 
 class Tables:
@@ -23,25 +34,27 @@ class Tables:
         self,
         names: Sequence[str],
         codecs: Mapping[int, str | None],
-        types: Callable[[str, str], Mapping[str, str]],
+        server: Server,
     ) -> None:
         """Makes them.
 
         Args:
             names: `database.table` of each.
             codecs: by the number of a collation, Python's name of its character set.
-            types: asks a server what types the columns of a table have; the log says of some only that they are bytes.
+            server: is asked what the log does not say.
         """
         self._wanted = {name: number for number, name in enumerate(names)}
         self._codecs = codecs
-        self._types = types
+        self._server = server
         self._bodies: dict[str, bytes] = {}
         """As each was last told."""
         self._open: dict[int, str] = {}
         """Those of the statement, by the numbers that it gives them."""
         self._readers: dict[str, list[Read]] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
-        self._mentions = {name: re.compile(rf"(?<![\w$]){re.escape(name.split('.', 1)[1])}(?![\w$])") for name in names}
+        self._mentions = {
+            name: re.compile(rf"(?<![\w$]){re.escape(name.split('.', 1)[1])}(?![\w$])", re.IGNORECASE) for name in names
+        }
 
     def key_of(self, relation: Relation) -> tuple[str, ...]:
         """The columns of a table's primary key."""
@@ -66,7 +79,7 @@ class Tables:
         table = binlog_rows.parse_table(body)
         types: Mapping[str, str] = {}
         if any(_may_be_special(each) for each in table.columns):
-            types = self._types(table.schema, table.name)
+            types = self._server.types(table.schema, table.name)
             if not types:
                 raise NotServed(
                     f"table {name} has columns of bytes, which may be of type uuid, and the user may not see the table",
@@ -125,6 +138,17 @@ class Tables:
         if number is not None and name not in self._bodies:
             writer.relation(Relation(number, schema, table, "f", ()))
         return number
+
+    def check_cascades(self) -> None:
+        """A foreign key was made that changes rows by itself.
+
+        Raises:
+            NotServed: it is of a table of ours.
+        """
+        for name in self._wanted:
+            action = self._server.cascade(name)
+            if action is not None:
+                raise NotServed(cascading(name, action), UNCASCADE)
 
     def mentioned(self, statement: str) -> str | None:
         """A table of ours that a statement may be about."""

@@ -35,6 +35,7 @@ _NAME = r"(`(?:[^`]|``)+`|[\w$\x80-\U0010ffff]+)"
 _TRUNCATE = re.compile(
     rf"TRUNCATE\s+(?:TABLE\s+)?{_NAME}\s*(?:\.\s*{_NAME})?\s*(?:WAIT\s+\d+|NOWAIT)?\s*;?\s*\Z", re.IGNORECASE
 )
+_CASCADE = re.compile(r"\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b", re.IGNORECASE)
 _ROWS_AS_TEXT = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH)\b", re.IGNORECASE)
 
 
@@ -211,6 +212,12 @@ def emptied(query: Query) -> tuple[str, str] | None:
 def changes_rows(query: Query) -> bool:
     """Whether it is a statement that changes rows, which the log then has not."""
     return _ROWS_AS_TEXT.match(query.statement) is not None
+
+
+def cascade(text: str) -> str | None:
+    """What a foreign key in a CREATE TABLE or ALTER TABLE does to rows by itself, if it does something."""
+    found = _CASCADE.search(text)
+    return None if found is None else " ".join(found[0].upper().split())
 
 
 def ends(query: Query) -> str | None:

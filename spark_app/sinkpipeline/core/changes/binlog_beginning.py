@@ -13,7 +13,7 @@ compared that was there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -69,6 +69,8 @@ class Facts:
     """Tables without a primary key."""
     unreadable: frozenset[str] = frozenset()
     """Tables that the user may not read."""
+    cascades: Mapping[str, str] = field(default_factory=dict)
+    """By table, what a foreign key of it does to its rows by itself, such as ON DELETE CASCADE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +153,24 @@ def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
                 f"run SET GLOBAL {name} = '{wanted}', write it into the server's configuration, and end the sessions "
                 "that have begun before",
             )
+
+
+def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPipelineError]:
+    """Each table whose rows change without a word in the log: the engine does it, behind the server's back."""
+    for table in tables:
+        if table in facts.cascades:
+            yield _unsuitable(f"{where}: {cascading(table, facts.cascades[table])}", UNCASCADE)
+
+
+def cascading(table: str, action: str) -> str:
+    """What is wrong with a table of which a foreign key changes rows."""
+    return f"table {table} has a foreign key with {action}, and the server does not log the rows that it changes so"
+
+
+UNCASCADE = (
+    "make the foreign key anew without that, and change these rows by a statement or by a trigger of the other table: "
+    "what these change is logged"
+)
 
 
 def unsuitable_tables(
