@@ -195,7 +195,7 @@ bench-cells: install ## A stream of NATS and one of Valkey, beside a topic
 bench-snapshot: install postgresql ## A snapshot of a table of a million rows by a stage, into a topic
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m snapshot $(BENCH)
 
-bench-changes: debezium install ## Changes of a database into a topic, by a stage and by Debezium's engine
+bench-changes: debezium mariadb install ## Changes of a database into a topic, by a stage and by Debezium's engine
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m changes $(BENCH)
 
 bench-new-schemas: install ## A schema that is met for the first time: from its record to its row, beside known ones

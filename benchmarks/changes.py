@@ -1,10 +1,11 @@
-"""Changes of a PostgreSQL database into a topic: by a stage, exactly once, and by Debezium's engine, at least once.
+"""Changes of a database into a topic: by a stage, exactly once, and by Debezium's engine, at least once.
 
 `make bench-changes`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m changes [--rows N] [--rounds N]`
 
-Both read the same backlog from a slot of their own, and write JSON into a topic with the same client settings, taking
-turns. The seconds are from the first record to the last, by the broker's clock, so without the start of a process; so
-are the CPU seconds of the reader, of the database's processes and of the broker.
+Of PostgreSQL and of MariaDB. Both read the same backlog, from a slot of their own or from the binary log, and write
+JSON into a topic with the same client settings, taking turns. The seconds are from the first record to the last, by the
+broker's clock, so without the start of a process; so are the CPU seconds of the reader, of the database's processes and
+of the broker.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +22,22 @@ from typing import Final, NamedTuple
 
 import psutil
 from confluent_kafka import Consumer, TopicPartition
+from typing_extensions import override
 
 import debezium
 from lab import cpu_of
 from record import recording
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, cache_directory
+from servers.mariadb import LocalMariadb
 from servers.postgresql import SUPERUSER, LocalPostgresql
+from sinkpipeline.changes.settings import Slot
+from sinkpipeline.core.changes.checkpoints import Checkpoint
+from sinkpipeline.core.changes.positions import parse_binlog
 from sinkpipeline.core.topics import TopicRequest
 from snapshot import broker_s, database_s, servers
-from support.changes.lab import Lab
+from support.changes.lab import Lab, StageLab, StageProcess
+from support.changes.mariadb import MariadbLab
 from support.kafka.topics import create_topic
 from support.waiting import wait_until
 
@@ -39,14 +47,9 @@ _STAMPED: Final = {"message.timestamp.type": "LogAppendTime"}
 _PROPERTIES: Final = {
     "name": "bench",
     "topic.prefix": "bench",
-    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-    "plugin.name": "pgoutput",
-    "publication.autocreate.mode": "disabled",
     "snapshot.mode": "no_data",
-    "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
     "converter.schemas.enable": "false",
     "database.hostname": HOST,
-    "database.user": SUPERUSER,
     "database.password": "any",
 }
 
@@ -60,6 +63,149 @@ class Spent(NamedTuple):
     broker: float
 
 
+class Database(ABC):
+    """A kind of them: one of its databases, with a backlog, for one reading."""
+
+    lab: StageLab
+
+    @abstractmethod
+    def fill(self, rows: int, at_once: int) -> None:
+        """The backlog, in transactions of so many rows."""
+
+    @abstractmethod
+    def stage(self) -> StageProcess: ...
+
+    @abstractmethod
+    def engine(self, servers: str, directory: Path) -> subprocess.Popen[bytes]: ...
+
+    @abstractmethod
+    def cpu_s(self) -> float: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Postgresql(Database):
+    def __init__(self, server: LocalPostgresql, servers: str, directory: Path) -> None:
+        self._server = server
+        self.lab = self._own = Lab(server, servers, directory)
+
+    @override
+    def fill(self, rows: int, at_once: int) -> None:
+        self._own.sql(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, note text, price numeric, at timestamptz)",
+            f"CREATE PUBLICATION {self.lab.name} FOR ALL TABLES",
+            f"SELECT pg_create_logical_replication_slot('{self._own.slot}', 'pgoutput')",
+        )
+        with self._own.connected() as session:
+            for first in range(1, rows + 1, at_once):
+                session.execute(
+                    "INSERT INTO orders SELECT g, lpad(g::text, 60, 'x'), (g %% 1000000)::numeric / 100, now()"
+                    " FROM generate_series(%s::int, %s::int) AS g",
+                    (first, min(first + at_once - 1, rows)),
+                )
+
+    @override
+    def stage(self) -> StageProcess:
+        slot = Slot(name=self._own.slot, create=False)
+        return self.lab.start(database={"slot": slot}, topic=TopicRequest(name=self.lab.topic, partitions=_PARTITIONS))
+
+    @override
+    def engine(self, servers: str, directory: Path) -> subprocess.Popen[bytes]:
+        own = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "plugin.name": "pgoutput",
+            "publication.autocreate.mode": "disabled",
+            "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
+            "database.user": SUPERUSER,
+            "publication.name": self.lab.name,
+            "slot.name": self._own.slot,
+            "database.port": str(self._server.port),
+            "database.dbname": self.lab.name,
+        }
+        return _engine(own, servers, self.lab.topic, directory)
+
+    @override
+    def cpu_s(self) -> float:
+        return database_s(self._server)
+
+    @override
+    def close(self) -> None:
+        self._own.close()
+
+
+class Mariadb(Database):
+    def __init__(self, server: LocalMariadb, servers: str, directory: Path) -> None:
+        self._server = server
+        self._servers = servers
+        self._directory = directory
+        self.lab = self._own = MariadbLab(server, servers, directory)
+        self._own.sql(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, note varchar(200), price decimal(12,2), at timestamp(6))"
+        )
+        self._begins = self._own.end()
+        # Debezium has no other way to begin anywhere than where it has stopped itself.
+        create_topic(servers, f"{self.lab.name}-before", partitions=1)
+        engine = self.engine(servers, directory, f"{self.lab.name}-before")
+        with _watching(servers, f"{self.lab.name}-before", 1) as count:
+
+            def has_begun() -> bool:
+                self._own.sql("REPLACE INTO orders VALUES (0, 'x', 0, now())")
+                return count() > 0
+
+            wait_until(has_begun, "the engine reads", _PATIENCE_S, poll_s=0.5)
+        _end(engine, directory)
+        self._own.sql("DELETE FROM orders")
+        self._begins = self._own.end()
+
+    @override
+    def fill(self, rows: int, at_once: int) -> None:
+        with self._own.connected() as session, session.cursor() as cursor:
+            for first in range(1, rows + 1, at_once):
+                count = min(at_once, rows - first + 1)
+                cursor.execute(
+                    f"INSERT INTO orders SELECT {first} + seq - 1, lpad({first} + seq, 60, 'x'),"  # noqa: S608 - ours
+                    f" (({first} + seq) % 1000000) / 100, now(6) FROM seq_1_to_{count}"
+                )
+
+    @override
+    def stage(self) -> StageProcess:
+        begins = Checkpoint(at=parse_binlog(self._begins))
+        topic = TopicRequest(name=self.lab.topic, partitions=_PARTITIONS)
+        return self.lab.start(database={"start_from": begins}, topic=topic)
+
+    @override
+    def engine(self, servers: str, directory: Path, topic: str = "") -> subprocess.Popen[bytes]:
+        with self._server.connected() as session, session.cursor() as cursor:
+            cursor.execute("CREATE USER IF NOT EXISTS 'bench'@'%' IDENTIFIED BY 'any'")
+            cursor.execute("GRANT ALL ON *.* TO 'bench'@'%'")
+        own = {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "database.user": "bench",
+            "database.port": str(self._server.port),
+            "database.server.id": "7",
+            "table.include.list": f"{self.lab.name}.orders",
+            "include.schema.changes": "false",
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": f"{directory}/offsets",
+            "offset.flush.interval.ms": "0",
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": f"{directory}/history",
+        }
+        return _engine(own, servers, topic or self.lab.topic, directory)
+
+    @override
+    def cpu_s(self) -> float:
+        return cpu_of(psutil.Process(self._server.pid))
+
+    @override
+    def close(self) -> None:
+        self._own.close()
+
+
+VARIANTS: Final = ("stage, exactly once", "Debezium, at least once")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="changes", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=400_000)
@@ -68,101 +214,83 @@ def main() -> None:
     arguments = parser.parse_args()
     if not list(cache_directory().glob("debezium-*")):
         parser.error("no Debezium: make debezium")
-    told: dict[str, list[Spent]] = {"stage, exactly once": [], "Debezium, at least once": []}
-    with recording("changes", arguments) as record, servers() as (kafka, postgresql):
-        for number in range(arguments.rounds + 1):
-            for variant, read in zip(told, (_by_stage, _by_debezium), strict=True):
-                with tempfile.TemporaryDirectory() as directory:
-                    found = _round(kafka, postgresql, Path(directory), arguments, read)
-                micros = ", ".join(f"{each / arguments.rows * 1e6:.1f}" for each in found[1:])
-                print(f"  round {number}: {variant}: {arguments.rows / found.seconds:,.0f}/s; {micros} us", flush=True)
-                if number:
-                    told[variant].append(found)
-        rows = []
-        for variant, spent in told.items():
-            rates = [arguments.rows / each.seconds for each in spent]
-            micros = [statistics.median(each) / arguments.rows * 1e6 for each in zip(*spent, strict=True)]
-            spread = f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-            rows.append((variant, spread, *(f"{each:.1f}" for each in micros[1:])))
-        columns = ("reader", "changes/s", "us of CPU a change: reader", "database", "broker")
+    with recording("changes", arguments) as record, servers() as (kafka, postgresql), LocalMariadb() as mariadb:
+        makes: Mapping[str, Callable[[Path], Database]] = {
+            "PostgreSQL": lambda directory: Postgresql(postgresql, kafka.bootstrap_servers, directory),
+            "MariaDB": lambda directory: Mariadb(mariadb, kafka.bootstrap_servers, directory),
+        }
+        rows = [row for name, make in makes.items() for row in _rows(name, make, kafka, arguments)]
+        columns = ("database", "reader", "changes/s", "us of CPU a change: reader", "database", "broker")
         record.table("changes of a database", columns, rows)
 
 
-Start = Callable[[Lab, str, Path], "tuple[psutil.Process, Callable[[], None]]"]
+def _rows(
+    name: str, make: Callable[[Path], Database], kafka: LocalKafka, arguments: argparse.Namespace
+) -> Iterator[tuple[str, ...]]:
+    told: dict[str, list[Spent]] = {variant: [] for variant in VARIANTS}
+    for number in range(arguments.rounds + 1):
+        for variant in VARIANTS:
+            with tempfile.TemporaryDirectory() as directory:
+                database = make(Path(directory))
+                try:
+                    found = _round(database, kafka, Path(directory), arguments, is_ours=variant == VARIANTS[0])
+                finally:
+                    database.close()
+            micros = ", ".join(f"{each / arguments.rows * 1e6:.1f}" for each in found[1:])
+            rate = arguments.rows / found.seconds
+            print(f"  {name}, round {number}: {variant}: {rate:,.0f}/s; {micros} us", flush=True)
+            if number:
+                told[variant].append(found)
+    for variant, spent in told.items():
+        rates = [arguments.rows / each.seconds for each in spent]
+        micros = [statistics.median(each) / arguments.rows * 1e6 for each in zip(*spent, strict=True)]
+        spread = f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+        yield (name, variant, spread, *(f"{each:.1f}" for each in micros[1:]))
 
 
 def _round(
-    kafka: LocalKafka, postgresql: LocalPostgresql, directory: Path, arguments: argparse.Namespace, start: Start
+    database: Database, kafka: LocalKafka, directory: Path, arguments: argparse.Namespace, *, is_ours: bool
 ) -> Spent:
-    lab = Lab(postgresql, kafka.bootstrap_servers, directory)
-    try:
-        lab.sql(
-            "CREATE TABLE orders (id bigint PRIMARY KEY, note text, price numeric, at timestamptz)",
-            f"CREATE PUBLICATION {lab.name} FOR ALL TABLES",
-            f"SELECT pg_create_logical_replication_slot('{lab.slot}', 'pgoutput')",
-        )
-        with lab.connected() as session:
-            for first in range(1, arguments.rows + 1, arguments.at_once):
-                session.execute(
-                    "INSERT INTO orders SELECT g, lpad(g::text, 60, 'x'), (g %% 1000000)::numeric / 100, now()"
-                    " FROM generate_series(%s::int, %s::int) AS g",
-                    (first, min(first + arguments.at_once - 1, arguments.rows)),
-                )
-        create_topic(kafka.bootstrap_servers, lab.topic, partitions=_PARTITIONS, config=_STAMPED)
-        with _watching(kafka, lab.topic) as count:
-            process, end = start(lab, kafka.bootstrap_servers, directory)
-            try:
-                wait_until(lambda: count() > 0, "the first change", _PATIENCE_S, poll_s=0.02)
-                before = cpu_of(process), database_s(postgresql), broker_s(kafka)
-                wait_until(lambda: count() >= arguments.rows, "the last change", _PATIENCE_S, poll_s=0.05)
-                after = cpu_of(process), database_s(postgresql), broker_s(kafka)
-                seconds = _seconds(kafka, lab.topic, arguments.rows)
-            finally:
-                end()
-        return Spent(seconds, *(two - one for one, two in zip(before, after, strict=True)))
-    finally:
-        lab.close()
+    lab = database.lab
+    database.fill(arguments.rows, arguments.at_once)
+    create_topic(kafka.bootstrap_servers, lab.topic, partitions=_PARTITIONS, config=_STAMPED)
+    with _watching(kafka.bootstrap_servers, lab.topic, _PARTITIONS) as count:
+        reader = database.stage() if is_ours else database.engine(kafka.bootstrap_servers, directory)
+        try:
+            process = psutil.Process(reader.pid)
+            wait_until(lambda: count() > 0, "the first change", _PATIENCE_S, poll_s=0.02)
+            before = cpu_of(process), database.cpu_s(), broker_s(kafka)
+            wait_until(lambda: count() >= arguments.rows, "the last change", _PATIENCE_S, poll_s=0.05)
+            after = cpu_of(process), database.cpu_s(), broker_s(kafka)
+            seconds = _seconds(kafka, lab.topic, arguments.rows)
+        finally:
+            if isinstance(reader, StageProcess):
+                assert reader.end() == 0, reader.log
+            else:
+                _end(reader, directory)
+    return Spent(seconds, *(two - one for one, two in zip(before, after, strict=True)))
 
 
-def _by_stage(lab: Lab, _servers: str, _directory: Path) -> tuple[psutil.Process, Callable[[], None]]:
-    slot = {"slot": type(lab.settings().database.slot)(name=lab.slot, create=False)}
-    topic = TopicRequest(name=lab.topic, partitions=_PARTITIONS)
-    stage = lab.start(database=slot, topic=topic)
-
-    def end() -> None:
-        assert stage.end() == 0, stage.log
-
-    return psutil.Process(stage.pid), end
-
-
-def _by_debezium(lab: Lab, servers: str, directory: Path) -> tuple[psutil.Process, Callable[[], None]]:
+def _engine(own: Mapping[str, str], servers: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
     [jars] = cache_directory().glob("debezium-*")
-    own: Mapping[str, str] = {
-        "publication.name": lab.name,
-        "slot.name": lab.slot,
-        "database.port": str(lab.server.port),
-        "database.dbname": lab.name,
-    }
     file = directory / "connector.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in {**_PROPERTIES, **own}.items()))
     program = Path(debezium.__file__).with_name("Copier.java")
-    argv = ["java", "-Xmx512m", "-cp", f"{jars}/*", str(program), str(file), servers, lab.topic]
-    log = (directory / "log").open("w")
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    argv = ["java", "-Xmx512m", "-cp", f"{jars}/*", str(program), str(file), servers, topic]
+    with (directory / "log").open("a") as log:
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
-    def end() -> None:
-        process.communicate(timeout=60)
-        log.close()
-        assert process.returncode == 0, (directory / "log").read_text()[-3000:]
 
-    return psutil.Process(process.pid), end
+def _end(engine: subprocess.Popen[bytes], directory: Path) -> None:
+    engine.communicate(timeout=60)
+    assert engine.returncode == 0, (directory / "log").read_text()[-3000:]
 
 
 @contextmanager
-def _watching(kafka: LocalKafka, topic: str) -> Iterator[Callable[[], int]]:
+def _watching(servers: str, topic: str, partitions: int) -> Iterator[Callable[[], int]]:
     """How many offsets a topic has; a transaction adds one to each of its partitions."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "bench"})
-    places = [TopicPartition(topic, partition) for partition in range(_PARTITIONS)]
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench"})
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
     try:
         yield lambda: sum(consumer.get_watermark_offsets(each, timeout=30)[1] for each in places)
     finally:
