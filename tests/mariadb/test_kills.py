@@ -90,6 +90,7 @@ def test_a_transaction_is_cut_at_any_row(prepared: MariadbLab, index: int, monke
     assert max(each["skipped"] for each in second.told if "skipped" in each) == index
 
 
+@pytest.mark.thorough("another use of the same numbers")
 def test_tables_that_are_added_move_no_position(prepared: MariadbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in a transaction has its number, whoever reads it."""
     monkeypatch.setattr(stream, "_AT_ONCE", 1)
@@ -119,6 +120,7 @@ def test_a_rival_takes_over(prepared: MariadbLab) -> None:
     assert prepared.check() == 120
 
 
+@pytest.mark.thorough("a rival beside a reader that is frozen; the load with kills in test-all has it too")
 def test_a_frozen_stage_wakes_up(prepared: MariadbLab) -> None:
     first = prepared.start("after-rows-before-progress", cuts=SMALL)
     insert(prepared, 0, 60)

@@ -137,7 +137,9 @@ def anew(own: MariadbLab) -> MariadbLab:
     return lab
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize(
+    "is_inside", [False, pytest.param(True, marks=pytest.mark.thorough("inside of a transaction"))]
+)
 def test_a_log_that_was_begun_anew(anew: MariadbLab, is_inside: bool) -> None:
     """By the same steps: the same GTIDs are at the same places."""
 
@@ -160,6 +162,7 @@ def test_a_log_that_was_begun_anew(anew: MariadbLab, is_inside: bool) -> None:
     assert {dict(each.told.row)["id"] // 1_000_000 for each in anew.found()} == {2}
 
 
+@pytest.mark.thorough("tests/unit/test_binlog compares them")
 def test_another_log_whose_gtids_are_others(anew: MariadbLab) -> None:
     """A start says it before anything is read, and so does `validate`."""
     insert(anew, 0, 10)
@@ -209,6 +212,7 @@ def test_rows_that_the_engine_changes_by_itself(own: MariadbLab) -> None:
     assert str(own.refusal()) == str(error)
 
 
+@pytest.mark.thorough("the one that is there at a start is in make test")
 def test_a_foreign_key_that_is_made_while_a_stage_reads(own: MariadbLab) -> None:
     stage = own.start()
     stage.wait_for("claimed")
@@ -233,6 +237,7 @@ def test_the_first_half_of_an_xa_transaction(own: MariadbLab) -> None:
     assert own.found() == []
 
 
+@pytest.mark.thorough("another setting of a session")
 def test_rows_of_a_session_that_logs_less(own: MariadbLab) -> None:
     """An update is told by what is logged of it; of an insertion, what is not logged is nowhere."""
     own.sql("ALTER TABLE orders ADD more int DEFAULT 5", "INSERT INTO orders VALUES (1, 'whole', 1), (2, 'x', 2)")
@@ -252,6 +257,7 @@ def test_rows_of_a_session_that_logs_less(own: MariadbLab) -> None:
     assert "binlog_row_image" in own.refusal().remedy
 
 
+@pytest.mark.thorough("a start by hand")
 def test_where_a_start_goes_on_with_what_another_program_has_read(own: MariadbLab) -> None:
     insert(own, 0, 5)
     place = own.end()

@@ -99,6 +99,7 @@ def test_a_table_that_is_altered_meanwhile(lab: MariadbLab, monkeypatch: pytest.
     assert rows[0]["more"] is None
 
 
+@pytest.mark.thorough("the table that is altered is in make test")
 def test_a_table_that_is_emptied_while_it_is_read(lab: MariadbLab) -> None:
     """Who empties it waits until it was read."""
     lab.sql(ORDERS)
@@ -119,7 +120,8 @@ def test_a_table_that_is_emptied_while_it_is_read(lab: MariadbLab) -> None:
     assert lab.check_copy("orders") == 1
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(12, marks=pytest.mark.thorough("more of the same"))])
+@pytest.mark.thorough("each point where it can be killed is in test_one_that_is_killed_begins_anew")
+@pytest.mark.parametrize("rounds", [12])
 def test_a_snapshot_under_a_load_with_kills(own: MariadbLab, rounds: int) -> None:
     lab = MariadbLab(own.server, own.servers, own.directory)
     lab.sql(ORDERS)
@@ -138,6 +140,7 @@ def test_a_snapshot_under_a_load_with_kills(own: MariadbLab, rounds: int) -> Non
     lab.end_stages()
 
 
+@pytest.mark.thorough("another end of a life")
 def test_a_life_that_is_told_to_end_meanwhile(lab: MariadbLab) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 500)

@@ -200,7 +200,9 @@ def test_a_table_that_is_altered_is_read_as_it_was(lab: MariadbLab) -> None:
     ]
 
 
-@pytest.mark.parametrize("format_", ["NONE", "CRC32"])
+@pytest.mark.parametrize(
+    "format_", ["CRC32", pytest.param("NONE", marks=pytest.mark.thorough("the default is in every other test"))]
+)
 def test_a_log_with_and_without_checksums_and_compression(lab: MariadbLab, format_: str) -> None:
     prepare(lab)
     before = lab.sql("SELECT @@global.binlog_checksum")[0][0]
@@ -214,6 +216,7 @@ def test_a_log_with_and_without_checksums_and_compression(lab: MariadbLab, forma
         lab.sql(f"SET GLOBAL binlog_checksum = '{before}'", "SET GLOBAL log_bin_compress = OFF")
 
 
+@pytest.mark.thorough("the log without a pause is followed in make test")
 def test_while_only_other_tables_change_the_position_follows(lab: MariadbLab) -> None:
     prepare(lab)
     stage = lab.start()
@@ -235,6 +238,7 @@ def test_a_log_without_changes_of_ours_is_followed_without_a_pause(lab: MariadbL
     assert len([each for each in life.told if each["event"] == "committed"]) > 20
 
 
+@pytest.mark.thorough("tests/changes has it: the same code")
 def test_a_transaction_is_whole_if_it_is_asked_for(lab: MariadbLab) -> None:
     prepare(lab)
     lab.live()
@@ -249,6 +253,7 @@ def test_a_transaction_is_whole_if_it_is_asked_for(lab: MariadbLab) -> None:
     assert lab.check() == sum(sizes[0])
 
 
+@pytest.mark.thorough("waits for its second look")
 def test_an_idle_stage_says_how_it_stands(lab: MariadbLab) -> None:
     prepare(lab)
     stage = lab.start()

@@ -41,6 +41,8 @@ _ENDED: Final = 0xFE
 _NON_BLOCK: Final = 1
 
 _LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1862, 3159, 4151})
+_OF_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "SSL is required", "CERTIFICATE_REQUIRED", "UNKNOWN_CA")
+"""What stands in an error where one side does not trust the other."""
 _NO_RIGHT: Final = frozenset({1044, 1142, 1143, 1227, 1370, 1410})
 _NO_DUMP: Final = 1236
 _GONE: Final = frozenset({1040, 1053, 1077, 1080, 1129, 1152, 1153, 1158, 1159, 1160, 1161, 1203, 1205, 1927, 3169})
@@ -81,7 +83,8 @@ class Wire:
                 host=host.strip("[]"),
                 port=int(port),
                 user=connection.user,
-                password=password,
+                # As text it would be of ISO 8859-1.
+                password=password.encode(),
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=CONNECT_S,
@@ -186,6 +189,9 @@ class Wire:
 
     def _not_connected(self, error: Exception) -> SinkPipelineError:
         code, text = _told(error)
+        if any(each in text for each in _OF_TLS):
+            remedy = "check auth.tls: the authority that has signed the server's certificate, and the name in server"
+            return SinkPipelineError(Reason.AUTHENTICATION_FAILED, f"{self._where}: {text}", remedy)
         if code in _LOGIN:
             remedy = "check auth of the source, its Secrets, and the user's host at the server"
             return SinkPipelineError(Reason.AUTHENTICATION_FAILED, f"{self._where}: {text}", remedy)
