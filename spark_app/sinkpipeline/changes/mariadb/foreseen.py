@@ -10,7 +10,7 @@ from sinkpipeline.changes.mariadb.start import first, going_on
 from sinkpipeline.changes.mariadb.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.ports import Foreseen, at
 from sinkpipeline.changes.settings import MariadbSettings, StageSettings, sink_settings
-from sinkpipeline.core.changes.binlog_beginning import unlogged, unsuitable, unsuitable_tables
+from sinkpipeline.core.changes.binlog_beginning import Facts, unlogged, unsuitable, unsuitable_tables, warning
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Progress
 from sinkpipeline.core.topics import check_progress_topic
@@ -29,7 +29,9 @@ def foresee(settings: StageSettings) -> Foreseen:
         found.errors.append(error)
     try:
         with closing(Reader(wanted)) as reader:
-            found.errors += _of_the_server(wanted, reader.where)
+            facts = _facts(wanted, reader.where)
+            found.errors += _refusals(facts, wanted, reader.where)
+            found.told += filter(None, [warning(facts)])
             if progress is not None and not found.errors:
                 found.told.append(_told(reader, progress))
     except SinkPipelineError as error:
@@ -47,13 +49,16 @@ def _progress(settings: StageSettings) -> Progress:
         return log.observe(sink.id)
 
 
-def _of_the_server(wanted: MariadbSettings, where: str) -> list[SinkPipelineError]:
-    """Each thing that is wrong: a start names the first one alone."""
+def _facts(wanted: MariadbSettings, where: str) -> Facts:
     with closing(Wire(wanted.connection, where)) as wire:
         try:
-            facts = look.facts(wire, wanted.tables)
+            return look.facts(wire, wanted.tables)
         except SqlFault as fault:
             raise refused(fault, where, wanted.connection.user) from fault
+
+
+def _refusals(facts: Facts, wanted: MariadbSettings, where: str) -> list[SinkPipelineError]:
+    """Each thing that is wrong: a start names the first one alone."""
     return [
         *unsuitable(facts, where),
         *unlogged(facts, wanted.tables, where),

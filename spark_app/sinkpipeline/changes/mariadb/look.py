@@ -10,7 +10,10 @@ from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, fi
 from sinkpipeline.core.changes.binlog_values import CODECS
 from sinkpipeline.core.changes.lag import End
 
-_FACTS = "SELECT version(), @@global.log_bin, @@global.binlog_format, @@global.binlog_row_image"
+_FACTS = (
+    "SELECT version(), @@global.log_bin, @@global.binlog_format, @@global.binlog_row_image, @@global.sync_binlog,"
+    " NOT @@global.log_slave_updates AND @@global.gtid_slave_pos <> ''"
+)
 _METADATA = "SHOW GLOBAL VARIABLES LIKE 'binlog_row_metadata'"
 _EXPIRES = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('binlog_expire_logs_seconds', 'expire_logs_days')"
 _TABLES = (
@@ -35,7 +38,8 @@ _HAS_FULL = (
 
 def facts(wire: Wire, tables: Sequence[str]) -> Facts:
     """Whether the server suits, and what is there of the tables."""
-    [(version, has_log, form, image)] = wire.rows(_FACTS)
+    [(version, has_log, form, image, synced, is_silent)] = wire.rows(_FACTS)
+    only, ignored = _filters(wire) if has_log == "1" else ("", "")
     metadata = [value for _, value in wire.rows(_METADATA)]
     engines, keyless, unreadable, cascades = {}, set(), set(), {}
     for table in tables:
@@ -59,7 +63,22 @@ def facts(wire: Wire, tables: Sequence[str]) -> Facts:
         keyless=frozenset(keyless),
         unreadable=frozenset(unreadable),
         cascades=cascades,
+        only=_names(only),
+        ignored=_names(ignored),
+        replicates_silently=is_silent == "1",
+        sync_binlog=int(synced),
     )
+
+
+def _filters(wire: Wire) -> tuple[str, str]:
+    """Which databases are logged, and which are not."""
+    for _, _, only, ignored, *_ in wire.rows("SHOW MASTER STATUS"):
+        return only or "", ignored or ""
+    return "", ""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
 
 
 def cascade_of(wire: Wire, table: str) -> str | None:

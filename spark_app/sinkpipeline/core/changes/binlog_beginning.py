@@ -69,6 +69,14 @@ class Facts:
     """Tables without a primary key."""
     unreadable: frozenset[str] = frozenset()
     """Tables that the user may not read."""
+    only: frozenset[str] = frozenset()
+    """Databases that alone are logged (binlog_do_db); empty: all are."""
+    ignored: frozenset[str] = frozenset()
+    """Databases that are not logged (binlog_ignore_db)."""
+    replicates_silently: bool = False
+    """Whether what comes from another server is not logged."""
+    sync_binlog: int = 1
+    """After how many writes the log is on the disk; 0: some time."""
     cascades: Mapping[str, str] = field(default_factory=dict)
     """By table, what a foreign key of it does to its rows by itself, such as ON DELETE CASCADE."""
 
@@ -156,7 +164,20 @@ def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
 
 
 def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPipelineError]:
-    """Each table whose rows change without a word in the log: the engine does it, behind the server's back."""
+    """Each reason why rows of the tables change without a word in the log."""
+    if facts.replicates_silently:
+        yield _unsuitable(
+            f"{where} is a replica with log_slave_updates = OFF: its log has not what comes from the other server",
+            "name that server; or start this one with log_slave_updates = ON",
+        )
+    for table in tables:
+        database = table.split(".", 1)[0]
+        if database in facts.ignored or (facts.only and database not in facts.only):
+            yield _unsuitable(
+                f"{where} does not log the changes of database {database} (binlog_do_db, binlog_ignore_db)",
+                "start the server without these",
+            )
+            break
     for table in tables:
         if table in facts.cascades:
             yield _unsuitable(f"{where}: {cascading(table, facts.cascades[table])}", UNCASCADE)
@@ -281,6 +302,16 @@ def is_known(noted: str, found: str | None) -> bool:
     if found is None:
         return False
     return set(filter(None, noted.split(","))) <= set(filter(None, found.split(",")))
+
+
+def warning(facts: Facts) -> str | None:
+    """What a person should know of a server that can be read."""
+    if facts.sync_binlog == 1:
+        return None
+    return (
+        f"warning: sync_binlog is {facts.sync_binlog}: if the machine loses power, its log may lack changes that are in "
+        "the tables; write sync_binlog = 1 into the server's configuration"
+    )
 
 
 def at_risk(behind: int, read_at: int | None, now: int, expires_s: int) -> str | None:
