@@ -309,8 +309,8 @@ def warning(facts: Facts) -> str | None:
     if facts.sync_binlog == 1:
         return None
     return (
-        f"warning: sync_binlog is {facts.sync_binlog}: if the machine loses power, its log may lack changes that are in "
-        "the tables; write sync_binlog = 1 into the server's configuration"
+        f"warning: sync_binlog is {facts.sync_binlog}: if the machine loses power, its log may lack changes that the "
+        "tables have; write sync_binlog = 1 into the server's configuration"
     )
 
 
