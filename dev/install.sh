@@ -462,13 +462,12 @@ pgbouncer_package() {
 
 mariadb_package() {
   [[ -x $MARIADB/usr/sbin/mariadbd && -x $MARIADB/usr/bin/mariadb-binlog ]] && return
-  command -v mariadbd mariadb-install-db mariadb-binlog >/dev/null && return
+  if { command -v mariadbd && command -v mariadb-install-db && command -v mariadb-binlog; } >/dev/null; then return; fi
   if ! { command -v apt-get && command -v dpkg; } >/dev/null; then
     say "there is no MariaDB: its tests are skipped (macOS: brew install mariadb)"
     return
   fi
-  unpack_debian MariaDB "$MARIADB" apt-get download mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common \
-    mysql-common libmariadb3 libaio1 liburing2 galera-4
+  unpack_debian MariaDB "$MARIADB" download_with_libraries mariadb-server mariadb-server-core mariadb-client mariadb-client-core
 }
 
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }

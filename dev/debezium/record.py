@@ -8,9 +8,7 @@ wrapper is `{"schema":<connect>,"payload":<payload>}`. The last line of some has
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import random
 import subprocess
 import sys
@@ -23,7 +21,8 @@ from typing import Any
 
 import psycopg
 
-from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
+from servers.local_process import HOST, cache_directory
+from servers.mariadb import LocalMariadb
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from servers.waiting import InVainError, wait_for
 
@@ -298,47 +297,19 @@ def _mariadb_changes(sql: Callable[[str], Any]) -> None:
 
 
 @contextmanager
-def mariadb() -> Iterator[tuple[int, Callable[[str], str]]]:
+def mariadb() -> Iterator[tuple[int, Callable[[str], Any]]]:
     """A server with a binlog: its port, and what runs a statement there."""
-    root = cache_directory() / "mariadb-debian"
-    if not root.exists():
-        raise FileNotFoundError("no MariaDB: make debezium")
-    [port] = free_ports(1)
-    libraries = os.pathsep.join(map(str, [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]))
-    env = {**os.environ, "LD_LIBRARY_PATH": libraries, "TZ": "UTC"}
-    with tempfile.TemporaryDirectory(prefix="mariadb-") as scratch:
-        directory = Path(scratch)
-        data = directory / "data"
-        where = ["--no-defaults", f"--basedir={root}/usr", f"--datadir={data}"]
-        install = [str(root / "usr/bin/mariadb-install-db"), *where, "--auth-root-authentication-method=normal"]
-        subprocess.run([*install, f"--user={getpass.getuser()}"], env=env, check=True, capture_output=True)
-        server = [
-            str(root / "usr/sbin/mariadbd"),
-            *where,
-            f"--port={port}",
-            f"--bind-address={HOST}",
-            "--log-bin=binlog",
-        ]
-        server += [f"--socket={directory}/socket", "--server-id=1", "--binlog-format=ROW", "--binlog-row-image=FULL"]
-        server += [f"--user={getpass.getuser()}", f"--lc-messages-dir={root}/usr/share/mysql", "--skip-name-resolve"]
-        process = LocalProcess(server, directory / "log", env=env)
-        try:
-            client = [str(root / "usr/bin/mariadb"), "--no-defaults", f"--socket={directory}/socket", "--user=root"]
-            client += ["--default-character-set=utf8mb4"]
-
-            def run(statement: str) -> str:
-                done = subprocess.run([*client, "-e", statement], env=env, check=True, capture_output=True, text=True)
-                return done.stdout
-
-            wait_for((directory / "socket").exists, "MariaDB listens", _DEADLINE_S)
-            yield port, run
-        finally:
-            process.kill()
+    # As a server has it that nobody has asked for more.
+    settings = {"log-bin": "binlog", "binlog-row-metadata": "NO_LOG", "character-set-server": "utf8mb4"}
+    with LocalMariadb(settings=settings) as server, server.connected() as session, session.cursor() as cursor:
+        yield server.port, cursor.execute
 
 
 def record_mariadb() -> None:
     with mariadb() as (port, sql):
-        sql("CREATE DATABASE shop; CREATE USER 'debezium'@'%' IDENTIFIED BY 'any'; GRANT ALL ON *.* TO 'debezium'@'%'")
+        sql("CREATE DATABASE shop")
+        sql("CREATE USER 'debezium'@'%' IDENTIFIED BY 'any'")
+        sql("GRANT ALL ON *.* TO 'debezium'@'%'")
         sql(_MARIADB_TABLE)
         sql(_MARIADB_ROW.format(id=1))
         connector = {
