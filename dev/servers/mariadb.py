@@ -63,10 +63,13 @@ class LocalMariadb(LocalServer):
         self._root = found
         super().__init__("mariadb")
         self._data = self.directory / "data"
+        # A server that starts removes all files of its kind here; another one that uses them crashes.
+        self._temporary = self.directory / "tmp"
         self._settings = {**_QUICKLY, **BINLOG, **(settings or {})}
 
     @override
     def prepare(self) -> None:
+        self._temporary.mkdir()
         install = self._program("mariadb-install-db")
         argv = [install, *self._where, "--auth-root-authentication-method=normal", f"--user={getpass.getuser()}"]
         done = subprocess.run(argv, env=self._environment, capture_output=True, text=True, check=False)
@@ -91,7 +94,12 @@ class LocalMariadb(LocalServer):
 
     @contextlib.contextmanager
     def connected(self, database: str | None = None, **how: Any) -> Iterator[pymysql.connections.Connection[Any]]:
-        """A connection that commits by itself, unless `how` says otherwise."""
+        """A connection that commits by itself, unless `how` says otherwise.
+
+        Raises:
+            RuntimeError: the server has ended, and not by `kill`; with what it said last.
+        """
+        self._check()
         given = {"host": HOST, "port": self.port, "user": SUPERUSER, "database": database, "autocommit": True, **how}
         connection = pymysql.connect(**given)
         try:
@@ -127,11 +135,15 @@ class LocalMariadb(LocalServer):
         root = self._root
         unpacked = [] if root == Path("/") else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
         paths = os.pathsep.join(map(str, unpacked))
-        return {**os.environ, "TZ": "UTC", **({"LD_LIBRARY_PATH": paths} if paths else {})}
+        own = {"TZ": "UTC", "TMPDIR": str(self._temporary)}
+        return {**os.environ, **own, **({"LD_LIBRARY_PATH": paths} if paths else {})}
+
+    def _check(self) -> None:
+        if self._process is not None and self._process.exit_code is not None:
+            raise RuntimeError(f"MariaDB ended with {self._process.exit_code}: {self._process.log_tail()}")
 
     def _answers(self) -> bool:
-        if self._process is not None and self._process.exit_code is not None:
-            raise RuntimeError(f"MariaDB ended: {(self.directory / 'log').read_text(errors='replace')[-2000:]}")
+        self._check()
         try:
             # It greets whoever connects.
             with socket.create_connection((HOST, self.port), timeout=5) as stream:

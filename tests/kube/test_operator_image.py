@@ -34,7 +34,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_misses_nothing(python: Path, new_lab: Callable[..., OperatorLab], name: str) -> None:
-    subprocess.run([python, "-c", IMPORT_ALL], check=True)
+    subprocess.run([python, "-I", "-c", IMPORT_ALL], check=True)
     lab = new_lab("--kafka-access")
     lab.start(python=[str(python)])
     lab.apply(lab.pipeline(name, deletionPolicy="Delete"))

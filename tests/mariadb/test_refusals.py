@@ -212,7 +212,6 @@ def test_rows_that_the_engine_changes_by_itself(own: MariadbLab) -> None:
     assert str(own.refusal()) == str(error)
 
 
-@pytest.mark.thorough("the one that is there at a start is in make test")
 @pytest.mark.thorough("what a server may be told not to log")
 @pytest.mark.parametrize(
     ("settings", "says"),
@@ -235,6 +234,7 @@ def test_a_replica_that_does_not_log_what_it_gets(own: MariadbLab) -> None:
     assert str(own.refusal()) == str(error)
 
 
+@pytest.mark.thorough("the one that is there at a start is in make test")
 def test_a_foreign_key_that_is_made_while_a_stage_reads(own: MariadbLab) -> None:
     stage = own.start()
     stage.wait_for("claimed")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import prune
+from support import environment
 
 
 @pytest.fixture
@@ -42,3 +43,11 @@ def test_a_line_that_fits_nothing_is_told_before_anything_goes(site_packages: Pa
 
 def test_bytecode_that_a_run_has_left_is_no_part_of_an_image(site_packages: Path) -> None:
     assert prune.size(site_packages) == len(left(site_packages)) - 1
+
+
+def test_the_list_of_our_own_code_fits_the_code() -> None:
+    # An image is built late, and a module moves early.
+    of_ours = (environment.ROOT / "operator" / "unneeded-code.txt").read_text()
+    patterns = [each for each in prune.patterns(of_ours) if each.startswith("sinkpipeline")]
+    assert patterns
+    prune.unneeded(environment.ROOT / "spark_app", patterns)

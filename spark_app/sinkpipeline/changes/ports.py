@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sinkpipeline.changes.claim import Claim, Claimed
-from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import AnyDatabase, StageSettings
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress, corrupt
+
+if TYPE_CHECKING:
+    # The operator drops what a stage has created, and has nothing of what runs one.
+    from sinkpipeline.changes.claim import Claim, Claimed
+    from sinkpipeline.changes.receipts import Receipts
 
 
 @dataclass(frozen=True)
