@@ -107,7 +107,7 @@ e2e-if-possible: install
 	@why=$$(PYTHONPATH=dev $(RUN) -m cluster why-not) || exit; \
 	if [ -z "$$why" ]; then $(MAKE) --no-print-directory e2e; else echo "make e2e was not run: $$why" >&2; fi
 
-costs: install ## What the last runs cost together
+costs: install ## What the last runs cost together, and why a test in them failed
 	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json
 
 cluster: install helm ## A cluster with our images and Kubeflow's operator: KUBECONFIG's, else kind's, else a node of this machine

@@ -1,6 +1,7 @@
 """What each test costs: wall clock and CPU seconds, those of all processes that it starts among them.
 
-A pytest plugin. It prints a table at the end of a run that took a while, and `--costs FILE` keeps all as JSON.
+A pytest plugin. It prints a table at the end of a run that took a while, and `--costs FILE` keeps all as JSON, with why
+a test failed: of several runs one after the other, the end of what is printed has it all.
 
 CPU seconds are those of the test process and of everything below it: drivers, JVMs, brokers, API servers. What a shared
 server burns while a test runs is that test's. What a fixture of more than one test costs stands in a line of its own. A
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -24,6 +26,8 @@ import pytest
 
 _DEAREST = 20
 _WORTH_A_TABLE_S = 30.0
+_WHY_CHARS = 1_500
+"""Of what a failed test says, so many: it may describe a whole cluster."""
 _LOOK_AGAIN_S = 0.1
 """Quicker tests start no process, and a look at all of the machine's costs milliseconds."""
 _LOOK_SELDOM_S = 1.0
@@ -141,11 +145,16 @@ class Telling:
         self._meter = Meter()
         self._began, self._machine = self._meter.read(), _machine_busy()
         self._tests: dict[str, Cost] = {}
+        self._failed: dict[str, str] = {}
         config.stash[_TOLD] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Often enough that nobody leaves the tree with much that was never seen.
         self._meter.read(_LOOK_SELDOM_S)
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = str(report.longrepr) if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
+            self._failed[f"{report.nodeid} ({report.when})"] = why[:_WHY_CHARS]
         cost = getattr(report, "cost", None)
         if cost is not None:
             self._tests[report.nodeid] = Cost(**cost)
@@ -188,6 +197,7 @@ class Telling:
             "folders": _by_cpu(folders),
             "tests": _by_cpu(self._tests),
             "fixtures": _by_cpu(fixtures),
+            "failed": self._failed,
         }
 
 
@@ -219,14 +229,18 @@ def _machine_busy() -> float:
 
 
 def main() -> None:
-    """`python -m support.runs.costs FILE...` adds runs up, which were kept by `--costs`."""
-    total = Cost()
+    """`python -m support.runs.costs FILE...` adds runs up, which were kept by `--costs`, and says what failed in them."""
+    total, failed = Cost(), dict[str, str]()
     print(f"{'wall min':>9} {'CPU min':>9}")
     for file in sys.argv[1:]:
-        stage = json.loads(Path(file).read_text())["stage"]
+        document = json.loads(Path(file).read_text())
+        stage = document["stage"]
+        failed |= {f"{Path(file).stem}: {test}": why for test, why in document["failed"].items()}
         total += Cost(stage["wall_s"] / 60, stage["cpu_s"] / 60)
         print(f"{stage['wall_s'] / 60:9.1f} {stage['cpu_s'] / 60:9.1f}  {Path(file).stem}")
     print(f"{total.wall_s:9.1f} {total.cpu_s:9.1f}  together")
+    for test, why in failed.items():
+        print(f"\nfailed in {test}\n{textwrap.indent(why, '  ')}")
 
 
 if __name__ == "__main__":
