@@ -229,7 +229,7 @@ def _machine_busy() -> float:
 
 
 def main() -> None:
-    """`python -m support.runs.costs FILE...` adds runs up, which were kept by `--costs`, and says what failed in them."""
+    """`python -m support.runs.costs FILE...` adds up runs that `--costs` has kept, and says what failed in them."""
     total, failed = Cost(), dict[str, str]()
     print(f"{'wall min':>9} {'CPU min':>9}")
     for file in sys.argv[1:]:
