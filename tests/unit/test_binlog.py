@@ -8,10 +8,10 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sinkpipeline.core.changes import binlog
+from sinkpipeline.core.changes import binlog, binlog_rows
 from sinkpipeline.core.changes.binlog_beginning import (
     Facts,
     Identity,
@@ -24,7 +24,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     is_known,
     unsuitable,
 )
-from sinkpipeline.core.changes.binlog_values import shortest
+from sinkpipeline.core.changes.binlog_values import SPECIAL, LoggedColumn, NotServed, reader, shortest
 from sinkpipeline.core.changes.checkpoints import CheckpointError, binlog_from_debezium, from_binlog
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import (
@@ -115,10 +115,37 @@ def test_a_kind_that_is_not_known_is_not_passed_over() -> None:
         parsed(event(99, b""))
 
 
-@given(st.sampled_from([2, 4, 19, 23, 24, 30, 162, 165, 166]), st.binary(max_size=40))
-def test_no_bytes_break_it(kind: int, body: bytes) -> None:
+@given(st.sampled_from([2, 4, 15, 19, 23, 24, 25, 27, 30, 31, 162, 165, 166, 167]), st.binary(max_size=60))
+@example(23, b"\0" * 8 + b"\xff")
+def test_no_event_breaks_it(kind: int, body: bytes) -> None:
     with contextlib.suppress(NotUnderstood):
         parsed(event(kind, body))
+
+
+@given(st.binary(max_size=80))
+def test_no_table_breaks_it(body: bytes) -> None:
+    for head in (b"", b"\x01d\0\x01t\0"):
+        with contextlib.suppress(NotUnderstood, NotServed):
+            binlog_rows.parse_table(head + body)
+
+
+COLUMNS = st.builds(
+    LoggedColumn,
+    name=st.just("a"),
+    type=st.integers(0, 255),
+    meta=st.integers(0, 0xFFFF),
+    unsigned=st.booleans(),
+    members=st.lists(st.binary(max_size=4), max_size=4).map(tuple),
+)
+
+
+@given(COLUMNS, st.sampled_from(["utf-8", "", "cp1252"]), st.sampled_from(["", *SPECIAL]), st.binary(max_size=60))
+@example(LoggedColumn(name="a", type=246, meta=0), "utf-8", "", b"")
+@example(LoggedColumn(name="a", type=247, meta=1, members=(b"\x80",)), "utf-8", "", b"\x00\x01")
+def test_no_row_breaks_it(column: LoggedColumn, codec: str, special: str, data: bytes) -> None:
+    with contextlib.suppress(NotUnderstood, NotServed):
+        read, _ = reader(column, lambda _: codec, special)
+        list(binlog_rows.rows(binlog.Rows(1, "u", 1, b"\x01", b"\x01", data), [read]))
 
 
 def query(text: str, database: str = "shop") -> binlog.Query:

@@ -192,11 +192,17 @@ def parse(event: bytes, head_: Head, *, has_checksums: bool) -> Event:
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """A number as the protocol packs it, and the place behind it."""
+    """A number as the protocol packs it, and the place behind it.
+
+    Raises:
+        NotUnderstood, IndexError
+    """
     first = data[at]
     if first < 0xFB:  # noqa: PLR2004 - as the protocol has it
         return first, at + 1
-    size = {0xFC: 2, 0xFD: 3, 0xFE: 8}[first]
+    size = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
+    if size is None:
+        raise NotUnderstood(f"a length that begins with {first}")
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 

@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.values import Spelling
 
 Read = Callable[[bytes, int], tuple[str, int]]
@@ -28,6 +30,7 @@ BINARY: Final = 63
 _BYTE: Final = 0xFF
 _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 """Bytes of so many decimal digits."""
+_TWO: Final = tuple(f"{each:02d}" for each in range(128))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
@@ -94,7 +97,7 @@ class LoggedColumn:
     """Of an enum or a set, in the column's character set."""
 
 
-def reader(column: LoggedColumn, codec: Callable[[int], str], special: str = "") -> tuple[Read, int]:  # noqa: PLR0911, PLR0912, C901 - a type a line
+def reader(column: LoggedColumn, codec: Callable[[int], str], special: str = "") -> tuple[Read, int]:
     """How a column is read, and how JSON has it.
 
     Args:
@@ -103,8 +106,15 @@ def reader(column: LoggedColumn, codec: Callable[[int], str], special: str = "")
         special: what the column is beyond what the log tells: uuid, inet4 or inet6.
 
     Raises:
-        NotServed
+        NotServed, NotUnderstood
     """
+    try:
+        return _reader(column, codec, special)
+    except (IndexError, ValueError) as error:
+        raise NotUnderstood(f"column {column.name} can't be read: {error}") from error
+
+
+def _reader(column: LoggedColumn, codec: Callable[[int], str], special: str) -> tuple[Read, int]:  # noqa: PLR0911, PLR0912, C901 - a type a line
     if special:
         return _special(special), Spelling.TEXT
     match column.type:
@@ -186,8 +196,8 @@ def _date(data: bytes, at: int) -> tuple[str, int]:
 def _fraction(data: bytes, at: int, size: int, digits: int) -> str:
     if not digits:
         return ""
-    value = int.from_bytes(data[at : at + size], "big")
-    return f".{value:0{2 * size}d}"[: digits + 1]
+    # Two digits a byte, as a number of that many.
+    return f".{str(int.from_bytes(data[at : at + size], 'big')).zfill(2 * size)}"[: digits + 1]
 
 
 def _timestamp(digits: int) -> Read:
@@ -206,15 +216,20 @@ def _moment(seconds: int, fraction: str = "") -> str:
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}{fraction}+00"
 
 
+@lru_cache(maxsize=4096)
+def _day(days: int) -> str:
+    """Of months times 32 and a day; a table's rows are of few days."""
+    months = days >> 5
+    return f"{months // 13:04d}-{months % 13:02d}-{days & 31:02d}"
+
+
 def _datetime(digits: int) -> Read:
     size = (digits + 1) // 2
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         value = int.from_bytes(data[at : at + 5], "big") - (1 << 39)
-        days, clock = value >> 17, value & 0x1FFFF
-        months = days >> 5
-        day = f"{months // 13:04d}-{months % 13:02d}-{days & 31:02d}"
-        text = f"{day} {clock >> 12:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}"
+        clock = value & 0x1FFFF
+        text = f"{_day(value >> 17)} {_TWO[clock >> 12]}:{_TWO[clock >> 6 & 63]}:{_TWO[clock & 63]}"
         return text + _fraction(data, at + 5, size, digits), at + 5 + size
 
     return read
@@ -258,17 +273,19 @@ def _decimal(precision: int, scale: int) -> Read:
     widths += [(9, 4)] * (behind // 9)
     widths += [(behind % 9, _DIGITS[behind % 9])] if behind % 9 else []
     size = sum(width for _, width in widths)
+    top, every = 1 << (8 * size - 1), (1 << 8 * size) - 1
+    behind_it = [8 * sum(width for _, width in widths[number + 1 :]) for number in range(len(widths))]
+    fields = [(digits, shift, (1 << 8 * width) - 1) for (digits, width), shift in zip(widths, behind_it, strict=True)]
 
     def read(data: bytes, at: int) -> tuple[str, int]:
-        packed = bytearray(data[at : at + size])
-        is_negative = not packed[0] & 0x80
-        packed[0] ^= 0x80
+        # The first bit is the sign, upside down; of a negative number all others are, too.
+        packed = int.from_bytes(data[at : at + size], "big") ^ top
+        is_negative = packed & top
         if is_negative:
-            packed = bytearray(each ^ 0xFF for each in packed)
-        parts, place = [], 0
-        for digits, width in widths:
-            parts.append(f"{int.from_bytes(packed[place : place + width], 'big'):0{digits}d}")
-            place += width
+            packed ^= every
+        parts = []
+        for digits, shift, mask in fields:
+            parts.append(str(packed >> shift & mask).zfill(digits))
         whole = "".join(parts[:point]).lstrip("0") or "0"
         text = f"{whole}.{''.join(parts[point:])}" if scale else whole
         return f"-{text}" if is_negative else text, at + size

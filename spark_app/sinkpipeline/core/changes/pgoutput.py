@@ -5,6 +5,7 @@ Source: PostgreSQL's documentation, "Logical Replication Message Formats".
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -18,11 +19,13 @@ class NotUnderstood(Exception):
     """A message that is none of this protocol."""
 
 
-class Unchanged:
+class Unchanged(enum.Enum):
     """A large value of a row that an update has not touched: the server does not send it."""
 
+    UNCHANGED = enum.auto()
 
-UNCHANGED: Final = Unchanged()
+
+UNCHANGED: Final = Unchanged.UNCHANGED
 Values = list[str | Unchanged | None]
 """A row: the text of each column."""
 

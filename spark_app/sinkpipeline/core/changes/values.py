@@ -27,7 +27,6 @@ from sinkpipeline.core.changes.pgoutput import (
     NotUnderstood,
     Relation,
     Truncate,
-    Unchanged,
     Update,
     Values,
 )
@@ -132,6 +131,7 @@ class _Table:
         self.name = f"{relation.schema}.{relation.name}"
         self.label = _TEXT(self.name)
         self._fields = [_field(each, large_as_text=large_as_text) for each in relation.columns]
+        self._all = list(range(len(relation.columns)))
         self._identity = [at for at, each in enumerate(relation.columns) if each.is_key]
         places = {each.name: at for at, each in enumerate(relation.columns)}
         self._key = [places[name] for name in key if name in places]
@@ -144,7 +144,7 @@ class _Table:
 
     def row(self, values: Values) -> str:
         """All columns that have a value."""
-        return self._object(values, range(len(values)))
+        return self._object(values, self._all)
 
     def identity(self, values: Values) -> str:
         """The columns of the replica identity."""
@@ -153,14 +153,15 @@ class _Table:
     def key(self, values: Values) -> bytes:
         return f"{self._head}{self._object(values, self._key)}}}".encode() if self._key else self.no_key
 
-    def _object(self, values: Values, places: range | list[int]) -> str:
+    def _object(self, values: Values, places: list[int]) -> str:
         fields, parts = self._fields, []
         for at in places:
             value = values[at]
+            _, label, spell = fields[at]
             if value is None:
-                parts.append(f"{fields[at].label}null")
-            elif not isinstance(value, Unchanged):
-                parts.append(fields[at].label + fields[at].spell(value))
+                parts.append(f"{label}null")
+            elif value is not UNCHANGED:
+                parts.append(label + spell(value))
         return f"{{{','.join(parts)}}}"
 
     def unchanged(self, values: Values) -> str:
