@@ -143,14 +143,18 @@ class MariadbLab(StageLab):
         start, found = self.stream_start(), self.found()
         assert {each.told.op for each in found if each.place[0] < start} <= {"r", "d"}
         count = self.check(start)
-        copy = folded(found)
+        self.check_tables(*tables)
+        return count
+
+    def check_tables(self, *tables: str) -> None:
+        """That whoever applies each change has what the tables are."""
+        copy = folded(self.found())
         for table in tables:
             with self.connected() as session, session.cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {table}")
                 names = [each[0] for each in cursor.description or ()]
                 rows = sorted(json.dumps(dict(zip(names, row, strict=True)), sort_keys=True) for row in cursor)
             assert copy.get(f"{self.name}.{table}", []) == rows, table
-        return count
 
     def close(self) -> None:
         self.end_stages()
