@@ -102,7 +102,6 @@ test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spa
 	build/spark-4.0/bin/python -c 'import pyspark; assert pyspark.__version__ == "4.0.4", pyspark.__version__'
 	build/spark-4.0/bin/python -m pytest -m each_spark --costs build/costs/test-spark-4.0.json tests/e2e
 
-# The same code says it that will choose the cluster; if it can't be asked, this fails.
 # Rows that one release logs in another way than the one before would be passed over, and nothing else would show it.
 NEWER = $${SINKPIPELINE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/sinkpipeline}
 test-newer-databases: servers ## The tests of databases in make test, on MariaDB 11.8 and PostgreSQL 17 of Debian 13, where apt-get can fetch them
@@ -110,12 +109,13 @@ test-newer-databases: servers ## The tests of databases in make test, on MariaDB
 	@[ ! -d "$(NEWER)/mariadb-11.8" ] || SINKPIPELINE_MARIADB="$(NEWER)/mariadb-11.8" SINKPIPELINE_POSTGRESQL="$(NEWER)/postgresql-17" \
 	  $(PYTEST) --stage test --costs build/costs/test-newer-databases.json tests/changes tests/mariadb tests/postgresql
 
+# The same code says it that will choose the cluster; if it can't be asked, this fails.
 e2e-if-possible: install
 	@why=$$(PYTHONPATH=dev $(RUN) -m cluster why-not) || exit; \
 	if [ -z "$$why" ]; then $(MAKE) --no-print-directory e2e; else echo "make e2e was not run: $$why" >&2; fi
 
 costs: install ## What the last runs cost together, and why a test in them failed
-	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json
+	@PYTHONPATH=tests $(RUN) -m support.runs.costs build/costs/test*.json $$(ls build/costs/e2e-*.json 2>/dev/null)
 
 cluster: install helm ## A cluster with our images and Kubeflow's operator: KUBECONFIG's, else kind's, else a node of this machine
 	@PYTHONPATH=dev $(RUN) -m cluster up

@@ -163,6 +163,16 @@ def _claim(port: int) -> None:
         os.close(_claims.popleft())
 
 
+def libraries_beside(root: Path, program: Path) -> list[str]:
+    """The directories of the libraries that were unpacked below `root` with a program.
+
+    None where the program is installed, or is told of them itself (`bring_libraries` of dev/install.sh).
+    """
+    if root == Path("/") or program.with_name(f"{program.name}.program").exists():
+        return []
+    return [str(each) for part in ("usr/lib", "lib") for each in root.glob(f"{part}/*-linux-gnu*")]
+
+
 def cache_directory() -> Path:
     """Where `dev/install.sh` keeps what is slow to fetch or to build."""
     environ = os.environ

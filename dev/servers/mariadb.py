@@ -15,7 +15,7 @@ from typing import Any, Final
 import pymysql
 from typing_extensions import override
 
-from servers.local_process import HOST, LocalProcess, cache_directory
+from servers.local_process import HOST, LocalProcess, cache_directory, libraries_beside
 from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
@@ -134,11 +134,8 @@ class LocalMariadb(LocalServer):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """With the libraries that were unpacked beside it, unless its programs are told of them themselves."""
-        root = self._root
-        is_told = root == Path("/") or any(root.glob("usr/sbin/mariadbd.program"))
-        unpacked = [] if is_told else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
-        paths = os.pathsep.join(map(str, unpacked))
+        """With the libraries that were unpacked beside it."""
+        paths = os.pathsep.join(libraries_beside(self._root, self._root / "usr/sbin/mariadbd"))
         own = {"TZ": "UTC", "TMPDIR": str(self._temporary)}
         return {**os.environ, **own, **({"LD_LIBRARY_PATH": paths} if paths else {})}
 

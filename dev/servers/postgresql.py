@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from servers.local_process import HOST, LocalProcess, cache_directory
+from servers.local_process import HOST, LocalProcess, cache_directory, libraries_beside
 from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
@@ -37,7 +37,7 @@ _SSL_REQUEST: Final = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 def bin_directory() -> Path | None:
     """Where the newest server's programs are, or those of SINKPIPELINE_POSTGRESQL; None where there are none."""
-    if _NAMED in os.environ:
+    if os.environ.get(_NAMED):
         return next(_unpacked().glob(_DEBIAN), None)
     on_path = shutil.which("postgres")
     if on_path is not None and Path(on_path).resolve().with_name("initdb").exists():
@@ -151,12 +151,10 @@ class LocalPostgresql(LocalServer):
 
     @property
     def _environment(self) -> dict[str, str]:
-        """With the libraries that were unpacked beside it, unless its programs are told of them themselves."""
-        root = self._bin.parents[4]
-        is_told = root == Path("/") or (self._bin / "postgres.program").exists()
-        unpacked = [] if is_told else [*root.glob("usr/lib/*-linux-gnu*"), *root.glob("lib/*-linux-gnu*")]
+        """With the libraries that were unpacked beside it."""
+        unpacked = libraries_beside(self._bin.parents[4], self._bin / "postgres")
         before = os.environ.get("LD_LIBRARY_PATH")
-        paths = [*map(str, unpacked), *([before] if before else [])]
+        paths = [*unpacked, *([before] if before else [])]
         return {**os.environ, **({"LD_LIBRARY_PATH": os.pathsep.join(paths)} if paths else {})}
 
     def _answers(self) -> bool:

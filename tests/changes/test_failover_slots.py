@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
-from servers.postgresql import DATABASE, LocalPostgresql, bin_directory
+from servers.local_process import HOST
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql, bin_directory
 from servers.postgresql_standby import STANDBY, LocalStandby, has_program
 from servers.sql_proxy import SqlProxy
 from sinkpipeline.changes.settings import StageSettings
+from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.errors import Reason
 from support.changes.lab import LOGICAL, Lab
 from support.waiting import wait_until
@@ -74,13 +77,12 @@ class Pair:
             " AND confirmed_flush_lsn >= %s::pg_lsn AND invalidation_reason IS NULL"
         )
         with psycopg.connect(
-            host="127.0.0.1", port=self.standby.port, user="postgres", dbname=DATABASE, autocommit=True
+            host=HOST, port=self.standby.port, user=SUPERUSER, dbname=DATABASE, autocommit=True
         ) as session:
-            lsn = f"{wanted >> 32:X}/{wanted & 0xFFFFFFFF:X}"
 
             def has_it() -> bool:
                 self.lab.sql("SELECT pg_log_standby_snapshot()")
-                return session.execute(query, (self.lab.slot, lsn)).fetchone() == (1,)
+                return session.execute(query, (self.lab.slot, lsn_text(wanted))).fetchone() == (1,)
 
             wait_until(has_it, "the standby has the slot", 60, poll_s=0.5)
         stage.end()
@@ -109,14 +111,13 @@ def pair(request: pytest.FixtureRequest, kafka: LocalKafka, tmp_path: Path) -> I
 
 
 def test_also_of_a_snapshot(kafka: LocalKafka, logical: LocalPostgresql, tmp_path: Path) -> None:
-    lab = FailoverLab(logical, kafka.bootstrap_servers, tmp_path)
-    lab.sql(TABLE)
-    lab.insert(0)
-    lab.live(database={"snapshot": True})
-    made = f"SELECT failover, temporary FROM pg_replication_slots WHERE slot_name = '{lab.slot}'"
-    assert lab.sql(made) == [(True, False)]
-    assert lab.ids() == list(range(5))
-    lab.close()
+    with closing(FailoverLab(logical, kafka.bootstrap_servers, tmp_path)) as lab:
+        lab.sql(TABLE)
+        lab.insert(0)
+        lab.live(database={"snapshot": True})
+        made = f"SELECT failover, temporary FROM pg_replication_slots WHERE slot_name = '{lab.slot}'"
+        assert lab.sql(made) == [(True, False)]
+        assert lab.ids() == list(range(5))
 
 
 def test_it_goes_on_with_the_slot_of_the_standby(pair: Pair) -> None:

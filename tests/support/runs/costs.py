@@ -235,7 +235,7 @@ def main() -> None:
     for file in sys.argv[1:]:
         document = json.loads(Path(file).read_text())
         stage = document["stage"]
-        failed |= {f"{Path(file).stem}: {test}": why for test, why in document["failed"].items()}
+        failed |= {f"{Path(file).stem}: {test}": why for test, why in document.get("failed", {}).items()}
         total += Cost(stage["wall_s"] / 60, stage["cpu_s"] / 60)
         print(f"{stage['wall_s'] / 60:9.1f} {stage['cpu_s'] / 60:9.1f}  {Path(file).stem}")
     print(f"{total.wall_s:9.1f} {total.cpu_s:9.1f}  together")
